@@ -1,0 +1,53 @@
+// isentrope COMMAND ...: runs one of its own commands, or the program isentrope-COMMAND that lies beside
+// it or on PATH, as git and cargo do. So the laboratory, which needs libtorch, is a program of its own.
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace {
+
+constexpr std::string_view kHelp = R"(Attention that knows how many keys each row sees.
+
+usage: isentrope COMMAND [OPTION...]
+
+  extrapolate   train small language models that differ in their scale rule, evaluate them at
+                lengths they never saw, and write a report
+
+isentrope COMMAND --help tells more. Example:
+
+  isentrope extrapolate --corpus data/king-james.txt --steps 100
+)";
+
+// The external program's path: beside this one first, then whatever PATH finds.
+std::string program_of(std::string_view command) {
+  const std::string name = "isentrope-" + std::string(command);
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto beside = self.parent_path() / name;
+  return !error && std::filesystem::exists(beside) ? beside.string() : name;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "--help";
+  if (command == "--help" || command == "-h" || command == "help") {
+    fmt::print("{}", kHelp);
+    return argc > 1 ? 0 : 2;
+  }
+  if (command.starts_with('-') || command.find('/') != std::string_view::npos) {
+    fmt::print(stderr, "isentrope: a command must come first; got \"{}\" (see isentrope --help)\n", command);
+    return 2;
+  }
+  const std::string program = program_of(command);
+  execvp(program.c_str(), argv + 1);
+  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({})\n", command, command,
+             std::strerror(errno));
+  return 2;
+}

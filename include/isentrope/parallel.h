@@ -1,0 +1,18 @@
+// ParallelFor: the caller's threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace isentrope {
+
+// Calls body(0), ..., body(tasks - 1), each once, in any order, on any threads, and returns when all
+// are done. Results do not depend on order or number of threads.
+using ParallelFor =
+    std::function<void(std::int64_t tasks, const std::function<void(std::int64_t)>& body)>;
+
+inline void run_serially(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+  for (std::int64_t task = 0; task < tasks; ++task) body(task);
+}
+
+}  // namespace isentrope

@@ -1,0 +1,43 @@
+// View: somebody else's numbers, seen as a strided array.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace isentrope {
+
+// Element (i0, i1, ...) lies at data[i0 * strides[0] + i1 * strides[1] + ...]. Strides count elements
+// and may be 0 (broadcast) or negative. A view without data stands for an output nobody asked for.
+template <typename T, int Rank>
+struct View {
+  T* data = nullptr;
+  std::array<std::int64_t, Rank> extents{};
+  std::array<std::int64_t, Rank> strides{};
+
+  explicit operator bool() const { return data != nullptr; }
+
+  template <typename... Index>
+  T& operator()(Index... index) const {
+    static_assert(sizeof...(Index) == Rank);
+    int axis = 0;
+    std::int64_t offset = 0;
+    ((offset += static_cast<std::int64_t>(index) * strides[axis++]), ...);
+    return data[offset];
+  }
+
+  operator View<const T, Rank>() const { return {data, extents, strides}; }
+};
+
+// A row-major view without gaps.
+template <typename T, int Rank>
+View<T, Rank> contiguous_view(T* data, const std::array<std::int64_t, Rank>& extents) {
+  View<T, Rank> view{data, extents, {}};
+  std::int64_t stride = 1;
+  for (int axis = Rank - 1; axis >= 0; --axis) {
+    view.strides[axis] = stride;
+    stride *= extents[axis];
+  }
+  return view;
+}
+
+}  // namespace isentrope
