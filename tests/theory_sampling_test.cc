@@ -11,6 +11,7 @@
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/row_expectation.h"
+#include "isentrope/theory/sampled_gradient.h"
 
 namespace isentrope::theory {
 namespace {
@@ -99,6 +100,35 @@ TEST(MonteCarlo, GradientMassOfNormalScores) {
       EXPECT_NEAR(alpha * (1 - sample.mean), normal_gradient_mass(512, alpha), 0.01 * alpha);
     }
   }
+}
+
+// The top scores and the mean of the rest stand for the whole row.
+TEST(SampledGradient, MeanIsTheExpectation) {
+  const std::vector<double> alphas = {0.5, 1, 2.5, 6, 20};
+  for (const double n : {1.0, 2.0, 100.0, 5000.0, 1e9}) {
+    const auto spreads = sampled_gradient(n, alphas, 4000);
+    for (std::size_t i = 0; i < alphas.size(); ++i) {
+      const double mass = alphas[i] * (1 - normal_row(n, alphas[i]).collision);
+      // The standard deviation of 1 - sum p^2 is at most 1/2; 5 standard errors of it.
+      EXPECT_NEAR(spreads[i].mean, mass, alphas[i] * 2.5 / std::sqrt(4000))
+          << n << " " << alphas[i];
+    }
+  }
+}
+
+// Why ln n / sqrt(d) starves the gradient at large n (Su 2021) and log_512 n does not: more and
+// more rows are left with one key.
+TEST(SampledGradient, LogLengthStarvesRowsAtLargeN) {
+  double last = 0;
+  for (const double n : {20.0, 64.0, 512.0, 65536.0}) {
+    const auto spreads =
+        sampled_gradient(n, std::vector{std::log(n), std::log(n) / std::log(512), 1.0}, 4000);
+    EXPECT_GT(spreads[0].starved, last) << n;
+    EXPECT_EQ(spreads[1].starved, 0) << n;
+    EXPECT_EQ(spreads[2].starved, 0) << n;
+    last = spreads[0].starved;
+  }
+  EXPECT_GT(last, 0.1);
 }
 
 }  // namespace

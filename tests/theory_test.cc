@@ -203,19 +203,10 @@ TEST(Gradient, RulesOfTheOptima) {
   EXPECT_RELATIVE(cosine.lambda({512, 0, 512}, 128), cosine_optimum(512, 128), 1e-14);
 }
 
-// Why ln n / sqrt(d) starves the gradient at large n (Su 2021), and log_512 n does not.
-TEST(Gradient, LogLengthStarvesTheGradientAtLargeN) {
-  const auto mass = [](const ScaleRule& rule, std::int64_t n) {
-    return rule_gradient_mass(rule, n, 64);
-  };
-  EXPECT_GT(mass(ScaleRule::log_length(), 20), mass(ScaleRule::standard(), 20));
-  // Its share of what the best scale lets through falls with n; that of log_512 n grows.
-  const auto share = [&](const ScaleRule& rule, std::int64_t n) {
-    return mass(rule, n) / mass(normal_optimum_rule({static_cast<double>(n)}), n);
-  };
-  EXPECT_LT(share(ScaleRule::log_length(), 1 << 20), share(ScaleRule::log_length(), 64));
-  EXPECT_GT(share(ScaleRule::entropy_invariant(), 1 << 20),
-            share(ScaleRule::entropy_invariant(), 64));
+TEST(Gradient, OfARuleIsThatOfItsScale) {
+  const double alpha = std::log(4096);
+  EXPECT_DOUBLE_EQ(rule_gradient_mass(ScaleRule::log_length(), 4096, 64),
+                   alpha * (1 - normal_row(4096, alpha).collision));
 }
 
 TEST(RowExpectation, AgreesWithTheAnnealedLawForManyKeys) {
