@@ -53,6 +53,7 @@ class BackwardTask {
         q_(matrix_of(call.input.q, task.head)),
         k_(matrix_of(call.input.k, task.head)),
         v_(matrix_of(call.input.v, task.head)),
+        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
         keys_(static_cast<std::size_t>(task.end - task.begin)),
         dim_(static_cast<std::size_t>(q_.columns)),
         value_dim_(static_cast<std::size_t>(v_.columns)),
@@ -105,7 +106,7 @@ class BackwardTask {
     }
     const View<float, 4>& to = call_.dq_of_run[task_.run];
     for (std::size_t r = 0; r < rows_; ++r) {
-      const float lambda = call_.lambda[static_cast<std::size_t>(first_query_) + r];
+      const float lambda = lambda_[first_query_ + static_cast<std::int64_t>(r)];
       for (std::size_t c = 0; c < dim_; ++c) dq_[r * columns_ + c] *= lambda;
     }
     write_rows(dq_, columns_, to, first_query_, rows_);
@@ -113,9 +114,8 @@ class BackwardTask {
 
   void pack_strip() {
     const std::int64_t last = first_query_ + static_cast<std::int64_t>(rows_);
-    const float* lambda = call_.lambda.data();
-    pack_transposed(q_, first_query_, last, kStripRows, query_.transposed, lambda);
-    query_.finite = pack_rows(q_, first_query_, last, query_.rows, lambda);
+    pack_transposed(q_, first_query_, last, kStripRows, query_.transposed, lambda_);
+    query_.finite = pack_rows(q_, first_query_, last, query_.rows, lambda_);
     if (call_.gradient.d_output) {
       const Matrix d_output = matrix_of(call_.gradient.d_output, task_.head);
       pack_transposed(d_output, first_query_, last, kStripRows, d_output_.transposed);
@@ -248,6 +248,7 @@ class BackwardTask {
   const BackwardCall& call_;
   const Task task_;
   const Matrix q_, k_, v_;
+  const float* const lambda_;  // of every query of the head
   const std::size_t keys_, dim_, value_dim_, columns_, value_columns_;
   std::int64_t first_query_ = 0;  // of this strip
   std::size_t rows_ = 0;          // of this strip

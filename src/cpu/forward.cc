@@ -38,6 +38,7 @@ class ForwardTask {
         q_(matrix_of(call.input.q, task.head)),
         k_(matrix_of(call.input.k, task.head)),
         v_(matrix_of(call.input.v, task.head)),
+        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
         rows_(static_cast<std::size_t>(task.end - task.begin)),
         dim_(static_cast<std::size_t>(q_.columns)),
         value_columns_(round_up(static_cast<std::size_t>(v_.columns), panel_width())) {
@@ -59,7 +60,7 @@ class ForwardTask {
     key_panels_ = scratch.take(kBlockKeys * dim_);
     value_panels_ = scratch.take(kBlockKeys * value_columns_);
     states_.assign(rows_, RowState{});
-    pack_transposed(q_, task_.begin, task_.end, kStripRows, queries_, call_.lambda.data());
+    pack_transposed(q_, task_.begin, task_.end, kStripRows, queries_, lambda_);
     std::fill_n(accumulator_, padded_rows * value_columns_, 0.0f);
     for (std::int64_t block = visible_.begin; block < visible_.end; block += kBlockKeys) run_block(block);
     write_results();
@@ -142,13 +143,14 @@ class ForwardTask {
     write(to.collision, stats.collision);
     write(to.max_logit, stats.max_logit);
     write(to.variance, stats.variance);
-    write(to.lambda, call_.lambda[static_cast<std::size_t>(query)]);
+    write(to.lambda, lambda_[query]);
     if (to.support) row_of(to.support, task_.head, query) = stats.support;
   }
 
   const ForwardCall& call_;
   const Task task_;
   const Matrix q_, k_, v_;
+  const float* const lambda_;        // of every query of the head
   const std::size_t rows_, dim_, value_columns_;
   KeyRange visible_;                 // by any row of the run
   std::vector<RowState> states_;     // one a row
