@@ -19,16 +19,18 @@ std::string tokens(std::int64_t length) { return compact(static_cast<double>(len
 
 std::size_t seeds_of(const Result& result) {
   std::size_t seeds = 1;
-  for (const RuleResult& rule : result.rules) seeds = std::max(seeds, rule.run_accuracy.size());
+  for (const RuleResult& rule : result.rules) seeds = std::max(seeds, rule.seeds.size());
   return seeds;
 }
 
 // The rule with the highest accuracy at a length, other than one; null when none has a number.
-const RuleResult* best_at(const Result& result, std::int64_t length, const RuleResult* other = nullptr) {
+const RuleResult* best_at(const Result& result, std::int64_t length,
+                          const RuleResult* other = nullptr) {
   const RuleResult* best = nullptr;
   for (const RuleResult& rule : result.rules) {
-    if (&rule == other || !rule.accuracy.contains(length)) continue;
-    if (best == nullptr || rule.accuracy.at(length) > best->accuracy.at(length)) best = &rule;
+    if (&rule == other || !rule.mean.accuracy.contains(length)) continue;
+    const double accuracy = rule.mean.accuracy.at(length);
+    if (best == nullptr || accuracy > best->mean.accuracy.at(length)) best = &rule;
   }
   return best;
 }
@@ -42,7 +44,8 @@ void summarise_accuracy(Text& text, const Result& result) {
     return;
   }
   const RuleResult* baseline = baseline_of(result);
-  const bool useful = baseline != nullptr && baseline != leader && baseline->accuracy.contains(longest);
+  const bool useful =
+      baseline != nullptr && baseline != leader && baseline->mean.accuracy.contains(longest);
   const RuleResult* other = useful ? baseline : best_at(result, longest, leader);
 
   text.plain("At " + tokens(longest) + " tokens");
@@ -51,16 +54,19 @@ void summarise_accuracy(Text& text, const Result& result) {
     text.plain(fmt::format(", {:.3g} times the length it was trained on,", times));
   }
   text.plain(" a model with ").code(leader->rule);
-  text.plain(" fills in " + decimal(leader->accuracy.at(longest), 2) + " % of the masked tokens");
+  text.plain(" fills in " + decimal(leader->mean.accuracy.at(longest), 2) +
+             " % of the masked tokens");
   if (other == nullptr) {
     text.plain(". ");
     return;
   }
-  const double lead = leader->accuracy.at(longest) - other->accuracy.at(longest);
-  text.plain(", one with ").code(other->rule).plain(" " + decimal(other->accuracy.at(longest), 2) + " %: ");
-  text.strong(decimal(lead, 2) + " points apart").plain(". ");
+  const double lead = leader->mean.accuracy.at(longest) - other->mean.accuracy.at(longest);
+  text.plain(", one with ")
+      .code(other->rule)
+      .plain(" " + decimal(other->mean.accuracy.at(longest), 2) + " %: a lead of ");
+  text.strong(decimal(lead, 2) + " points").plain(". ");
   if (!result.train_length || *result.train_length == longest) return;
-  const ByLength apart = difference(leader->accuracy, other->accuracy);
+  const ByLength apart = difference(leader->mean.accuracy, other->mean.accuracy);
   if (const auto at = apart.find(*result.train_length); at != apart.end()) {
     text.plain("At the training length of " + tokens(at->first) + " the difference is " +
                signed_decimal(at->second, 2) + ". ");
@@ -69,17 +75,26 @@ void summarise_accuracy(Text& text, const Result& result) {
 
 void summarise_entropy(Text& text, const Result& result) {
   const std::int64_t shortest = result.lengths.front(), longest = result.lengths.back();
+  ByLength uniform;
+  for (const std::int64_t n : {shortest, longest}) uniform[n] = std::log(static_cast<double>(n));
+  const auto growth = [&](const ByLength& entropy) {
+    return signed_decimal(entropy.at(longest) - entropy.at(shortest), 2);
+  };
   bool first = true;
   for (const RuleResult& rule : result.rules) {
-    if (shortest == longest || !rule.entropy.contains(shortest) || !rule.entropy.contains(longest)) continue;
-    if (first) text.plain(fmt::format("From {} to {} tokens the mean entropy of a row changes by ", tokens(shortest), tokens(longest)));
-    text.plain((first ? "" : ", ") + signed_decimal(rule.entropy.at(longest) - rule.entropy.at(shortest), 2));
-    text.plain(first ? " nats under " : " under ").code(rule.rule);
+    const ByLength& entropy = rule.mean.entropy;
+    if (shortest == longest || !entropy.contains(shortest) || !entropy.contains(longest)) continue;
+    if (first) {
+      text.plain("From " + tokens(shortest) + " to " + tokens(longest) +
+                 " tokens the mean entropy of a row changes by " + growth(entropy) +
+                 " nats under ");
+    } else {
+      text.plain(", " + growth(entropy) + " under ");
+    }
+    text.code(rule.rule);
     first = false;
   }
-  if (first) return;
-  const double uniform = std::log(static_cast<double>(longest) / static_cast<double>(shortest));
-  text.plain("; ").symbol("ln n").plain(" by " + signed_decimal(uniform, 2) + ".");
+  if (!first) text.plain(", and ").symbol("ln n").plain(" itself by " + growth(uniform) + ".");
 }
 
 Text summary_of(const Result& result) {
@@ -89,8 +104,8 @@ Text summary_of(const Result& result) {
   return text;
 }
 
-TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy, const ByLength& spread,
-                      const ByLength& best) {
+TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy,
+                      const ByLength& spread, const ByLength& best) {
   TableRow row{std::move(label), {}};
   for (const std::int64_t length : result.lengths) {
     const auto found = accuracy.find(length);
@@ -133,26 +148,34 @@ ByLength best_of(const std::vector<const ByLength*>& rows) {
 TableGroup our_accuracy(const Result& result) {
   TableGroup group{"This run", {}};
   std::vector<const ByLength*> rows;
-  for (const RuleResult& rule : result.rules) rows.push_back(&rule.accuracy);
+  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.accuracy);
   const ByLength best = best_of(rows);
   for (const RuleResult& rule : result.rules) {
-    group.rows.push_back(accuracy_row(result, Text().code(rule.rule), rule.accuracy, rule.accuracy_spread, best));
+    group.rows.push_back(accuracy_row(result, Text().code(rule.rule), rule.mean.accuracy,
+                                      rule.spread.accuracy, best));
   }
   const RuleResult* baseline = baseline_of(result);
   for (const RuleResult& rule : result.rules) {
     if (baseline == nullptr || &rule == baseline) continue;
-    const Text label = result.rules.size() == 2 ? Text("difference") : Text().code(rule.rule).plain(" − standard");
-    group.rows.push_back(difference_row(result, label, rule.accuracy, baseline->accuracy));
+    const Text label =
+        result.rules.size() == 2 ? Text("difference") : Text().code(rule.rule).plain(" − standard");
+    group.rows.push_back(
+        difference_row(result, label, rule.mean.accuracy, baseline->mean.accuracy));
   }
   return group;
 }
 
 TableGroup their_accuracy(const Result& result) {
-  TableGroup group{Text("Theirs, for comparison: ").link("Su 2021", su2021::kUrl).plain(", a larger model on Chinese text"), {}};
+  TableGroup group{Text("Theirs, for comparison: ")
+                       .link("Su 2021", su2021::kUrl)
+                       .plain(", a larger model on Chinese text"),
+                   {}};
   const ByLength best = best_of({&su2021::kStandard, &su2021::kEntropyInvariant});
   group.rows.push_back(accuracy_row(result, "Attention-O (standard)", su2021::kStandard, {}, best));
-  group.rows.push_back(accuracy_row(result, "Attention-E (entropy invariant)", su2021::kEntropyInvariant, {}, best));
-  group.rows.push_back(difference_row(result, "difference", su2021::kEntropyInvariant, su2021::kStandard));
+  group.rows.push_back(
+      accuracy_row(result, "Attention-E (entropy invariant)", su2021::kEntropyInvariant, {}, best));
+  group.rows.push_back(
+      difference_row(result, "difference", su2021::kEntropyInvariant, su2021::kStandard));
   return group;
 }
 
@@ -160,7 +183,8 @@ Table accuracy_table(const Result& result) {
   Table table;
   table.caption = "Accuracy in per cent at each test length; the best of each column in bold.";
   const std::size_t seeds = seeds_of(result);
-  if (seeds > 1) table.caption.plain(fmt::format(" Means and spread (±) over {} seeds.", seeds));
+  if (seeds > 1)
+    table.caption.plain(fmt::format(" Means over {} seeds; ± is their standard deviation.", seeds));
   table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   table.groups = {our_accuracy(result), their_accuracy(result)};
@@ -170,27 +194,30 @@ Table accuracy_table(const Result& result) {
 Table seeds_table(const Result& result) {
   Table table;
   table.caption = "Accuracy in per cent, seed by seed.";
-  table.columns = {"run"};
+  table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   for (const RuleResult& rule : result.rules) {
     TableGroup group{Text().code(rule.rule), {}};
-    for (std::size_t i = 0; i < rule.run_accuracy.size(); ++i) {
-      group.rows.push_back(accuracy_row(result, fmt::format("{}", i + 1), rule.run_accuracy[i], {}, {}));
+    for (std::size_t i = 0; i < rule.seeds.size(); ++i) {
+      const SeedResult& seed = rule.seeds[i];
+      const std::string label =
+          seed.seed ? fmt::format("seed {}", *seed.seed) : fmt::format("run {}", i + 1);
+      group.rows.push_back(accuracy_row(result, label, seed.measures.accuracy, {}, {}));
     }
     if (!group.rows.empty()) table.groups.push_back(std::move(group));
   }
   return table;
 }
 
-Text value_text(const json& value) {
+// A file is told by its path.
+std::string value_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number()) return compact(value.get<double>());
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_null()) return "–";
+  if (value.is_object()) return value.contains("path") ? value_text(value["path"]) : value.dump();
   std::string text;
-  for (const json& each : value) {
-    text += (text.empty() ? "" : ", ") + (each.is_string() ? each.get<std::string>() : each.dump());
-  }
+  for (const json& each : value) text += (text.empty() ? "" : ", ") + value_text(each);
   return text;
 }
 
@@ -208,10 +235,12 @@ Table settings_table(const Result& result) {
   TableGroup machine = settings("Machine", result.machine);
   for (const RuleResult& rule : result.rules) {
     if (!rule.seconds_per_step) continue;
-    machine.rows.push_back({Text("seconds a step, ").code(rule.rule), {decimal(*rule.seconds_per_step, 3)}});
+    machine.rows.push_back(
+        {Text("seconds a step, ").code(rule.rule), {decimal(*rule.seconds_per_step, 3)}});
   }
   Table table;
-  for (TableGroup& group : std::vector{settings("Model and training", result.config), settings("Corpus", result.corpus), machine}) {
+  for (TableGroup& group : std::vector{settings("Model and training", result.config),
+                                       settings("Corpus", result.corpus), machine}) {
     if (!group.rows.empty()) table.groups.push_back(std::move(group));
   }
   return table;
@@ -229,7 +258,7 @@ void add_reproduction(Page& page, const Result& result) {
   if (!result.command.empty()) page.heading("How to reproduce").code(result.command);
   std::string written = "Written by isentrope";
   if (!result.version.empty()) written += " " + result.version;
-  if (!result.created.empty()) written += ", " + result.created;
+  if (!result.date.empty()) written += ", " + result.date;
   page.footer(written + ". This file is complete: it loads nothing from anywhere.");
 }
 

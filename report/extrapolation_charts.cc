@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kLossPoints = 60;  // more tell no more, and make the table long
 
-LineChart chart_by_length(const Result& result, const char* title, Text caption, const char* y_label) {
+LineChart chart_by_length(const Result& result, const char* title, Text caption,
+                          const char* y_label) {
   LineChart chart;
   chart.title = title;
   chart.caption = std::move(caption);
@@ -45,38 +46,40 @@ void add_spread(Series& series, const ByLength& spread) {
 }
 
 // One series per rule that has numbers; its colour is its place among the rules.
-void add_rules(LineChart& chart, const Result& result, ByLength RuleResult::* numbers) {
+void add_rules(LineChart& chart, const Result& result, ByLength Measures::*measure) {
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
-    if ((rule.*numbers).empty()) continue;
-    Series series = series_by_length(result, rule.rule, rule.*numbers);
+    if ((rule.mean.*measure).empty()) continue;
+    Series series = series_by_length(result, Text().code(rule.rule), rule.mean.*measure);
     series.colour = static_cast<int>(i);
-    if (numbers == &RuleResult::accuracy) add_spread(series, rule.accuracy_spread);
+    add_spread(series, rule.spread.*measure);
     chart.series.push_back(std::move(series));
   }
 }
 
 LineChart accuracy_chart(const Result& result) {
-  LineChart chart = chart_by_length(result, "Accuracy against length",
-                                    "Masked tokens of held-out text that the model fills in correctly.", "accuracy, %");
-  add_rules(chart, result, &RuleResult::accuracy);
+  LineChart chart = chart_by_length(
+      result, "Accuracy against length",
+      "Masked tokens of held-out text that the model fills in correctly.", "accuracy, %");
+  add_rules(chart, result, &Measures::accuracy);
   return chart;
 }
 
 LineChart lead_chart(const Result& result) {
-  LineChart chart = chart_by_length(
-      result, "Lead over standard",
-      Text("Accuracy minus that of the standard scale at the same length. Dashed: the same difference in ")
-          .link("Su 2021", su2021::kUrl)
-          .plain(", from a larger model on Chinese text."),
-      "points");
+  LineChart chart = chart_by_length(result, "Lead over standard",
+                                    Text("Accuracy minus that of the standard scale at the same "
+                                         "length. Dashed: the same difference in ")
+                                        .link("Su 2021", su2021::kUrl)
+                                        .plain(", from a larger model on Chinese text."),
+                                    "points");
   chart.y_from_zero = true;
   const RuleResult* baseline = baseline_of(result);
   if (baseline == nullptr) return chart;
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     if (&result.rules[i] == baseline) continue;
-    Series series = series_by_length(result, result.rules[i].rule,
-                                     difference(result.rules[i].accuracy, baseline->accuracy));
+    Series series =
+        series_by_length(result, Text().code(result.rules[i].rule),
+                         difference(result.rules[i].mean.accuracy, baseline->mean.accuracy));
     series.colour = static_cast<int>(i);
     if (!series.x.empty()) chart.series.push_back(std::move(series));
   }
@@ -90,18 +93,21 @@ LineChart lead_chart(const Result& result) {
 }
 
 LineChart entropy_chart(const Result& result) {
-  LineChart chart = chart_by_length(
-      result, "Mean row entropy against length",
-      Text("How widely a row spreads its attention: 0 for a single key, ")
-          .symbol("ln n")
-          .plain(" for all alike. Mean over layers, heads and rows, out of the attention operator itself."),
-      "entropy, nats");
+  LineChart chart =
+      chart_by_length(result, "Mean row entropy against length",
+                      Text("How widely a row spreads its attention: 0 for a single key, ")
+                          .symbol("ln n")
+                          .plain(" for all alike. Mean over layers, heads and rows, out of the "
+                                 "attention operator itself."),
+                      "entropy, nats");
   chart.y_from_zero = true;
-  add_rules(chart, result, &RuleResult::entropy);
+  add_rules(chart, result, &Measures::entropy);
   if (chart.empty()) return chart;
   ByLength uniform;
-  for (const std::int64_t length : result.lengths) uniform[length] = std::log(static_cast<double>(length));
-  Series reference = series_by_length(result, "ln n, attention to all keys alike", uniform);
+  for (const std::int64_t length : result.lengths)
+    uniform[length] = std::log(static_cast<double>(length));
+  Series reference =
+      series_by_length(result, Text().symbol("ln n").plain(", all keys alike"), uniform);
   reference.colour = kNeutral;
   reference.reference = true;
   chart.series.push_back(std::move(reference));
@@ -109,14 +115,15 @@ LineChart entropy_chart(const Result& result) {
 }
 
 LineChart gradient_chart(const Result& result) {
-  LineChart chart = chart_by_length(
-      result, "Gradient mass against length",
-      Text().symbol("λ(1 − Σp²)").plain(
-          ", half the L1 norm of the softmax's Jacobian: how much of a gradient passes through a row."),
-      "gradient mass");
+  LineChart chart = chart_by_length(result, "Gradient mass against length",
+                                    Text()
+                                        .symbol("λ(1 − Σp²)")
+                                        .plain(", half the L1 norm of the softmax's Jacobian: how "
+                                               "much of a gradient passes through a row."),
+                                    "gradient mass");
   chart.decimals = 4;
   chart.y_from_zero = true;
-  add_rules(chart, result, &RuleResult::gradient_mass);
+  add_rules(chart, result, &Measures::gradient_mass);
   return chart;
 }
 
@@ -131,7 +138,7 @@ std::size_t steps_per_point(std::size_t steps) {
 
 Series loss_series(const RuleResult& rule, std::size_t step) {
   Series series;
-  series.name = rule.rule;
+  series.name.code(rule.rule);
   for (std::size_t begin = 0; begin < rule.loss.size(); begin += step) {
     const std::size_t end = std::min(begin + step, rule.loss.size());
     double sum = 0;
@@ -149,7 +156,9 @@ LineChart loss_chart(const Result& result) {
   LineChart chart;
   chart.title = "Training loss";
   chart.caption = "Cross-entropy of the masked tokens.";
-  if (step > 1) chart.caption.plain(fmt::format(" Each point is the mean of {} steps.", compact(static_cast<double>(step))));
+  if (step > 1)
+    chart.caption.plain(
+        fmt::format(" Each point is the mean of {} steps.", compact(static_cast<double>(step))));
   chart.x_label = "step";
   chart.y_label = "loss, nats a token";
   chart.markers = false;
@@ -190,6 +199,8 @@ std::vector<LineChart> row_charts(const Result& result) {
   return not_empty({entropy_chart(result), gradient_chart(result)});
 }
 
-std::vector<LineChart> training_charts(const Result& result) { return not_empty({loss_chart(result)}); }
+std::vector<LineChart> training_charts(const Result& result) {
+  return not_empty({loss_chart(result)});
+}
 
 }  // namespace isentrope::report

@@ -11,8 +11,10 @@ namespace isentrope::report {
 // The experiment this one repeats at a smaller size: masked language models trained at 64 tokens.
 namespace su2021 {
 inline constexpr const char* kUrl = "https://kexue.fm/archives/8823";
-inline const ByLength kStandard = {{64, 43.27}, {128, 36.53}, {256, 23.02}, {512, 15.12}, {1024, 11.54}};
-inline const ByLength kEntropyInvariant = {{64, 43.11}, {128, 41.17}, {256, 34.04}, {512, 20.15}, {1024, 13.58}};
+inline const ByLength kStandard = {
+    {64, 43.27}, {128, 36.53}, {256, 23.02}, {512, 15.12}, {1024, 11.54}};
+inline const ByLength kEntropyInvariant = {
+    {64, 43.11}, {128, 41.17}, {256, 34.04}, {512, 20.15}, {1024, 13.58}};
 }  // namespace su2021
 
 // The rule the others are compared with: "standard", or none.

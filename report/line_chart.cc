@@ -31,21 +31,26 @@ void validate(const LineChart& chart) {
     const Series& series = chart.series[s];
     if (series.x.size() != series.y.size() ||
         (!series.spread.empty() && series.spread.size() != series.y.size())) {
-      throw Error(fmt::format("[line_plot] x, y and spread of a series must be of one size; got {}, {} and {} in "
-                              "series {}", series.x.size(), series.y.size(), series.spread.size(), s));
+      throw Error(fmt::format(
+          "[line_plot] x, y and spread of a series must be of one size; got {}, {} and {} in "
+          "series {}",
+          series.x.size(), series.y.size(), series.spread.size(), s));
     }
     for (std::size_t i = 0; i < series.x.size(); ++i) {
       if (!drawn(series, i)) continue;
-      if ((chart.x_axis != Axis::linear && series.x[i] <= 0) || (chart.y_axis != Axis::linear && series.y[i] <= 0)) {
-        throw Error(fmt::format("[line_plot] a logarithmic axis takes numbers > 0; got ({}, {}) in series {}",
-                                series.x[i], series.y[i], s));
+      if ((chart.x_axis != Axis::linear && series.x[i] <= 0) ||
+          (chart.y_axis != Axis::linear && series.y[i] <= 0)) {
+        throw Error(fmt::format(
+            "[line_plot] a logarithmic axis takes numbers > 0; got ({}, {}) in series {}",
+            series.x[i], series.y[i], s));
       }
     }
   }
 }
 
 json& named(json& items, const std::string& name) {
-  return *std::find_if(items.begin(), items.end(), [&](const json& item) { return item.at("name") == name; });
+  return *std::find_if(items.begin(), items.end(),
+                       [&](const json& item) { return item.at("name") == name; });
 }
 
 void set_axis(json& scale, Axis axis) {
@@ -59,7 +64,8 @@ void set_axis(json& scale, Axis axis) {
 std::string label_of(const LineChart& chart, const Series& series, std::size_t i) {
   const double spread = spread_at(series, i);
   const std::string value = decimal(series.y[i], chart.decimals);
-  return spread > 0 ? value + " ± " + decimal(spread, chart.decimals) : value;
+  // Held together by no-break spaces.
+  return spread > 0 ? value + "\u00a0±\u00a0" + decimal(spread, chart.decimals) : value;
 }
 
 json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
@@ -76,6 +82,7 @@ json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
                         {"y", series.y[i]},
                         {"low", bar ? series.y[i] - spread : series.y[i]},
                         {"high", series.y[i] + spread},
+                        {"place", compact(series.x[i])},
                         {"label", label_of(chart, series, i)},
                         {"marked", legend[s].marker != Marker::none}});
     }
@@ -85,10 +92,14 @@ json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
 
 const char* shape_of(Marker marker) {
   switch (marker) {
-    case Marker::square: return "square";
-    case Marker::diamond: return "diamond";
-    case Marker::triangle: return "triangle-up";
-    default: return "circle";
+    case Marker::square:
+      return "square";
+    case Marker::diamond:
+      return "diamond";
+    case Marker::triangle:
+      return "triangle-up";
+    default:
+      return "circle";
   }
 }
 
@@ -110,9 +121,12 @@ json spec_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
   json& scales = spec["scales"];
   set_axis(named(scales, "x"), chart.x_axis);
   set_axis(named(scales, "y"), chart.y_axis);
+  // Room for the first and the last marker.
+  if (chart.markers) named(scales, "x")["padding"] = 10;
   if (chart.y_from_zero) named(scales, "y")["zero"] = true;
   for (std::size_t s = 0; s < legend.size(); ++s) {
-    for (const char* scale : {"colour", "dash", "shape"}) named(scales, scale)["domain"].push_back(s);
+    for (const char* scale : {"colour", "dash", "shape"})
+      named(scales, scale)["domain"].push_back(s);
     named(scales, "colour")["range"].push_back(colour(legend[s].colour));
     named(scales, "dash")["range"].push_back(legend[s].dashed ? json{2, 5} : json{1, 0});
     named(scales, "shape")["range"].push_back(shape_of(legend[s].marker));

@@ -13,11 +13,11 @@ enum class Axis { linear, log2, log10 };
 
 struct Series {
   Text name;
-  std::vector<double> x, y;     // same size; points that are not finite are left out
-  std::vector<double> spread;   // half-length of a bar about y; empty: no bars
-  bool reference = false;       // dashed and without markers: what the others are compared with
-  // Counts through the palette, or kNeutral. Its place in the chart when not given: give it where the
-  // same thing appears in several charts.
+  std::vector<double> x, y;         // same size; points that are not finite are left out
+  std::vector<double> spread = {};  // half-length of a bar about y; empty: no bars
+  bool reference = false;           // dashed and without markers: what the others are compared with
+  // Counts through the palette, or kNeutral. Its place in the chart when not given: give it where
+  // the same thing appears in several charts.
   std::optional<int> colour = {};
 };
 
@@ -28,8 +28,8 @@ struct LineChart {
   Axis x_axis = Axis::linear, y_axis = Axis::linear;
   std::vector<double> x_ticks;  // empty: chosen by Vega
   bool y_from_zero = false;
-  bool markers = true;          // off for series of many points
-  int decimals = 2;             // of y, in the table and under the pointer
+  bool markers = true;  // off for series of many points
+  int decimals = 2;     // of y, in the table and under the pointer
   std::vector<Series> series;
 
   // Whether anything is there to draw.

@@ -1,4 +1,5 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate` writes, out of its result.json.
+// isentrope report RESULT.json: the page that `isentrope extrapolate` writes, out of its
+// result.json.
 
 #include <fmt/core.h>
 
@@ -44,11 +45,14 @@ void write(const std::filesystem::path& path, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The report of a result.json that isentrope extrapolate wrote: one HTML file, complete in itself.",
-               "isentrope report");
+  CLI::App app(
+      "The report of a result.json that isentrope extrapolate wrote: one HTML file, complete in "
+      "itself.",
+      "isentrope report");
   std::filesystem::path result, output;
   app.add_option("RESULT.json", result, "what isentrope extrapolate wrote")->required();
-  app.add_option("-o,--output", output, "where the page goes; report.html beside RESULT.json by default");
+  app.add_option("-o,--output", output,
+                 "where the page goes; report.html beside RESULT.json by default");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

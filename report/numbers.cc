@@ -32,8 +32,9 @@ std::string compact(double value) {
   std::string digits = fmt::format("{}", std::abs(value));
   if (std::abs(value) < 1e15 && value == std::trunc(value)) {
     digits = fmt::format("{:.0f}", std::abs(value));
-    for (auto i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) {
-      digits.insert(static_cast<std::size_t>(i), 1, ',');
+    for (std::size_t end = digits.size(), i = end; end > 4 && i > 3;) {
+      i -= 3;
+      digits.insert(i, 1, ',');
     }
   }
   return fmt::format("{}{}", value < 0 ? kMinus : "", digits);

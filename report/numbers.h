@@ -11,7 +11,7 @@ namespace isentrope::report {
 // The same with a sign always: "+7.15", and "0.00" without one.
 [[nodiscard]] std::string signed_decimal(double value, int decimals);
 
-// The shortest text, thousands set apart: "1,024", "0.001".
+// The shortest text, thousands set apart from five digits on: "1024", "10,000", "0.001".
 [[nodiscard]] std::string compact(double value);
 
 }  // namespace isentrope::report

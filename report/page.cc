@@ -10,10 +10,12 @@
 namespace isentrope::report {
 namespace {
 
-constexpr int kColours = 6;  // --series-1 ... of page.css
+constexpr int kColours = 6;             // --series-1 ... of page.css
+constexpr std::size_t kLongTable = 24;  // rows; more are set in smaller type on paper
 
 // Puts values where the template has {{name}}. One pass: a value may hold braces of its own.
-std::string fill(std::string_view text, const std::map<std::string_view, std::string_view>& values) {
+std::string fill(std::string_view text,
+                 const std::map<std::string_view, std::string_view>& values) {
   std::string result;
   for (;;) {
     const std::size_t begin = text.find("{{");
@@ -41,7 +43,11 @@ std::string script_json(const nlohmann::json& value) {
 }
 
 std::string html_of(const Table& table) {
-  std::string html = "<div class=\"scroll\" tabindex=\"0\"><table>\n";
+  std::size_t rows = 0;
+  for (const TableGroup& group : table.groups) rows += group.rows.size();
+  const char* kind = table.columns.empty() ? "pairs" : rows > kLongTable ? "long" : "";
+  std::string html =
+      fmt::format("<div class=\"scroll\" tabindex=\"0\"><table class=\"{}\">\n", kind);
   if (!table.caption.html().empty()) html += "<caption>" + table.caption.html() + "</caption>\n";
   if (!table.columns.empty()) {
     html += "<thead><tr>";
@@ -51,8 +57,9 @@ std::string html_of(const Table& table) {
   for (const TableGroup& group : table.groups) {
     html += "<tbody>\n";
     if (!group.heading.html().empty()) {
-      html += fmt::format("<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{}\">{}</th></tr>\n",
-                          std::max<std::size_t>(table.columns.size(), 2), group.heading.html());
+      html +=
+          fmt::format("<tr class=\"group\"><th scope=\"rowgroup\" colspan=\"{}\">{}</th></tr>\n",
+                      std::max<std::size_t>(table.columns.size(), 2), group.heading.html());
     }
     for (const TableRow& row : group.rows) {
       html += "<tr><th scope=\"row\">" + row.label.html() + "</th>";
@@ -66,11 +73,16 @@ std::string html_of(const Table& table) {
 
 std::string_view marker_path(Marker marker) {
   switch (marker) {
-    case Marker::circle: return "M10,6a4,4 0 1,0 8,0a4,4 0 1,0 -8,0";
-    case Marker::square: return "M10.5,2.5h7v7h-7z";
-    case Marker::diamond: return "M14,1l3.6,5l-3.6,5l-3.6,-5z";
-    case Marker::triangle: return "M14,1.5l4.5,8h-9z";
-    case Marker::none: break;
+    case Marker::circle:
+      return "M10,6a4,4 0 1,0 8,0a4,4 0 1,0 -8,0";
+    case Marker::square:
+      return "M10.5,2.5h7v7h-7z";
+    case Marker::diamond:
+      return "M14,1l3.6,5l-3.6,5l-3.6,-5z";
+    case Marker::triangle:
+      return "M14,1.5l4.5,8h-9z";
+    case Marker::none:
+      break;
   }
   return "";
 }
@@ -79,7 +91,8 @@ std::string_view marker_path(Marker marker) {
 std::string key_of(const LegendEntry& entry) {
   const std::string stroke = colour(entry.colour);
   std::string svg = fmt::format(
-      "<svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\"><path d=\"M1,6h26\" style=\"stroke:{}\"{}/>",
+      "<svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\"><path d=\"M1,6h26\" "
+      "style=\"stroke:{}\"{}/>",
       stroke, entry.dashed ? " stroke-dasharray=\"2 5\"" : "");
   if (entry.marker != Marker::none) {
     svg += fmt::format("<path d=\"{}\" style=\"fill:{}\"/>", marker_path(entry.marker), stroke);
@@ -90,8 +103,9 @@ std::string key_of(const LegendEntry& entry) {
 std::string html_of(const std::vector<LegendEntry>& legend) {
   std::string html = "<div class=\"legend\">\n";
   for (const LegendEntry& entry : legend) {
-    html += fmt::format("<button type=\"button\" aria-pressed=\"true\">{}<span>{}</span></button>\n", key_of(entry),
-                        entry.name.html());
+    html +=
+        fmt::format("<button type=\"button\" aria-pressed=\"true\">{}<span>{}</span></button>\n",
+                    key_of(entry), entry.name.html());
   }
   return html + "</div>\n";
 }
@@ -133,14 +147,18 @@ Page& Page::table(const Table& table) {
 
 Page& Page::plot(const Plot& plot) {
   ++plots_;
-  body_ += fmt::format("<figure>\n<figcaption><h3>{}</h3>", plot.title.html());
+  body_ +=
+      fmt::format("<figure>\n<div class=\"drawing\">\n<figcaption><h3>{}</h3>", plot.title.html());
   if (!plot.caption.html().empty()) body_ += "<p>" + plot.caption.html() + "</p>";
   body_ += "</figcaption>\n";
   if (plot.legend.size() > 1) body_ += html_of(plot.legend);
-  body_ += "<div class=\"plot\" tabindex=\"0\"></div>\n";
-  body_ += "<noscript><p class=\"note\">The plot needs JavaScript; its numbers are below.</p></noscript>\n";
+  body_ += "<div class=\"plot\" tabindex=\"0\"></div>\n</div>\n";
+  body_ +=
+      "<noscript><p class=\"note\">The plot needs JavaScript; its numbers are "
+      "below.</p></noscript>\n";
   body_ += "<script type=\"application/json\">" + script_json(plot.spec) + "</script>\n";
-  body_ += "<details><summary>Numbers</summary>\n" + html_of(plot.numbers) + "</details>\n</figure>\n";
+  body_ +=
+      "<details><summary>Numbers</summary>\n" + html_of(plot.numbers) + "</details>\n</figure>\n";
   return *this;
 }
 

@@ -5,8 +5,8 @@
 //   std::ofstream(path) << page.html();
 //
 // The file loads nothing: styles, plot specifications and the plotting library are in it, and its
-// content security policy forbids everything else. It follows the reader's colour scheme, fits a phone
-// and prints.
+// content security policy forbids everything else. It follows the reader's colour scheme, fits a
+// phone and prints.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ struct TableRow {
   std::vector<Text> cells;
 };
 
-// Rows that belong together, below a heading of their own when it is not empty.
+// Rows that belong together, under a heading of their own when it is not empty.
 struct TableGroup {
   Text heading;
   std::vector<TableRow> rows;
@@ -34,7 +34,8 @@ struct Table {
   std::vector<TableGroup> groups;
 };
 
-// "var(--series-1)" and so on: a colour of the palette, round and round, in the reader's colour scheme.
+// "var(--series-1)" and so on: a colour of the palette, round and round, in the reader's colour
+// scheme.
 [[nodiscard]] std::string colour(int index);
 constexpr int kNeutral = -1;  // grey: no thing of its own, only for comparison
 
@@ -47,12 +48,13 @@ struct LegendEntry {
   Marker marker = Marker::none;
 };
 
-// A figure. `spec` is any Vega specification; its width is set by the page. `numbers` holds what the plot
-// shows. Two signals, when the specification has them, make it answer the reader:
+// A figure. `spec` is any Vega specification; its width is set by the page. `numbers` holds what
+// the plot shows. Two signals, when the specification has them, make it answer the reader:
 //
 //   hidden  indices of the legend entries that the reader switched off
-//   at      the x under the pointer or null; the page picks the nearest x of the data set "points" (fields
-//           x, series, label) and shows the labels there
+//   at      the x under the pointer or null; the page picks the nearest x of the data set "points"
+//   (fields
+//           x, place, series, label) and shows the labels there
 struct Plot {
   Text title;
   Text caption;
@@ -67,11 +69,11 @@ class Page {
 
   Page& heading(const Text& text);
   Page& prose(const Text& text);
-  Page& note(const Text& text);              // an aside
-  Page& code(std::string_view text);         // a command to copy
+  Page& note(const Text& text);       // an aside
+  Page& code(std::string_view text);  // a command to copy
   Page& table(const Table& table);
   Page& plot(const Plot& plot);
-  Page& footer(const Text& text);            // last of all, wherever it is called
+  Page& footer(const Text& text);  // last of all, wherever it is called
 
   [[nodiscard]] std::string html() const;
 

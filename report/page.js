@@ -14,7 +14,7 @@
     axis: {
       labelFont: font, labelFontSize: 12, labelColor: 'var(--muted)', labelPadding: 6, labelOverlap: true,
       titleFont: font, titleFontSize: 12, titleFontWeight: 'normal', titleColor: 'var(--muted)', titlePadding: 10,
-      domainColor: 'var(--muted)', tickColor: 'var(--muted)', tickSize: 4, gridColor: 'var(--rule)',
+      domainColor: 'var(--rule)', tickColor: 'var(--muted)', tickSize: 4, gridColor: 'var(--rule)',
     },
   };
 
@@ -113,15 +113,23 @@
       };
       const title = (this.spec.axes && this.spec.axes[0].title) || 'x';
       const keys = [...this.figure.querySelectorAll('.legend button')];
-      const rows = this.view.data('points').filter((point) => point.x === at).map((point) => {
+      const points = this.view.data('points').filter((point) => point.x === at);
+      const rows = points.map((point) => {
         const key = keys[point.series] ? keys[point.series].cloneNode(true).childNodes : [];
         return line('row', ...key, line('value', point.label));
       });
-      this.tip.replaceChildren(line('at', `${title} ${at.toLocaleString('en')}`), ...rows);
-      const x = this.view.origin()[0] + this.view.scale('x')(at);
-      const left = x > this.container.clientWidth / 2;
-      this.tip.style.left = left ? 'auto' : `${x + 12}px`;
-      this.tip.style.right = left ? `${this.container.clientWidth - x + 12}px` : 'auto';
+      this.tip.replaceChildren(line('at', `${title}: ${points[0].place}`), ...rows);
+      this.placeTip(this.view.origin()[0] + this.view.scale('x')(at));
+    }
+
+    // Right of x, or left of it; below the plot where neither side has room.
+    placeTip(x) {
+      const gap = 12;
+      const room = this.container.clientWidth - this.tip.offsetWidth;
+      const right = x + gap;
+      const left = x - gap - this.tip.offsetWidth;
+      this.tip.classList.toggle('below', right > room && left < 0);
+      this.tip.style.left = `${right <= room ? right : Math.max(0, left)}px`;
     }
   }
 

@@ -17,12 +17,14 @@ using nlohmann::json;
 
 [[noreturn]] void fail(const std::string& key, const std::string& required, const json& got) {
   using error_handler = json::error_handler_t;
-  std::string text = got.is_structured() ? got.type_name() : got.dump(-1, ' ', true, error_handler::replace);
+  std::string text =
+      got.is_structured() ? got.type_name() : got.dump(-1, ' ', true, error_handler::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   throw Error(fmt::format("[extrapolation_report] {} must be {}; got {}", key, required, text));
 }
 
-// Null when the key is absent, and when it is null: that is how JSON writes a number that is not finite.
+// Null when the key is absent, and when it is null: that is how JSON writes a number that is not
+// finite.
 const json& member(const json& object, const char* key) {
   static const json null;
   const auto found = object.find(key);
@@ -36,15 +38,16 @@ std::string text_at(const json& object, const char* key) {
   return value;
 }
 
-json object_at(const json& object, const char* key) {
+json object_at(const json& object, const char* key, const std::string& where = {}) {
   const json& value = member(object, key);
   if (value.is_null()) return json::object();
-  if (!value.is_object()) fail(key, "an object", value);
+  if (!value.is_object()) fail(where + key, "an object", value);
   return value;
 }
 
 std::int64_t positive(const json& value, const std::string& key) {
-  const bool fits = value.is_number_integer() && value > 0 && value <= std::numeric_limits<std::int64_t>::max();
+  const bool fits =
+      value.is_number_integer() && value > 0 && value <= std::numeric_limits<std::int64_t>::max();
   if (!fits) fail(key, "a positive integer", value);
   return value;
 }
@@ -80,20 +83,29 @@ std::vector<double> losses(const json& rule, const std::string& where) {
   if (!value.is_array()) fail(key, "an array of numbers", value);
   for (const json& number : value) {
     if (!number.is_number() && !number.is_null()) fail(key, "an array of numbers", number);
-    result.push_back(number.is_null() ? std::numeric_limits<double>::quiet_NaN() : number.get<double>());
+    result.push_back(number.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                      : number.get<double>());
   }
   return result;
 }
 
-std::vector<ByLength> runs(const json& rule, const std::string& where) {
-  const json& value = member(rule, "runs");
-  std::vector<ByLength> result;
+Measures measures_of(const json& object, const std::string& where) {
+  return {by_length(object, "accuracy", where), by_length(object, "entropy", where),
+          by_length(object, "gradient_mass", where)};
+}
+
+std::vector<SeedResult> seeds_of(const json& rule, const std::string& where) {
+  const json& value = member(rule, "seeds");
+  std::vector<SeedResult> result;
   if (value.is_null()) return result;
-  if (!value.is_array()) fail(where + ".runs", "an array of objects", value);
+  if (!value.is_array()) fail(where + ".seeds", "an array of objects", value);
   for (std::size_t i = 0; i < value.size(); ++i) {
-    const std::string run = fmt::format("{}.runs[{}]", where, i);
-    if (!value[i].is_object()) fail(run, "an object", value[i]);
-    result.push_back(by_length(value[i], "accuracy", run));
+    const std::string key = fmt::format("{}.seeds[{}]", where, i);
+    if (!value[i].is_object()) fail(key, "an object", value[i]);
+    const json& seed = member(value[i], "seed");
+    if (!seed.is_null() && !seed.is_number_integer()) fail(key + ".seed", "an integer", seed);
+    result.push_back({seed.is_null() ? std::nullopt : std::optional<std::int64_t>(seed),
+                      measures_of(value[i], key)});
   }
   return result;
 }
@@ -104,12 +116,10 @@ RuleResult rule_result(const json& rule, const std::string& where) {
   if (!name.is_string()) fail(where + ".rule", "the text of a scale rule", name);
   RuleResult result;
   result.rule = name;
-  result.accuracy = by_length(rule, "accuracy", where);
-  result.accuracy_spread = by_length(rule, "accuracy_spread", where);
-  result.entropy = by_length(rule, "entropy", where);
-  result.gradient_mass = by_length(rule, "gradient_mass", where);
+  result.mean = measures_of(rule, where);
+  result.spread = measures_of(object_at(rule, "spread", where + "."), where + ".spread");
+  result.seeds = seeds_of(rule, where);
   result.loss = losses(rule, where);
-  result.run_accuracy = runs(rule, where);
   if (const json& seconds = member(rule, "seconds_per_step"); !seconds.is_null()) {
     if (!seconds.is_number()) fail(where + ".seconds_per_step", "a number", seconds);
     result.seconds_per_step = seconds;
@@ -119,7 +129,8 @@ RuleResult rule_result(const json& rule, const std::string& where) {
 
 std::vector<std::int64_t> lengths_of(const json& document) {
   const json& lengths = member(document, "lengths");
-  if (!lengths.is_array() || lengths.empty()) fail("lengths", "an array of positive integers", lengths);
+  if (!lengths.is_array() || lengths.empty())
+    fail("lengths", "an array of positive integers", lengths);
   std::set<std::int64_t> result;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     result.insert(positive(lengths[i], fmt::format("lengths[{}]", i)));
@@ -143,12 +154,12 @@ Result parse_result(const json& document) {
   }
   result.version = text_at(document, "version");
   result.command = text_at(document, "command");
-  result.created = text_at(document, "created");
+  result.date = text_at(document, "date");
   result.config = object_at(document, "config");
   result.corpus = object_at(document, "corpus");
   result.machine = object_at(document, "machine");
-  if (const json& length = member(result.config, "train_length"); !length.is_null()) {
-    result.train_length = positive(length, "config.train_length");
+  if (const json& length = member(document, "train_length"); !length.is_null()) {
+    result.train_length = positive(length, "train_length");
   }
   return result;
 }

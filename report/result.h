@@ -13,24 +13,35 @@ namespace isentrope::report {
 // A number per test length. Lengths without a finite number are absent.
 using ByLength = std::map<std::int64_t, double>;
 
+struct Measures {
+  ByLength accuracy;                // percent
+  ByLength entropy, gradient_mass;  // means over rows
+};
+
+struct SeedResult {
+  std::optional<std::int64_t> seed;
+  Measures measures;
+};
+
 struct RuleResult {
   std::string rule;
-  ByLength accuracy, accuracy_spread;       // percent
-  ByLength entropy, gradient_mass;          // means over rows
-  std::vector<double> loss;                 // one per training step; NaN where it was not finite
+  Measures mean;    // over the seeds
+  Measures spread;  // standard deviation over the seeds; empty for one seed
+  std::vector<SeedResult> seeds;
+  std::vector<double> loss;  // one per training step; NaN where it was not finite
   std::optional<double> seconds_per_step;
-  std::vector<ByLength> run_accuracy;       // of every seed, when there are several
 };
 
 struct Result {
-  std::vector<std::int64_t> lengths;        // increasing
-  std::vector<RuleResult> rules;            // not empty
-  std::string version, command, created;    // empty when absent
+  std::vector<std::int64_t> lengths;   // increasing
+  std::vector<RuleResult> rules;       // not empty
+  std::string version, command, date;  // empty when absent
   std::optional<std::int64_t> train_length;
-  nlohmann::json config, corpus, machine;   // objects, as they were
+  nlohmann::json config, corpus, machine;  // objects, as they were
 };
 
-// Only lengths and rules are required. Throws Error naming the key that is not what the schema says.
+// Only lengths and rules are required. Throws Error naming the key that is not what the schema
+// says.
 [[nodiscard]] Result parse_result(const nlohmann::json& document);
 
 }  // namespace isentrope::report

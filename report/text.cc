@@ -1,5 +1,7 @@
 #include "report/text.h"
 
+#include <algorithm>
+
 #include "isentrope/error.h"
 
 namespace isentrope::report {
@@ -9,12 +11,23 @@ std::string escape(std::string_view text) {
   result.reserve(text.size());
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      case '\'': result += "&#39;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -44,7 +57,8 @@ Text& Text::small(std::string_view text) { return element("small", text); }
 Text& Text::code(std::string_view text) {
   html_ += "<code>";
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('_', begin), text.size() - 1) + 1;
+    const std::size_t underscore = std::min(text.find('_', begin), text.size() - 1);
+    const std::size_t end = std::min(underscore + 1, text.find('(', begin + 1));
     html_ += escape(text.substr(begin, end - begin));
     if (end < text.size()) html_ += "<wbr>";
     begin = end;
@@ -55,7 +69,8 @@ Text& Text::code(std::string_view text) {
 
 Text& Text::link(std::string_view label, std::string_view url) {
   if (!url.starts_with("https://") && !url.starts_with("http://") && !url.starts_with('#')) {
-    throw Error("[Text::link] a URL must be http, https or a fragment; got \"" + std::string(url) + "\"");
+    throw Error("[Text::link] a URL must be http, https or a fragment; got \"" + std::string(url) +
+                "\"");
   }
   html_ += "<a href=\"" + escape(url) + "\">" + escape(label) + "</a>";
   return *this;

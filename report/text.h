@@ -17,19 +17,21 @@ namespace isentrope::report {
 class Text {
  public:
   Text() = default;
-  Text(std::string_view plain);         // NOLINT(google-explicit-constructor)
-  Text(const std::string& plain);       // NOLINT(google-explicit-constructor)
-  Text(const char* plain);              // NOLINT(google-explicit-constructor)
+  Text(std::string_view plain);    // NOLINT(google-explicit-constructor)
+  Text(const std::string& plain);  // NOLINT(google-explicit-constructor)
+  Text(const char* plain);         // NOLINT(google-explicit-constructor)
 
   Text& plain(std::string_view text);
   Text& strong(std::string_view text);
   Text& symbol(std::string_view text);  // a formula or variable
   Text& sub(std::string_view text);
   Text& sup(std::string_view text);
-  // Names out of code. May be broken after an underscore, so that a long one fits a narrow column.
+  // Names out of code. In a table it may be broken after
+  // an underscore and before a bracket, so that a long one fits a narrow column.
   Text& code(std::string_view text);
-  Text& small(std::string_view text);   // on a line of its own: a spread below its mean
-  // A link to follow, never one that is loaded. http, https and fragments (#...) only: Error otherwise.
+  Text& small(std::string_view text);  // on a line of its own: a spread below its mean
+  // A link to follow, never one that is loaded. http, https and fragments (#...) only: Error
+  // otherwise.
   Text& link(std::string_view label, std::string_view url);
 
   [[nodiscard]] const std::string& html() const { return html_; }
