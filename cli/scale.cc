@@ -26,7 +26,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct ScaleArguments {
-  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144,1048576";
+  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144";
   std::vector<std::string> compare;
   std::int64_t dim = 0, head = 0;
   bool json = false, list = false;

@@ -185,7 +185,7 @@ std::string theory_page(std::int64_t dim) {
       {ScaleRule::standard(), ScaleRule::entropy_invariant(), ScaleRule::log_length(),
        ScaleRule::scaled({2.5}), ScaleRule::grad_max_normal(), ScaleRule::logn(512),
        ScaleRule::infoscale(), ScaleRule::dynamic_yarn(512)},
-      {16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576},
+      {16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144},
       dim,
       0};
   Page page(
