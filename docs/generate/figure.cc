@@ -13,7 +13,7 @@
 namespace isentrope::docs {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 16, kTop = 34, kBottom = 44;
+constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 30, kTop = 34, kBottom = 44;
 constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#e69f00", "#666666", "#7b3294"};
 
@@ -86,6 +86,9 @@ std::string figure(const report::LineChart& chart) {
       "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
       kWidth, kHeight);
   svg += axes(chart, x, y);
+  // The legend stands where the first curve is not.
+  const auto& first = chart.series.front().y;
+  const double legend = first.front() > first.back() ? kWidth - kRight - 180 : kLeft + 10;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
     const char* colour = kColours[i % kColours.size()];
@@ -98,10 +101,10 @@ std::string figure(const report::LineChart& chart) {
     svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path,
                        colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
     const double line = kTop + 6 + 15 * static_cast<double>(i);
-    svg += fmt::format("<path d=\"M{:.1f} {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n",
-                       kLeft + 10, line - 4, colour,
-                       series.reference ? " stroke-dasharray=\"5 4\"" : "");
-    svg += text_at(kLeft + 36, line, "start", series.name.html());
+    svg +=
+        fmt::format("<path d=\"M{:.1f} {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", legend,
+                    line - 4, colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    svg += text_at(legend + 26, line, "start", series.name.html());
   }
   return svg + "</svg>\n";
 }
