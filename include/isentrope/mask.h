@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "isentrope/scale_rule.h"
+
 namespace isentrope {
 
 // Where the causal diagonal lies when there are fewer or more queries than keys. With 2 queries and
@@ -34,6 +36,15 @@ struct KeyRange {
   const std::int64_t shift = mask.causal == Causal::bottom_right ? keys - queries : 0;
   const std::int64_t end = query + shift + 1;
   return {0, end < 0 ? 0 : (end > keys ? keys : end)};
+}
+
+// What a scale rule may know of row `query`: the keys it sees, its position counted in keys, all keys.
+[[nodiscard]] constexpr RowLength row_length(const Mask& mask, std::int64_t query,
+                                             std::int64_t queries, std::int64_t keys) {
+  const std::int64_t shift = mask.causal == Causal::bottom_right ? keys - queries : 0;
+  return {.visible = visible_keys(mask, query, queries, keys).size(),
+          .position = query + shift,
+          .total = keys};
 }
 
 }  // namespace isentrope

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace isentrope {
 
 // Element (i0, i1, ...) lies at data[i0 * strides[0] + i1 * strides[1] + ...]. Strides count elements
 // and may be 0 (broadcast) or negative. A view without data stands for an output nobody asked for.
-template <typename T, int Rank>
+template <typename T, std::size_t Rank>
 struct View {
   T* data = nullptr;
   std::array<std::int64_t, Rank> extents{};
@@ -19,7 +20,7 @@ struct View {
   template <typename... Index>
   T& operator()(Index... index) const {
     static_assert(sizeof...(Index) == Rank);
-    int axis = 0;
+    std::size_t axis = 0;
     std::int64_t offset = 0;
     ((offset += static_cast<std::int64_t>(index) * strides[axis++]), ...);
     return data[offset];
@@ -29,11 +30,11 @@ struct View {
 };
 
 // A row-major view without gaps.
-template <typename T, int Rank>
+template <typename T, std::size_t Rank>
 View<T, Rank> contiguous_view(T* data, const std::array<std::int64_t, Rank>& extents) {
   View<T, Rank> view{data, extents, {}};
   std::int64_t stride = 1;
-  for (int axis = Rank - 1; axis >= 0; --axis) {
+  for (std::size_t axis = Rank; axis-- > 0;) {
     view.strides[axis] = stride;
     stride *= extents[axis];
   }

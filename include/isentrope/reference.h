@@ -1,0 +1,47 @@
+// The float64 reference: attention as its definition reads, one plain loop per formula. It is the oracle
+// of the tests and the documentation of what the kernels compute. Time and memory grow with queries
+// times keys.
+#pragma once
+
+#include <vector>
+
+#include "isentrope/mask.h"
+#include "isentrope/row_state.h"
+#include "isentrope/scale_rule.h"
+#include "isentrope/view.h"
+
+namespace isentrope::reference {
+
+struct Input {
+  View<const double, 4> q, k, v;
+};
+
+// Row-major, shaped as the kernels' results are.
+struct Result {
+  std::vector<double> output;
+  std::vector<RowStats> statistics;
+  std::vector<double> lambda;
+  // Conditioning, from which error budgets are computed (docs/numerics.md).
+  std::vector<double> value_magnitude;  // sum_j p_j |v_jc|, per output component
+  std::vector<double> logit_magnitude;  // max_j lambda sum_c |q_c k_jc|, per row
+  std::vector<double> entropy_slope;    // sum_j p_j |z_j - mean|, per row
+};
+
+[[nodiscard]] Result attention_forward(const Input& input, const ScaleRule& rule, const Mask& mask);
+
+// Upstream gradients, row-major; an empty vector stands for zeros.
+struct GradientInput {
+  std::vector<double> d_output;
+  std::vector<double> d_lse, d_entropy, d_collision, d_variance;
+};
+
+struct Gradients {
+  std::vector<double> dq, dk, dv;
+  // The same sums over magnitudes, from which error budgets are computed.
+  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude;
+};
+
+[[nodiscard]] Gradients attention_backward(const Input& input, const ScaleRule& rule, const Mask& mask,
+                                           const GradientInput& gradient);
+
+}  // namespace isentrope::reference

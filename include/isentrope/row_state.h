@@ -1,0 +1,82 @@
+// RowState: what one row knows after seeing some of its keys.
+//
+// For the admitted logits z_j of a set of keys, with m = max z_j and t_j = z_j - m,
+//
+//   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
+//
+// States over disjoint sets of keys form a commutative monoid: merge() joins them, RowState{} is the
+// identity. Tiles, threads and devices may therefore split a row anywhere. merge() is exactly
+// commutative and exactly neutral in the identity; it is associative up to rounding.
+//
+// The sums never hold e^(z-m) z with z unshifted: that loses every digit when |m| is large.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace isentrope {
+
+// Double, although kernels compute in float: a row of 10^6 keys merges thousands of tiles, and the
+// tile's own float sums are short.
+struct RowState {
+  double max = -std::numeric_limits<double>::infinity();
+  double s0 = 0, s1 = 0, s1_prime = 0, s2 = 0;
+  std::int64_t support = 0;  // admitted keys; 0 exactly for the identity
+
+  [[nodiscard]] bool empty() const { return support == 0; }
+  bool operator==(const RowState&) const = default;
+};
+
+// The state of one admitted key. A NaN or +inf logit makes it NaN; a -inf one weighs nothing.
+[[nodiscard]] inline RowState row_state_of(double logit) {
+  if (logit == -std::numeric_limits<double>::infinity()) return {logit, 0, 0, 0, 0, 1};
+  const double weight = std::exp(logit - logit);
+  return {logit, weight, weight - 1, weight - 1, weight, 1};
+}
+
+// The same state measured from m >= a.max. The row's value accumulator takes the factor e^(a.max - m).
+[[nodiscard]] inline RowState rebase(const RowState& a, double m) {
+  if (a.max == m) return a;
+  // Keys whose logits are all -inf weigh nothing; -inf times the sum would be NaN.
+  if (a.max == -std::numeric_limits<double>::infinity()) return {m, 0, 0, 0, 0, a.support};
+  const double shift = a.max - m;
+  const double f = std::exp(shift);
+  const double s1_prime = a.s1_prime + shift * (2 * a.s1 + shift * a.s0);
+  return {m, f * a.s0, f * (a.s1 + shift * a.s0), f * s1_prime, f * f * a.s2, a.support};
+}
+
+[[nodiscard]] inline RowState merge(const RowState& a, const RowState& b) {
+  if (b.empty()) return a;
+  if (a.empty()) return b;
+  const double m = a.max < b.max ? b.max : a.max;
+  const RowState x = rebase(a, m), y = rebase(b, m);
+  return {m,           x.s0 + y.s0, x.s1 + y.s1, x.s1_prime + y.s1_prime,
+          x.s2 + y.s2, x.support + y.support};
+}
+
+// Statistics of the softmax distribution p of a row, in nats.
+struct RowStats {
+  double lse = -std::numeric_limits<double>::infinity();        // ln sum e^z
+  double entropy = 0;                                           // -sum p ln p, in [0, ln support]
+  double collision = 0;                                         // sum p^2, in [1 / support, 1]
+  double max_logit = -std::numeric_limits<double>::infinity();  // largest admitted z
+  double variance = 0;                                          // of z under p: the varentropy
+  std::int64_t support = 0;                                     // test this to recognise an empty row
+};
+
+// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms and loses
+// nothing to cancellation, however peaked the row. A NaN logit makes every statistic NaN.
+[[nodiscard]] inline RowStats finalize(const RowState& a) {
+  if (a.empty()) return {};
+  const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;
+  const double variance = a.s1_prime / a.s0 - mean * mean;
+  return {.lse = a.max + log_s0,
+          .entropy = log_s0 - mean,
+          .collision = a.s2 / (a.s0 * a.s0),
+          .max_logit = std::isnan(a.s0) ? a.s0 : a.max,
+          .variance = variance < 0 ? 0 : variance,
+          .support = a.support};
+}
+
+}  // namespace isentrope

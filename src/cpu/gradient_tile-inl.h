@@ -1,0 +1,68 @@
+// Gradient through the softmax of one row of one tile.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_GRADIENT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_GRADIENT_TILE_INL_H_
+#undef ISENTROPE_GRADIENT_TILE_INL_H_
+#else
+#define ISENTROPE_GRADIENT_TILE_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// What a row needs for the gradient of its logits. With x = ln p_j, u = x + H:
+//
+//   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j ]
+//
+// which collects, by the chain rule through output, lse, entropy, collision and variance,
+//
+//   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V    linear = 2 d_V - d_H
+//   quadratic = d_V                                    collision = 2 d_C
+struct RowGradient {
+  float lse = 0, entropy = 0;
+  float base = 0, linear = 0, quadratic = 0, collision = 0;
+};
+
+// In:   weights[0, columns) logits, gradients[0, columns) dp; [begin, end) admitted.
+// Out:  p and dz in place, both 0 outside [begin, end) by selection: what is hidden may be NaN.
+// kMoments: whether linear, quadratic or collision is not 0.
+template <bool kMoments>
+HWY_INLINE void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
+                             float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  const bool all = begin == 0 && end == columns;
+  const auto lse = hn::Set(d, row.lse), base = hn::Set(d, row.base);
+  for (std::size_t j = 0; j < columns; j += lanes) {
+    auto x = hn::Sub(hn::Load(d, weights + j), lse);
+    auto p = weight_of(x);
+    auto slope = hn::Add(hn::Load(d, gradients + j), base);
+    if constexpr (kMoments) {
+      const auto u = hn::Add(x, hn::Set(d, row.entropy));
+      const auto by_u = hn::MulAdd(u, hn::Set(d, row.quadratic), hn::Set(d, row.linear));
+      slope = hn::MulAdd(u, by_u, slope);
+      slope = hn::MulAdd(p, hn::Set(d, row.collision), slope);
+    }
+    auto dz = hn::Mul(p, slope);
+    if (!all) {
+      const auto before_end = hn::FirstN(d, end > j ? end - j : 0);
+      const auto admitted = hn::AndNot(hn::FirstN(d, begin > j ? begin - j : 0), before_end);
+      p = hn::IfThenElseZero(admitted, p);
+      dz = hn::IfThenElseZero(admitted, dz);
+    }
+    hn::Store(p, d, weights + j);
+    hn::Store(dz, d, gradients + j);
+  }
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,45 @@
+// StripRanges: which keys of one block each row of a strip sees.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "isentrope/mask.h"
+
+namespace isentrope {
+
+// Counted from the block's first key.
+template <std::size_t kRows>
+struct StripRanges {
+  std::array<std::size_t, kRows> begin, end;
+  std::size_t first = 0, last = 0;  // the union over the rows; empty when first == last
+  bool ragged = false;              // some row sees less than the union
+
+  // range_of_row(r) is what row r of the strip sees, over all keys.
+  template <typename RangeOfRow>
+  StripRanges(std::size_t rows, std::int64_t block, std::int64_t block_keys,
+              const RangeOfRow& range_of_row) {
+    const auto clip = [&](std::int64_t key) {
+      return static_cast<std::size_t>(std::clamp(key - block, std::int64_t{0}, block_keys));
+    };
+    for (std::size_t r = 0; r < rows; ++r) {
+      const KeyRange range = range_of_row(r);
+      begin[r] = clip(range.begin);
+      end[r] = std::max(begin[r], clip(range.end));
+      if (begin[r] == end[r]) continue;
+      first = first == last ? begin[r] : std::min(first, begin[r]);
+      last = std::max(last, end[r]);
+    }
+    // A row that sees nothing of the block counts from the union's first key, as the others do.
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (begin[r] == end[r]) begin[r] = end[r] = first;
+      ragged |= begin[r] != first || end[r] != last;
+    }
+  }
+
+  [[nodiscard]] bool empty() const { return first == last; }
+};
+
+}  // namespace isentrope

@@ -1,0 +1,106 @@
+// The product of two packed tiles: the one place where attention multiplies matrices.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_TILE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_TILE_PRODUCT_INL_H_
+#undef ISENTROPE_TILE_PRODUCT_INL_H_
+#else
+#define ISENTROPE_TILE_PRODUCT_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+
+// Rows of the register tile. With two vectors of columns, 12 rows take 24 of AVX-512's 32 registers for
+// sums; 6 rows take 12 of the 16 that other x86 targets have.
+#if HWY_MAX_BYTES == 64
+inline constexpr std::size_t kStripRows = 12;
+#else
+inline constexpr std::size_t kStripRows = 6;
+#endif
+// A shorter strip comes in thirds, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
+inline constexpr std::size_t kRowStep = kStripRows / 3;
+
+// Columns of the register tile, the width of every packed panel.
+HWY_INLINE std::size_t panel_width() { return 2 * hn::Lanes(Floats()); }
+
+HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
+  return (count + step - 1) / step * step;
+}
+
+// What becomes of the value that C already holds.
+enum class Into { replace, add, scale };
+
+// Element (row, k) of the left operand lies at row * kRow + k * kDepth. Strides known when the kernel is
+// compiled leave the address arithmetic to the load instruction.
+template <std::size_t kRow, std::size_t kDepth>
+struct LeftLayout {
+  static constexpr std::size_t row = kRow, depth = kDepth;
+};
+
+// C[r][0, width) = (replace: 0, add: C, scale: keep[r] C) + sum_k A(r, k) B[k][0, width), r < kRows.
+// B is one panel: depth rows of panel_width() floats.
+template <std::size_t kRows, typename Left, Into kInto>
+HWY_INLINE void panel_product(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
+                              float* HWY_RESTRICT c, std::size_t c_stride, const float* HWY_RESTRICT keep) {
+  const Floats d;
+  using V = hn::Vec<Floats>;
+  const std::size_t lanes = hn::Lanes(d);
+  V low[kRows], high[kRows];
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) low[r] = high[r] = hn::Zero(d);
+  for (std::size_t k = 0; k < depth; ++k) {
+    const V b_low = hn::Load(d, b + k * 2 * lanes), b_high = hn::Load(d, b + k * 2 * lanes + lanes);
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const V left = hn::Set(d, a[r * Left::row + k * Left::depth]);
+      low[r] = hn::MulAdd(left, b_low, low[r]);
+      high[r] = hn::MulAdd(left, b_high, high[r]);
+    }
+  }
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) {
+    float* to = c + r * c_stride;
+    if constexpr (kInto == Into::add) {
+      low[r] = hn::Add(hn::Load(d, to), low[r]);
+      high[r] = hn::Add(hn::Load(d, to + lanes), high[r]);
+    } else if constexpr (kInto == Into::scale) {
+      const V factor = hn::Set(d, keep[r]);
+      low[r] = hn::MulAdd(factor, hn::Load(d, to), low[r]);
+      high[r] = hn::MulAdd(factor, hn::Load(d, to + lanes), high[r]);
+    }
+    hn::Store(low[r], d, to);
+    hn::Store(high[r], d, to + lanes);
+  }
+}
+
+// C[rows][columns] over as many panels as the columns need. Panel p of B starts at b + p * b_panel. Rows
+// are rounded up to kRowStep: A and C must have room for that many.
+template <typename Left, Into kInto>
+HWY_INLINE void strip_product(std::size_t rows, std::size_t columns, std::size_t depth, const float* a,
+                              const float* b, std::size_t b_panel, float* c, std::size_t c_stride,
+                              const float* keep = nullptr) {
+  const std::size_t width = panel_width();
+  for (std::size_t column = 0; column < columns; column += width, b += b_panel, c += width) {
+    if (rows > 2 * kRowStep) {
+      panel_product<kStripRows, Left, kInto>(a, b, depth, c, c_stride, keep);
+    } else if (rows > kRowStep) {
+      panel_product<2 * kRowStep, Left, kInto>(a, b, depth, c, c_stride, keep);
+    } else {
+      panel_product<kRowStep, Left, kInto>(a, b, depth, c, c_stride, keep);
+    }
+  }
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

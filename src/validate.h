@@ -1,0 +1,13 @@
+// The one validator: every front end goes through it before anything is written.
+#pragma once
+
+#include "isentrope/attention.h"
+
+namespace isentrope {
+
+// Throw Error naming the argument, what is required of it and what was got.
+void validate_forward(const AttentionInput& input, const AttentionOutput& output);
+void validate_backward(const AttentionInput& input, const AttentionGradientInput& gradient,
+                       const AttentionGradients& result);
+
+}  // namespace isentrope

@@ -1,0 +1,173 @@
+// The torch operator against torch's own float64 arithmetic.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "isentrope/error.h"
+#include "torch/attention.h"
+
+namespace isentrope {
+namespace {
+
+struct Dense {
+  at::Tensor output, lse, entropy, collision, variance;
+};
+
+// The definition, in whatever type the arguments have.
+Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ScaleRule& rule,
+                      const Mask& mask) {
+  const std::int64_t queries = q.size(2), keys = k.size(2);
+  at::Tensor lambda = at::empty({queries, 1}, q.options());
+  at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
+  for (std::int64_t i = 0; i < queries; ++i) {
+    lambda[i][0] = rule.lambda(row_length(mask, i, queries, keys), q.size(3));
+    const KeyRange range = visible_keys(mask, i, queries, keys);
+    if (range.end < keys) hidden[i].slice(0, range.end, keys).fill_(true);
+  }
+  const at::Tensor z = (q.matmul(k.transpose(-2, -1)) * lambda).masked_fill(hidden, -1e300);
+  const at::Tensor log_p = z.log_softmax(-1), p = log_p.exp();
+  const at::Tensor mean = (p * z.masked_fill(hidden, 0)).sum(-1, true);
+  return {p.matmul(v), z.logsumexp(-1), -(p * log_p.masked_fill(hidden, 0)).sum(-1), p.square().sum(-1),
+          (p * (z.masked_fill(hidden, 0) - mean).square()).sum(-1)};
+}
+
+struct Case {
+  std::int64_t queries, keys, dim, value_dim;
+  ScaleRule rule;
+  Causal causal;
+};
+
+std::vector<Case> cases() {
+  return {{64, 64, 64, 64, ScaleRule::standard(), Causal::none},
+          {64, 64, 64, 64, ScaleRule::entropy_invariant(), Causal::bottom_right},
+          {37, 150, 24, 40, ScaleRule::log_length(), Causal::bottom_right},
+          {150, 150, 33, 17, ScaleRule::constant(0.3), Causal::top_left}};
+}
+
+void expect_close(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  const double error = (got.to(at::kDouble) - want).abs().max().item<double>();
+  const double size = want.abs().max().item<double>();
+  EXPECT_LE(error, 1e-5 * (1 + size)) << what;
+}
+
+TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
+  torch::manual_seed(1);
+  for (const Case& c : cases()) {
+    const auto leaf = [](std::int64_t rows, std::int64_t columns) {
+      return torch::randn({2, 3, rows, columns}).requires_grad_();
+    };
+    const at::Tensor q = leaf(c.queries, c.dim), k = leaf(c.keys, c.dim), v = leaf(c.keys, c.value_dim);
+    const auto twin = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
+    const at::Tensor q64 = twin(q), k64 = twin(k), v64 = twin(v);
+    const Mask mask{c.causal};
+    const TorchAttention got = torch_attention(q, k, v, c.rule, mask);
+    const Dense want = dense_attention(q64, k64, v64, c.rule, mask);
+    expect_close(got.output, want.output, "output");
+    expect_close(got.lse, want.lse, "lse");
+    expect_close(got.entropy, want.entropy, "entropy");
+    expect_close(got.collision, want.collision, "collision");
+    expect_close(got.variance, want.variance, "variance");
+
+    // One scalar through every differentiable result.
+    const auto loss = [](const auto& r) {
+      return r.output.sin().sum() + (r.lse * 0.3).sin().sum() + r.entropy.square().sum() +
+             r.collision.sin().sum() + (0.1 * r.variance).sin().sum();
+    };
+    loss(got).backward();
+    loss(want).backward();
+    expect_close(q.grad(), q64.grad(), "dq");
+    expect_close(k.grad(), k64.grad(), "dk");
+    expect_close(v.grad(), v64.grad(), "dv");
+  }
+}
+
+TEST(TorchAttention, GradientsEqualFiniteDifferences) {
+  torch::manual_seed(2);
+  const at::Tensor q = torch::randn({1, 2, 9, 8}), k = torch::randn({1, 2, 11, 8}),
+                   v = torch::randn({1, 2, 11, 5});
+  const at::Tensor weights = torch::randn({1, 2, 9, 5});
+  using Loss = std::function<at::Tensor(const TorchAttention&)>;
+  const std::pair<const char*, Loss> losses[] = {
+      {"output", [&](const TorchAttention& r) { return (r.output * weights).sum(); }},
+      {"lse", [](const TorchAttention& r) { return r.lse.sum(); }},
+      {"entropy", [](const TorchAttention& r) { return r.entropy.sum(); }}};
+  for (const auto& [name, loss] : losses) {
+    for (int argument = 0; argument < 3; ++argument) {
+      at::Tensor inputs[] = {q.clone(), k.clone(), v.clone()};
+      const at::Tensor direction = torch::randn_like(inputs[argument]);
+      const auto value = [&](double step) {
+        at::Tensor moved[] = {inputs[0], inputs[1], inputs[2]};
+        moved[argument] = moved[argument] + step * direction;
+        return loss(torch_attention(moved[0], moved[1], moved[2], ScaleRule::entropy_invariant(),
+                                    {Causal::bottom_right})).to(at::kDouble).item<double>();
+      };
+      const double numeric = (value(1e-2) - value(-1e-2)) / 2e-2;
+      inputs[argument].requires_grad_();
+      const at::Tensor result = loss(torch_attention(inputs[0], inputs[1], inputs[2],
+                                                     ScaleRule::entropy_invariant(), {Causal::bottom_right}));
+      result.backward();
+      const double exact = (inputs[argument].grad() * direction).sum().item<double>();
+      EXPECT_NEAR(numeric, exact, 2e-3 * (1 + std::abs(exact))) << name << ", argument " << argument;
+    }
+  }
+}
+
+TEST(TorchAttention, TakesStridedViewsAndReturnsTheirLayout) {
+  torch::manual_seed(3);
+  // As a fused projection leaves them: [batch, rows, 3, heads, dim].
+  const at::Tensor projection = torch::randn({2, 20, 3, 4, 16});
+  const auto part = [&](int index) { return projection.select(2, index).transpose(1, 2); };
+  const TorchAttention strided = torch_attention(part(0), part(1), part(2), ScaleRule::standard());
+  const TorchAttention packed = torch_attention(part(0).contiguous(), part(1).contiguous(),
+                                                part(2).contiguous(), ScaleRule::standard());
+  EXPECT_TRUE(at::equal(strided.output, packed.output));
+  EXPECT_TRUE(at::equal(strided.entropy, packed.entropy));
+  EXPECT_TRUE(strided.output.transpose(1, 2).is_contiguous());
+}
+
+TEST(TorchAttention, BitsDoNotDependOnThreads) {
+  torch::manual_seed(4);
+  const int threads = at::get_num_threads();
+  const at::Tensor q = torch::randn({1, 2, 1500, 16}), k = torch::randn({1, 2, 1500, 16}),
+                   v = torch::randn({1, 2, 1500, 16});
+  const auto run = [&](int count) {
+    at::set_num_threads(count);
+    const at::Tensor leaf = q.clone().requires_grad_();
+    const TorchAttention result = torch_attention(leaf, k, v, ScaleRule::log_length(), {Causal::top_left});
+    (result.output.sum() + result.entropy.sum()).backward();
+    return std::pair{result.output.detach(), leaf.grad()};
+  };
+  const auto one = run(1), two = run(2);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(one.first, two.first));
+  EXPECT_TRUE(at::equal(one.second, two.second));
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TorchAttention, WrongArgumentsAreNamed) {
+  const at::Tensor good = torch::randn({1, 2, 4, 8});
+  const auto call = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return error_of([&] { torch_attention(q, k, v, ScaleRule::standard()); });
+  };
+  EXPECT_EQ(call(good, good.to(at::kDouble), good), "[torch_attention] k must be float32; got Double");
+  EXPECT_EQ(call(good[0], good, good), "[torch_attention] q must have 4 dimensions; got 3");
+  EXPECT_EQ(call(good, good, torch::randn({1, 2, 5, 8})),
+            "[attention_forward] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");
+}
+
+TEST(TorchAttention, DoubleBackwardIsAnError) {
+  const at::Tensor q = torch::randn({1, 1, 4, 8}).requires_grad_();
+  const at::Tensor sum = torch_attention(q, q, q, ScaleRule::standard()).output.sum();
+  EXPECT_THROW(torch::autograd::grad({sum}, {q}, {}, true, true), Error);
+}
+
+}  // namespace
+}  // namespace isentrope
