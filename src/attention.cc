@@ -43,7 +43,7 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
                        const AttentionOutput& out) {
   validate_forward(in, out);
   const auto [batch, heads, queries, dim] = in.q.extents;
-  const ScaleTable lambda = resolve_scale(options.rule, options.mask, queries, in.k.extents[2], dim);
+  const ScaleTable lambda(options.rule, options.mask, heads, queries, in.k.extents[2], dim);
   const TilePlan plan = plan_forward(batch * heads, queries);
   const ForwardCall call{in, options.mask, lambda, plan, out};
   options.parallel_for(plan.tasks(), [&](std::int64_t task) { run_forward_task(call, task); });
@@ -55,7 +55,7 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
   const auto [batch, heads, queries, dim] = in.q.extents;
   const std::int64_t keys = in.k.extents[2];
   if (keys == 0) return fill_with_zeros(result.dq);
-  const ScaleTable lambda = resolve_scale(options.rule, options.mask, queries, keys, dim);
+  const ScaleTable lambda(options.rule, options.mask, heads, queries, keys, dim);
   const TilePlan plan = plan_backward(batch * heads, keys);
 
   const std::int64_t shares = plan.runs == 1 ? 0 : plan.runs;

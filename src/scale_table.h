@@ -1,6 +1,7 @@
-// ScaleTable: a rule, resolved for one call into one lambda per row.
+// ScaleTable: a rule, resolved for one call into one lambda per row and head.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "isentrope/mask.h"
@@ -8,19 +9,21 @@
 
 namespace isentrope {
 
-// One softmax scale per query. Kernels read these numbers, never rules.
-using ScaleTable = std::vector<float>;
+// Kernels read these numbers, never rules.
+class ScaleTable {
+ public:
+  ScaleTable(const ScaleRule& rule, const Mask& mask, std::int64_t heads, std::int64_t queries,
+             std::int64_t keys, std::int64_t dim);
 
-[[nodiscard]] inline ScaleTable resolve_scale(const ScaleRule& rule, const Mask& mask,
-                                              std::int64_t queries, std::int64_t keys,
-                                              std::int64_t dim) {
-  ScaleTable table;
-  table.reserve(static_cast<std::size_t>(queries));
-  for (std::int64_t query = 0; query < queries; ++query) {
-    const double lambda = rule.lambda(row_length(mask, query, queries, keys), dim);
-    table.push_back(static_cast<float>(lambda));
+  // The softmax scales of a head's queries. Head counts within one batch.
+  [[nodiscard]] const float* of_head(std::int64_t head) const {
+    return lambda_.data() + head % heads_ * queries_;
   }
-  return table;
-}
+
+ private:
+  std::int64_t heads_;  // 1 where the rule treats all alike
+  std::int64_t queries_;
+  std::vector<float> lambda_;
+};
 
 }  // namespace isentrope

@@ -2,52 +2,163 @@
 //
 //   logits z_j = lambda(n, d) q.k_j
 //
-// A rule is a plain value: it compares, prints and round-trips through text. It is resolved once per
-// call into one lambda per row and head (scale_table.h); kernels see numbers, never rules.
+// A rule is a plain value: it compares, prints and round-trips through text. It is resolved once
+// per call into one lambda per row and head; kernels see numbers, never rules. Every rule is one
+// closed form (scale_form.h), or a product of them where a model applies two.
+//
+// Each constructor below throws Error when an argument is outside the domain it states; NaN always
+// is. A PerHead argument takes one number, or one per head. Sources and advice:
+// docs/scale-rules.md.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "isentrope/scale_form.h"
 
 namespace isentrope {
 
-// What a rule may know of a row's length.
-struct RowLength {
-  std::int64_t visible = 0;   // keys the row sees: position + 1 when causal
-  std::int64_t position = 0;  // of the query, from 0, counted in keys
-  std::int64_t total = 0;     // keys of the call
-};
-
 class ScaleRule {
  public:
-  ScaleRule() = default;  // standard
+  // One rule of the catalogue with its arguments, and the closed form they come to.
+  struct Term {
+    std::string_view name;
+    std::vector<PerHead> arguments;  // in the order of the catalogue
+    ClosedForm form;
 
+    bool operator==(const Term&) const = default;
+  };
+
+  ScaleRule();  // standard
+
+  // --- scales that do not depend on n
   // 1 / sqrt(d): unit variance of q.k for independent components (Vaswani et al. 2017).
   static ScaleRule standard() { return {}; }
-  // The given scale, whatever n and d.
+  // The given scale, whatever n and d. In [0, 1e9].
   static ScaleRule constant(double scale);
-  // ln n / (ln base sqrt(d)): constant entropy as n grows (Su 2021). base > 1. 0 at n = 1, where any
-  // scale gives the same row; n below n_min counts as n_min.
+  // scalar^(-1/2) (Gemma 2, Gemma 3). scalar in (0, 1e18].
+  static ScaleRule query_pre_attn_scalar(double scalar = 256);
+  // 1 / d, for q and k that were normalised (Inkling; maximal-update parametrisation).
+  static ScaleRule inverse_dim();
+  // gain_h / sqrt(d) (HeadScale, DroPE). |gain| <= 1e9.
+  static ScaleRule scaled(PerHead gain);
+  // 2.5 / sqrt(d): the compromise of the gradient-maximising scale for normal scores (Su 2023).
+  static ScaleRule grad_max_constant() { return scaled({2.5}); }
+  // min(tau_h, tau_max), for unit q and k (Swin v2, CLIP). tau in [0, 1e9].
+  static ScaleRule cosine(PerHead tau = {10}, double tau_max = 100);
+
+  // --- logarithms of the length
+  // ln n / (ln base sqrt(d)): constant entropy as n grows (Su 2021). base > 1. 0 at n = 1, where
+  // any scale gives the same row; n below n_min >= 1 counts as n_min (bert4keras takes 16).
   static ScaleRule entropy_invariant(double base = 512, double n_min = 1);
-  // ln n / sqrt(d) (Chiang and Cholak 2022).
+  // kappa ln n / d (Su 2021, before kappa was eliminated). The default is the estimate 1 / 0.24.
+  static ScaleRule entropy_invariant_kappa(double kappa = 1 / 0.24);
+  // ln n / sqrt(d), n the keys of the call (Chiang and Cholak 2022).
   static ScaleRule log_length();
+  // max(1, ln n / ln train_len) / sqrt(d) (Qwen, ReRoPE). train_len > 1.
+  static ScaleRule logn(double train_len = 8192);
+  // (s_h ln n + b_h) / sqrt(d) (Scalable-Softmax, Nakanishi 2025).
+  static ScaleRule ssmax(PerHead s = {0.43}, PerHead b = {0});
+  // (delta_h + beta_h (ln(n + 1))^gamma_h) / sqrt(d) (ASEntmax 2025). gamma in [-4, 4].
+  static ScaleRule asentmax(PerHead delta = {0}, PerHead beta = {1}, PerHead gamma = {1});
+
+  // --- corrections that set in beyond the training length
+  // (1 + attn_scale ln(1 + floor((position + offset) / floor_scale))) / sqrt(d) (Llama 4).
+  static ScaleRule attn_temperature_tuning(double floor_scale = 8192, double attn_scale = 0.1,
+                                           double offset = 1);
+  // The same with beta, and position counted from 0 (Ministral 3, Mistral 4).
+  static ScaleRule llama_4_scaling(double beta = 0.1, double train_len = 8192);
+  // (1 + alpha ln max(1, n / n_floor)) / d, bias scaled too (Inkling).
+  static ScaleRule log_scaling(double n_floor = 128000, double alpha = 0.1);
+  // (1 + alpha ln max(1, n / train_len)) / sqrt(d), n the keys of the call (Qwen2.5-1M).
+  static ScaleRule dual_chunk(double train_len = 262144, double alpha = 0.1);
+  // max(1, ln position / ln len) / sqrt(d), after the soft-cap (Grok-2).
+  static ScaleRule xai_temperature(double len = 1024);
+  // (1 + 0.1 mscale ln max(1, factor))^2 / sqrt(d): YaRN's factor enters q and k, so its square
+  // enters the logit. factor > 0.
+  static ScaleRule yarn_mscale(double factor = 4, double mscale = 1);
+  // The same with factor = n / train_len, n the keys of the call (dynamic YaRN).
+  static ScaleRule dynamic_yarn(double train_len = 4096, double mscale = 1);
+  // max(1, ln target_len / ln train_len) / sqrt(d): the square of LongRoPE's factor on q and k.
+  static ScaleRule longrope(double train_len = 4096, double target_len = 131072);
+
+  // --- other growths
+  // sqrt(ln n / ln base_len) / sqrt(d), n the keys of the call (Lumina). base_len > 1.
+  static ScaleRule proportional(double base_len = 4096);
+  // sqrt((1 - n^(-2/d)) / (1 - train_len^(-2/d))) / sqrt(d) (InfoScale 2025). train_len > 1.
+  static ScaleRule infoscale(double train_len = 512);
+  // gain n^exponent / sqrt(d); exponent 0 stands for 2 / (d - 1), the critical exponent of keys on
+  // a sphere. exponent in [-2, 2].
+  static ScaleRule power(double exponent = 0, double gain = 1);
+  // coef sqrt(ln n) / sqrt(d): largest gradient for normal scores (Su 2023).
+  static ScaleRule grad_max_normal(double coef = 0.84);
+  // c(dim) ln n, for unit q and k: largest gradient for cosine scores (Su 2023). c is solved for
+  // dim in [2, 65536] by least squares over n = 40, 80, ... 20000: 3.4877 at 128. Milliseconds.
+  static ScaleRule grad_max_cosine(std::int64_t dim = 128);
+
+  // --- laws without a name
+  // factor(n) / sqrt(d), linear in ln n between the nodes and constant beyond them. n strictly
+  // increasing, >= 1; factor as long as n, or as n for each head in turn.
+  static ScaleRule table(std::vector<double> n, std::vector<double> factor);
+  // lambda itself, one for each query position from 0 and, when heads > 1, for each head in turn.
+  // Positions beyond the last take the last one's.
+  static ScaleRule per_row(std::vector<double> lambda, std::int64_t heads = 1);
+
+  // This rule with another idea of length, place or bias. Not for products.
+  [[nodiscard]] ScaleRule with_length(const LengthPolicy& policy) const;
+  [[nodiscard]] ScaleRule with_place(ScalePlace place) const;
+  [[nodiscard]] ScaleRule with_scaled_bias(bool scaled) const;
+
+  // Two rules that one model applies together: the base of the first, the factors of both. The
+  // second must have the base 1 / sqrt(d), for a base cannot count twice. At most 4 terms.
+  friend ScaleRule operator*(const ScaleRule& first, const ScaleRule& second);
 
   // "standard", "constant(scale=0.5)", "entropy_invariant(base=512)", ...: parse(text()) == *this.
   [[nodiscard]] std::string text() const;
-  // Throws Error naming the rules there are when the text is not one.
+  // Reads name(argument=value, ...), arguments in any order and omitted where they have a default,
+  // without names in the order of the catalogue; [x, y] is a number per head. Every rule also takes
+  // length=visible|position|total|N, n_min, n_max, offset, where=pre_cap|post_cap and
+  // scale_bias=true|false. Rules are multiplied by *. Throws Error that names the rules there are,
+  // or the arguments of the rule, and the one that was probably meant.
   [[nodiscard]] static ScaleRule parse(std::string_view text);
+  // A rule of the catalogue from one list of numbers per parameter.
+  [[nodiscard]] static ScaleRule make(std::string_view name, std::vector<PerHead> arguments);
 
-  // The softmax scale of a row of head dimension dim. Finite and >= 0; 0 for a row without keys.
-  [[nodiscard]] double lambda(const RowLength& length, std::int64_t dim) const;
+  // The softmax scale of a row: pre_cap times post_cap. Finite; >= 0 unless a per-head number is
+  // negative; 0 for a row without keys. dim >= 1; head below heads(), or any when heads() is 1.
+  [[nodiscard]] double lambda(const RowLength& length, std::int64_t dim,
+                              std::int64_t head = 0) const;
+  // What multiplies q.k before a soft-cap, the logit after it, and an additive bias.
+  [[nodiscard]] double pre_cap(const RowLength& length, std::int64_t dim,
+                               std::int64_t head = 0) const;
+  [[nodiscard]] double post_cap(const RowLength& length, std::int64_t dim,
+                                std::int64_t head = 0) const;
+  [[nodiscard]] double on_bias(const RowLength& length, std::int64_t dim,
+                               std::int64_t head = 0) const;
+
+  // How many heads the rule tells apart; 1 when it has the same scale for all.
+  [[nodiscard]] std::int64_t heads() const;
+  [[nodiscard]] std::span<const Term> terms() const { return terms_; }
+
+  // The names parse() knows.
+  [[nodiscard]] static std::vector<std::string_view> names();
+  // Every rule whose arguments all have defaults.
+  [[nodiscard]] static std::vector<ScaleRule> all();
+  // The same, each tied to the length a model is trained at wherever the rule has such a length: at
+  // train_len keys entropy_invariant, logn, infoscale, ... then are the standard rule.
+  [[nodiscard]] static std::vector<ScaleRule> all(double train_len);
 
   bool operator==(const ScaleRule&) const = default;
 
  private:
-  enum class Kind { standard, constant, entropy_invariant, log_length };
-  Kind kind_ = Kind::standard;
-  double parameter_ = 0;  // scale or base
-  double n_min_ = 1;
+  explicit ScaleRule(std::vector<Term> terms) : terms_(std::move(terms)) {}
+  void check(std::int64_t dim, std::int64_t head) const;
+  Term& only_term(std::string_view function);
+
+  std::vector<Term> terms_;  // at least one
 };
 
 }  // namespace isentrope

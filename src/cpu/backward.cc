@@ -53,6 +53,7 @@ class BackwardTask {
         q_(matrix_of(call.input.q, task.head)),
         k_(matrix_of(call.input.k, task.head)),
         v_(matrix_of(call.input.v, task.head)),
+        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
         keys_(static_cast<std::size_t>(task.end - task.begin)),
         dim_(static_cast<std::size_t>(q_.columns)),
         value_dim_(static_cast<std::size_t>(v_.columns)),
@@ -105,7 +106,7 @@ class BackwardTask {
     }
     const View<float, 4>& to = call_.dq_of_run[task_.run];
     for (std::size_t r = 0; r < rows_; ++r) {
-      const float lambda = call_.lambda[static_cast<std::size_t>(first_query_) + r];
+      const float lambda = lambda_[first_query_ + static_cast<std::int64_t>(r)];
       for (std::size_t c = 0; c < dim_; ++c) dq_[r * columns_ + c] *= lambda;
     }
     write_rows(dq_, columns_, to, first_query_, rows_);
@@ -113,9 +114,8 @@ class BackwardTask {
 
   void pack_strip() {
     const std::int64_t last = first_query_ + static_cast<std::int64_t>(rows_);
-    const float* lambda = call_.lambda.data();
-    pack_transposed(q_, first_query_, last, kStripRows, query_.transposed, lambda);
-    query_.finite = pack_rows(q_, first_query_, last, query_.rows, lambda);
+    pack_transposed(q_, first_query_, last, kStripRows, query_.transposed, lambda_);
+    query_.finite = pack_rows(q_, first_query_, last, query_.rows, lambda_);
     if (call_.gradient.d_output) {
       const Matrix d_output = matrix_of(call_.gradient.d_output, task_.head);
       pack_transposed(d_output, first_query_, last, kStripRows, d_output_.transposed);
@@ -164,61 +164,75 @@ class BackwardTask {
     const std::size_t columns = last - first;
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row), at = row * kBlockKeys + first;
-      strip_product<StripLayout, Into::replace>(rows, columns, dim_, query_.transposed + row * dim_,
-                                                key_.transposed + (key + first) * dim_, width * dim_,
-                                                weights + at, kBlockKeys);
-      strip_product<StripLayout, Into::replace>(
-          rows, columns, value_dim_, d_output_.transposed + row * value_dim_,
-          value_.transposed + (key + first) * value_dim_, width * value_dim_, gradients + at, kBlockKeys);
+      multiply<StripLayout, Into::replace>({.rows = rows,
+                                            .columns = columns,
+                                            .depth = dim_,
+                                            .a = query_.transposed + row * dim_,
+                                            .b = key_.transposed + (key + first) * dim_,
+                                            .b_panel = width * dim_,
+                                            .c = weights + at,
+                                            .c_stride = kBlockKeys});
+      multiply<StripLayout, Into::replace>({.rows = rows,
+                                            .columns = columns,
+                                            .depth = value_dim_,
+                                            .a = d_output_.transposed + row * value_dim_,
+                                            .b = value_.transposed + (key + first) * value_dim_,
+                                            .b_panel = width * value_dim_,
+                                            .c = gradients + at,
+                                            .c_stride = kBlockKeys});
     }
     for (std::size_t r = 0; r < rows_; ++r) {
       gradient_row<kMoments>(row_gradients_[r], ranges.begin[r] - first, ranges.end[r] - first, columns,
                              weights + r * kBlockKeys + first, gradients + r * kBlockKeys + first);
     }
     if (ranges.ragged && !(key_.finite && query_.finite && d_output_.finite)) {
-      add_admitted_pairs(key, ranges, weights, gradients);
+      add_products<true>(key, ranges, weights, gradients);
     } else {
-      add_products(key, ranges, weights, gradients);
+      add_products<false>(key, ranges, weights, gradients);
     }
   }
 
+  // dQ += dz K, dK += dz^T Q and dV += weights^T dO.
+  template <bool kWhereAdmitted>
   void add_products(std::size_t key, const Ranges& ranges, const float* weights, const float* gradients) {
-    const std::size_t width = panel_width(), depth = ranges.last - ranges.first;
+    const std::size_t width = panel_width();
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      strip_product<TileLayout, Into::add>(HWY_MIN(kStripRows, rows_ - row), columns_, depth,
-                                           gradients + row * kBlockKeys + ranges.first,
-                                           key_.rows + (key + ranges.first) * width, keys_ * width,
-                                           dq_ + row * columns_, columns_);
+      add_product<kWhereAdmitted, TileLayout>(
+          {.rows = HWY_MIN(kStripRows, rows_ - row),
+           .columns = columns_,
+           .depth = ranges.last - ranges.first,
+           .a = gradients + row * kBlockKeys + ranges.first,
+           .b = key_.rows + (key + ranges.first) * width,
+           .b_panel = keys_ * width,
+           .c = dq_ + row * columns_,
+           .c_stride = columns_},
+          [&](std::size_t r, std::size_t j) { return ranges.admits(row + r, ranges.first + j); });
     }
     for (std::size_t j = ranges.first / width * width; j < ranges.last; j += kStripRows) {
-      const std::size_t rows = HWY_MIN(kStripRows, ranges.last - j);
-      strip_product<TransposedTileLayout, Into::add>(rows, columns_, rows_, gradients + j, query_.rows,
-                                                     rows_ * width, dk_ + (key + j) * columns_, columns_);
-      strip_product<TransposedTileLayout, Into::add>(rows, value_columns_, rows_, weights + j,
-                                                     d_output_.rows, rows_ * width,
-                                                     dv_ + (key + j) * value_columns_, value_columns_);
+      const auto admits = [&](std::size_t r, std::size_t i) { return ranges.admits(i, j + r); };
+      TileProduct product{.rows = HWY_MIN(kStripRows, ranges.last - j),
+                          .columns = columns_,
+                          .depth = rows_,
+                          .a = gradients + j,
+                          .b = query_.rows,
+                          .b_panel = rows_ * width,
+                          .c = dk_ + (key + j) * columns_,
+                          .c_stride = columns_};
+      add_product<kWhereAdmitted, TransposedTileLayout>(product, admits);
+      product.columns = product.c_stride = value_columns_;
+      product.a = weights + j;
+      product.b = d_output_.rows;
+      product.c = dv_ + (key + j) * value_columns_;
+      add_product<kWhereAdmitted, TransposedTileLayout>(product, admits);
     }
   }
 
-  // What the tile products do, pair by pair: a key or query that is not finite must not meet the other,
-  // not even with a weight of 0, where the mask hides it.
-  void add_admitted_pairs(std::size_t key, const Ranges& ranges, const float* weights,
-                          const float* gradients) {
-    const std::size_t width = panel_width();
-    const auto element = [width](const float* panels, std::size_t rows, std::size_t row, std::size_t c) {
-      return panels[(c / width * rows + row) * width + c % width];
-    };
-    for (std::size_t r = 0; r < rows_; ++r) {
-      for (std::size_t j = ranges.begin[r]; j < ranges.end[r]; ++j) {
-        const float p = weights[r * kBlockKeys + j], dz = gradients[r * kBlockKeys + j];
-        for (std::size_t c = 0; c < dim_; ++c) {
-          dq_[r * columns_ + c] += dz * element(key_.rows, keys_, key + j, c);
-          dk_[(key + j) * columns_ + c] += dz * element(query_.rows, rows_, r, c);
-        }
-        for (std::size_t c = 0; c < value_dim_; ++c) {
-          dv_[(key + j) * value_columns_ + c] += p * element(d_output_.rows, rows_, r, c);
-        }
-      }
+  template <bool kWhereAdmitted, typename Left, typename Admits>
+  static void add_product(const TileProduct& product, const Admits& admits) {
+    if constexpr (kWhereAdmitted) {
+      multiply_where<Left, Into::add>(product, admits);
+    } else {
+      multiply<Left, Into::add>(product);
     }
   }
 
@@ -234,6 +248,7 @@ class BackwardTask {
   const BackwardCall& call_;
   const Task task_;
   const Matrix q_, k_, v_;
+  const float* const lambda_;  // of every query of the head
   const std::size_t keys_, dim_, value_dim_, columns_, value_columns_;
   std::int64_t first_query_ = 0;  // of this strip
   std::size_t rows_ = 0;          // of this strip

@@ -38,6 +38,7 @@ class ForwardTask {
         q_(matrix_of(call.input.q, task.head)),
         k_(matrix_of(call.input.k, task.head)),
         v_(matrix_of(call.input.v, task.head)),
+        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
         rows_(static_cast<std::size_t>(task.end - task.begin)),
         dim_(static_cast<std::size_t>(q_.columns)),
         value_columns_(round_up(static_cast<std::size_t>(v_.columns), panel_width())) {
@@ -59,7 +60,7 @@ class ForwardTask {
     key_panels_ = scratch.take(kBlockKeys * dim_);
     value_panels_ = scratch.take(kBlockKeys * value_columns_);
     states_.assign(rows_, RowState{});
-    pack_transposed(q_, task_.begin, task_.end, kStripRows, queries_, call_.lambda.data());
+    pack_transposed(q_, task_.begin, task_.end, kStripRows, queries_, lambda_);
     std::fill_n(accumulator_, padded_rows * value_columns_, 0.0f);
     for (std::int64_t block = visible_.begin; block < visible_.end; block += kBlockKeys) run_block(block);
     write_results();
@@ -88,37 +89,33 @@ class ForwardTask {
     float keep[kStripRows] = {};
     const std::size_t width = panel_width();
     const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    strip_product<QueryLayout, Into::replace>(rows, last - first, dim_, queries_ + row * dim_,
-                                              key_panels_ + first * dim_, width * dim_, tile + first,
-                                              kBlockKeys);
+    multiply<QueryLayout, Into::replace>({.rows = rows,
+                                          .columns = last - first,
+                                          .depth = dim_,
+                                          .a = queries_ + row * dim_,
+                                          .b = key_panels_ + first * dim_,
+                                          .b_panel = width * dim_,
+                                          .c = tile + first,
+                                          .c_stride = kBlockKeys});
     for (std::size_t r = 0; r < rows; ++r) {
       keep[r] = softmax_row<kMoments>(tile + r * kBlockKeys + first, ranges.begin[r] - first,
                                       ranges.end[r] - first, last - first, states_[row + r]);
     }
-    float* accumulator = accumulator_ + row * value_columns_;
+    const TileProduct weighted_values{.rows = rows,
+                                      .columns = value_columns_,
+                                      .depth = ranges.last - ranges.first,
+                                      .a = tile + ranges.first,
+                                      .b = value_panels_ + ranges.first * width,
+                                      .b_panel = static_cast<std::size_t>(block_keys_) * width,
+                                      .c = accumulator_ + row * value_columns_,
+                                      .c_stride = value_columns_,
+                                      .keep = keep};
     if (ranges.ragged && !values_finite_) {
-      add_admitted_values(tile, rows, ranges, keep, accumulator);
-      return;
-    }
-    strip_product<WeightLayout, Into::scale>(
-        rows, value_columns_, ranges.last - ranges.first, tile + ranges.first,
-        value_panels_ + ranges.first * width, static_cast<std::size_t>(block_keys_) * width, accumulator,
-        value_columns_, keep);
-  }
-
-  // What the tile product does, key by key: a hidden value that is not finite must not meet even a weight
-  // of 0.
-  void add_admitted_values(const float* tile, std::size_t rows, const Ranges& ranges,
-                           const float* keep, float* accumulator) const {
-    const std::size_t width = panel_width();
-    for (std::size_t r = 0; r < rows; ++r, accumulator += value_columns_) {
-      for (std::size_t c = 0; c < value_columns_; ++c) {
-        const float* panel = value_panels_ + c / width * width * static_cast<std::size_t>(block_keys_);
-        accumulator[c] *= keep[r];
-        for (std::size_t j = ranges.begin[r]; j < ranges.end[r]; ++j) {
-          accumulator[c] += tile[r * kBlockKeys + j] * panel[j * width + c % width];
-        }
-      }
+      multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
+        return ranges.admits(r, ranges.first + j);
+      });
+    } else {
+      multiply<WeightLayout, Into::scale>(weighted_values);
     }
   }
 
@@ -146,13 +143,14 @@ class ForwardTask {
     write(to.collision, stats.collision);
     write(to.max_logit, stats.max_logit);
     write(to.variance, stats.variance);
-    write(to.lambda, call_.lambda[static_cast<std::size_t>(query)]);
+    write(to.lambda, lambda_[query]);
     if (to.support) row_of(to.support, task_.head, query) = stats.support;
   }
 
   const ForwardCall& call_;
   const Task task_;
   const Matrix q_, k_, v_;
+  const float* const lambda_;        // of every query of the head
   const std::size_t rows_, dim_, value_columns_;
   KeyRange visible_;                 // by any row of the run
   std::vector<RowState> states_;     // one a row

@@ -39,6 +39,9 @@ struct StripRanges {
     }
   }
 
+  [[nodiscard]] bool admits(std::size_t row, std::size_t key) const {
+    return begin[row] <= key && key < end[row];
+  }
   [[nodiscard]] bool empty() const { return first == last; }
 };
 

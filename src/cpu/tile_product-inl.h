@@ -82,20 +82,53 @@ HWY_INLINE void panel_product(const float* HWY_RESTRICT a, const float* HWY_REST
   }
 }
 
-// C[rows][columns] over as many panels as the columns need. Panel p of B starts at b + p * b_panel. Rows
-// are rounded up to kRowStep: A and C must have room for that many.
+// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to kRowStep: A
+// and C must have room for that many.
+struct TileProduct {
+  std::size_t rows, columns, depth;
+  const float* a;
+  const float* b;       // panel p starts at b + p * b_panel
+  std::size_t b_panel;
+  float* c;
+  std::size_t c_stride;
+  const float* keep = nullptr;  // one factor a row, for Into::scale
+};
+
 template <typename Left, Into kInto>
-HWY_INLINE void strip_product(std::size_t rows, std::size_t columns, std::size_t depth, const float* a,
-                              const float* b, std::size_t b_panel, float* c, std::size_t c_stride,
-                              const float* keep = nullptr) {
+HWY_INLINE void multiply(const TileProduct& t) {
   const std::size_t width = panel_width();
-  for (std::size_t column = 0; column < columns; column += width, b += b_panel, c += width) {
-    if (rows > 2 * kRowStep) {
-      panel_product<kStripRows, Left, kInto>(a, b, depth, c, c_stride, keep);
-    } else if (rows > kRowStep) {
-      panel_product<2 * kRowStep, Left, kInto>(a, b, depth, c, c_stride, keep);
+  const float* b = t.b;
+  for (std::size_t column = 0; column < t.columns; column += width, b += t.b_panel) {
+    float* c = t.c + column;
+    if (t.rows > 2 * kRowStep) {
+      panel_product<kStripRows, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
+    } else if (t.rows > kRowStep) {
+      panel_product<2 * kRowStep, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
     } else {
-      panel_product<kRowStep, Left, kInto>(a, b, depth, c, c_stride, keep);
+      panel_product<kRowStep, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
+    }
+  }
+}
+
+// The same sums in the same order, hence the same bits, over the pairs (row, k) that admits() names only. A
+// hidden operand that is not finite must not meet even a weight of 0.
+template <typename Left, Into kInto, typename Admits>
+HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
+  static_assert(kInto != Into::replace);
+  const Floats d;
+  const std::size_t width = panel_width(), lanes = hn::Lanes(d);
+  for (std::size_t r = 0; r < t.rows; ++r) {
+    const auto factor = hn::Set(d, kInto == Into::scale ? t.keep[r] : 1.0f);
+    for (std::size_t column = 0; column < t.columns; column += lanes) {
+      const float* panel = t.b + column / width * t.b_panel + column % width;
+      auto sum = hn::Zero(d);
+      for (std::size_t k = 0; k < t.depth; ++k) {
+        if (!admits(r, k)) continue;
+        const auto left = hn::Set(d, t.a[r * Left::row + k * Left::depth]);
+        sum = hn::MulAdd(left, hn::Load(d, panel + k * width), sum);
+      }
+      float* to = t.c + r * t.c_stride + column;
+      hn::Store(hn::MulAdd(factor, hn::Load(d, to), sum), d, to);
     }
   }
 }

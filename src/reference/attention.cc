@@ -22,7 +22,7 @@ void for_each_row(const Input& in, const ScaleRule& rule, const Mask& mask, cons
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t i = 0; i < queries; ++i, ++index) {
         const KeyRange range = visible_keys(mask, i, queries, keys);
-        visit(Row{b, h, i, range, rule.lambda(row_length(mask, i, queries, keys), dim)}, index);
+        visit(Row{b, h, i, range, rule.lambda(row_length(mask, i, queries, keys), dim, h)}, index);
       }
     }
   }

@@ -14,7 +14,7 @@ namespace isentrope::testing {
 struct Problem {
   std::int64_t batch = 1, heads = 1, queries = 1, keys = 1, dim = 1, value_dim = 1;
   Causal causal = Causal::none;
-  ScaleRule rule;
+  ScaleRule rule{};
   double magnitude = 1;  // of q's components; k and v have unit variance
   std::uint32_t seed = 1;
 

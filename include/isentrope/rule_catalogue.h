@@ -1,0 +1,56 @@
+// The catalogue: every scale rule by the name the field gives it, with its parameters, their
+// domains and defaults, its formula and its source.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isentrope/scale_form.h"
+
+namespace isentrope {
+
+enum class ParameterKind {
+  number,
+  length,    // a number of keys the rule is tied to, such as the length a model was trained at
+  per_head,  // one number, or one for each head
+  list,      // any count of numbers
+  growth,    // the name of a Growth, kept as its index
+};
+
+struct RuleParameter {
+  std::string_view name;
+  ParameterKind kind;
+  double fallback;    // what an omitted argument means; NaN where it must be given
+  double low, high;   // the domain, ends included
+  bool open = false;  // the lower end is not included
+};
+
+// Builds the closed form from one list of numbers per parameter, all within their domains.
+using FormBuilder = ClosedForm (*)(std::span<const PerHead> arguments);
+
+struct RuleInfo {
+  std::string_view name;
+  std::vector<RuleParameter> parameters;
+  std::string_view formula;  // of lambda, n the length the policy picks
+  std::string_view source;   // who ships or derives it
+  std::string_view use;      // when to take it
+  std::string_view at_one;   // what lambda is for a row of one key
+  FormBuilder form;
+};
+
+// Every rule, in the order of the documentation.
+[[nodiscard]] std::span<const RuleInfo> rule_catalogue();
+
+// The rule of that name; null when there is none.
+[[nodiscard]] const RuleInfo* find_rule(std::string_view name);
+
+// "entropy_invariant(base=512)": the name with every default; parameters without one show as "...".
+[[nodiscard]] std::string signature(const RuleInfo& rule);
+
+// The candidate most like a word, by edit distance; empty when none is near. Ties go to the first.
+[[nodiscard]] std::string_view nearest(std::string_view word,
+                                       std::span<const std::string_view> candidates);
+
+}  // namespace isentrope

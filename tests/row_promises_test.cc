@@ -1,0 +1,259 @@
+// What a row promises, one test a line of the contract (docs/semantics.md), on every instruction set.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "isentrope/error.h"
+#include "isentrope/target.h"
+#include "tests/support/attention_problem.h"
+
+namespace isentrope::testing {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class RowPromises : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { use_target(GetParam()); }
+  void TearDown() override { use_target(supported_targets().front()); }
+};
+INSTANTIATE_TEST_SUITE_P(All, RowPromises, ::testing::ValuesIn(supported_targets()),
+                         [](const auto& target) { return target.param; });
+
+BackwardResult run_backward(const Data& data, const ForwardResult& forward) {
+  return testing::run_backward(data, forward, random_gradient(data.problem));
+}
+
+bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+TEST_P(RowPromises, ARowWithoutKeysIsZeroAndGetsNoGradient) {
+  // With 9 queries, 4 keys and the diagonal at the bottom right, the first 5 rows see nothing.
+  Data data({1, 1, 9, 4, 8, 8, Causal::bottom_right, ScaleRule::entropy_invariant()});
+  data.q[3] = kNaN;  // even what is not a number goes nowhere
+  const ForwardResult forward = run_forward(data);
+  const BackwardResult backward = run_backward(data, forward);
+  for (std::size_t row = 0; row < 5; ++row) {
+    EXPECT_EQ(forward.lse[row], -kInfinity);
+    EXPECT_EQ(forward.max_logit[row], -kInfinity);
+    EXPECT_EQ(forward.entropy[row], 0);
+    EXPECT_EQ(forward.collision[row], 0);
+    EXPECT_EQ(forward.variance[row], 0);
+    EXPECT_EQ(forward.support[row], 0);
+    for (std::size_t c = 0; c < 8; ++c) {
+      EXPECT_EQ(forward.output[row * 8 + c], 0);
+      EXPECT_EQ(backward.dq[row * 8 + c], 0);
+    }
+  }
+  for (const float value : backward.dk) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_P(RowPromises, WithoutKeysEveryRowIsEmpty) {
+  const Data data({2, 1, 3, 0, 8, 8, Causal::none, ScaleRule::standard()});
+  const ForwardResult forward = run_forward(data);
+  for (const float value : forward.output) EXPECT_EQ(value, 0);
+  for (const float value : forward.lse) EXPECT_EQ(value, -kInfinity);
+  for (const float value : run_backward(data, forward).dq) EXPECT_EQ(value, 0);
+}
+
+TEST_P(RowPromises, OneKeyReturnsItsValueExactly) {
+  for (const ScaleRule& rule : {ScaleRule::standard(), ScaleRule::log_length(), ScaleRule::constant(1e6)}) {
+    const Data data({2, 3, 1, 1, 16, 16, Causal::none, rule});
+    const ForwardResult forward = run_forward(data);
+    EXPECT_EQ(forward.output, data.v);
+    for (const float value : forward.entropy) EXPECT_EQ(value, 0);
+    for (const float value : forward.collision) EXPECT_EQ(value, 1);
+    for (const float value : forward.variance) EXPECT_EQ(value, 0);
+  }
+}
+
+TEST_P(RowPromises, LambdaZeroIsUniform) {
+  const Data data({1, 1, 50, 50, 8, 8, Causal::top_left, ScaleRule::constant(0)});
+  const ForwardResult forward = run_forward(data);
+  for (std::size_t row = 0; row < 50; ++row) {
+    const double support = static_cast<double>(row + 1);
+    EXPECT_NEAR(forward.entropy[row], std::log(support), 1e-6 * (1 + std::log(support)));
+    EXPECT_NEAR(forward.collision[row], 1 / support, 1e-6 / support);
+  }
+}
+
+// Poisons one number, and expects exactly the rows that see it to be NaN, the others bit for bit as before.
+void expect_poisoned_rows(Data data, std::vector<float> Data::*argument, std::size_t row, float poison,
+                          const std::function<bool(std::int64_t)>& sees) {
+  const Problem& p = data.problem;
+  const ForwardResult clean = run_forward(data);
+  const BackwardResult clean_gradient = run_backward(data, clean);
+  const std::size_t columns = (data.*argument).size() /
+                              static_cast<std::size_t>(argument == &Data::q ? p.queries : p.keys);
+  for (std::size_t c = 0; c < columns; ++c) (data.*argument)[row * columns + c] = poison;
+  const ForwardResult forward = run_forward(data);
+  const BackwardResult backward = run_backward(data, forward);
+  for (std::int64_t i = 0; i < p.queries; ++i) {
+    const auto at = static_cast<std::size_t>(i * p.value_dim);
+    if (sees(i)) {
+      EXPECT_FALSE(std::isfinite(forward.output[at])) << "row " << i;
+      if (argument != &Data::v) {
+        EXPECT_FALSE(std::isfinite(forward.entropy[static_cast<std::size_t>(i)])) << "row " << i;
+      }
+      continue;
+    }
+    for (std::size_t c = 0; c < static_cast<std::size_t>(p.value_dim); ++c) {
+      EXPECT_TRUE(same_bits(forward.output[at + c], clean.output[at + c])) << "row " << i;
+    }
+    EXPECT_TRUE(same_bits(forward.lse[static_cast<std::size_t>(i)], clean.lse[static_cast<std::size_t>(i)]));
+    for (std::size_t c = 0; c < static_cast<std::size_t>(p.dim); ++c) {
+      const std::size_t q_at = static_cast<std::size_t>(i * p.dim) + c;
+      EXPECT_TRUE(same_bits(backward.dq[q_at], clean_gradient.dq[q_at])) << "row " << i;
+    }
+  }
+}
+
+TEST_P(RowPromises, ANaNQueryPoisonsItsRowAlone) {
+  for (const Causal causal : {Causal::none, Causal::top_left}) {
+    const Data data({1, 1, 60, 300, 16, 16, causal, ScaleRule::standard()});
+    expect_poisoned_rows(data, &Data::q, 17, kNaN, [](std::int64_t i) { return i == 17; });
+  }
+}
+
+TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
+  const Data data({1, 1, 300, 300, 16, 16, Causal::top_left, ScaleRule::standard()});
+  for (const std::size_t key : {0u, 130u, 270u, 299u}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      expect_poisoned_rows(data, argument, key, kNaN,
+                           [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
+    }
+  }
+}
+
+TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
+  // 40 queries at the top left of 300 keys: keys 40 and on are hidden from all.
+  const Data data({1, 1, 40, 300, 16, 16, Causal::top_left, ScaleRule::standard()});
+  for (const float poison : {kNaN, kInfinity, -kInfinity}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const std::size_t key : {40u, 45u, 299u}) {
+        expect_poisoned_rows(data, argument, key, poison, [](std::int64_t) { return false; });
+      }
+    }
+  }
+}
+
+TEST_P(RowPromises, AnInfiniteLogitMakesTheRowNaN) {
+  Data data({1, 1, 3, 5, 4, 4, Causal::none, ScaleRule::standard()});
+  for (std::size_t c = 0; c < 4; ++c) data.q[4 + c] = kInfinity;
+  const ForwardResult forward = run_forward(data);
+  EXPECT_TRUE(std::isnan(forward.lse[1]) && std::isnan(forward.entropy[1]) && std::isnan(forward.output[4]));
+  EXPECT_TRUE(std::isfinite(forward.lse[0]) && std::isfinite(forward.lse[2]));
+}
+
+TEST_P(RowPromises, ZeroExtentsAreNoOps) {
+  for (const Problem& problem : {Problem{.batch = 0, .queries = 4, .keys = 4, .dim = 8, .value_dim = 8},
+                                 Problem{.heads = 0, .queries = 4, .keys = 4, .dim = 8, .value_dim = 8},
+                                 Problem{.queries = 0, .keys = 4, .dim = 8, .value_dim = 8}}) {
+    const Data data(problem);
+    const ForwardResult forward = run_forward(data);
+    EXPECT_TRUE(forward.output.empty());
+    for (const float value : run_backward(data, forward).dk) EXPECT_EQ(value, 0);
+  }
+}
+
+TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
+  const Problem p{2, 3, 30, 70, 12, 20, Causal::bottom_right, ScaleRule::standard()};
+  const Data data(p);
+  const ForwardResult want = run_forward(data);
+  // Columns reversed and two apart in memory, rows outermost.
+  const auto scatter = [&](const std::vector<float>& values, std::int64_t rows, std::int64_t columns,
+                           std::vector<float>& memory) {
+    memory.assign(values.size() * 2, kNaN);
+    View<float, 4> view{memory.data() + (columns - 1) * 2, {p.batch, p.heads, rows, columns}, {}};
+    view.strides = {p.heads * columns * 2, columns * 2, p.batch * p.heads * columns * 2, -2};
+    const auto from = contiguous_view<const float, 4>(values.data(), view.extents);
+    for (std::int64_t b = 0; b < p.batch; ++b) {
+      for (std::int64_t h = 0; h < p.heads; ++h) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t c = 0; c < columns; ++c) view(b, h, r, c) = from(b, h, r, c);
+        }
+      }
+    }
+    return view;
+  };
+  std::vector<float> q, k, v, output;
+  const AttentionInput input{scatter(data.q, p.queries, p.dim, q), scatter(data.k, p.keys, p.dim, k),
+                             scatter(data.v, p.keys, p.value_dim, v)};
+  const View<float, 4> to = scatter(want.output, p.queries, p.value_dim, output);
+  attention_forward(input, {p.rule, p.mask()}, {to, {}});
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    for (std::int64_t h = 0; h < p.heads; ++h) {
+      for (std::int64_t r = 0; r < p.queries; ++r) {
+        for (std::int64_t c = 0; c < p.value_dim; ++c) {
+          ASSERT_TRUE(same_bits(to(b, h, r, c), want.output[at++]));
+        }
+      }
+    }
+  }
+  // The gaps between columns are nobody's.
+  std::size_t untouched = 0;
+  for (const float value : output) untouched += std::isnan(value);
+  EXPECT_EQ(untouched, output.size() / 2);
+}
+
+TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
+  const Data data({2, 2, 400, 1200, 16, 16, Causal::bottom_right, ScaleRule::log_length()});
+  const ParallelFor backwards_on_two_threads = [](std::int64_t tasks, const auto& body) {
+    std::thread odd([&] {
+      for (std::int64_t task = tasks - 1; task >= 0; --task) if (task % 2) body(task);
+    });
+    for (std::int64_t task = tasks - 1; task >= 0; --task) if (task % 2 == 0) body(task);
+    odd.join();
+  };
+  const ForwardResult one = run_forward(data), two = run_forward(data, backwards_on_two_threads);
+  EXPECT_EQ(one.output, two.output);
+  EXPECT_EQ(one.entropy, two.entropy);
+  const auto gradient = random_gradient(data.problem);
+  const BackwardResult a = testing::run_backward(data, one, gradient);
+  const BackwardResult b = testing::run_backward(data, one, gradient, backwards_on_two_threads);
+  EXPECT_EQ(a.dq, b.dq);
+  EXPECT_EQ(a.dk, b.dk);
+  EXPECT_EQ(a.dv, b.dv);
+}
+
+TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
+  const Data data({1, 2, 3, 4, 8, 8, Causal::none, ScaleRule::standard()});
+  std::vector<float> output(1 * 2 * 3 * 8, 7.0f);
+  AttentionInput input = data.input();
+  const AttentionOutput out{contiguous_view<float, 4>(output.data(), {1, 2, 3, 8}), {}};
+  const auto message = [&] {
+    try {
+      attention_forward(input, {}, out);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  input.k.extents[1] = 1;
+  EXPECT_EQ(message(), "[attention_forward] k must have shape [1, 2, 4, 8]; got [1, 1, 4, 8]");
+  input = data.input();
+  input.q.data = nullptr;
+  EXPECT_EQ(message(), "[attention_forward] q must have data; got a null pointer");
+  input = data.input();
+  input.q.extents[3] = 0;
+  EXPECT_EQ(message(), "[attention_forward] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
+  for (const float value : output) EXPECT_EQ(value, 7.0f);
+}
+
+TEST(Target, AnUnknownNameSaysWhichThereAre) {
+  try {
+    use_target("AVX9");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(supported_targets().front()), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace isentrope::testing

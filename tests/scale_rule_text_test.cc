@@ -1,0 +1,132 @@
+// The text form of rules: it round-trips, is lenient in what it reads and helps where it cannot.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "isentrope/error.h"
+#include "isentrope/rule_catalogue.h"
+#include "isentrope/scale_rule.h"
+
+namespace isentrope {
+namespace {
+
+std::string message_of(std::string_view text) {
+  try {
+    (void)ScaleRule::parse(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ScaleRuleText, RoundTrips) {
+  std::vector<ScaleRule> rules = ScaleRule::all();
+  rules.push_back(ScaleRule::entropy_invariant(512, 16));
+  rules.push_back(ScaleRule::ssmax({0.1, 0.25, 1e-7}, {-1, 0, 1}));
+  rules.push_back(
+      ScaleRule::logn(4096).with_length({.source = LengthSource::position, .offset = 0.5}));
+  rules.push_back(
+      ScaleRule::grad_max_normal().with_length({.source = LengthSource::fixed, .fixed = 1024}));
+  rules.push_back(ScaleRule::logn(4096).with_place(ScalePlace::post_cap).with_scaled_bias(true));
+  rules.push_back(ScaleRule::log_length().with_length({.n_min = 4, .n_max = 1000}));
+  rules.push_back(ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16) * ScaleRule::logn());
+  rules.push_back(ScaleRule::table({1, 64, 4096}, {1, 1, 2}));
+  rules.push_back(ScaleRule::per_row({0.5, 1, 2, 4}, 2));
+  rules.push_back(
+      ScaleRule::parse("closed_form(c=2,growth=sphere_gap,unit=64,gamma=[0.5,1],lo=0,rho=0.5)"));
+  for (const ScaleRule& rule : rules) EXPECT_EQ(ScaleRule::parse(rule.text()), rule) << rule.text();
+}
+
+TEST(ScaleRuleText, IsCanonical) {
+  EXPECT_EQ(ScaleRule::entropy_invariant(512).text(), "entropy_invariant(base=512)");
+  EXPECT_EQ(ScaleRule::standard().text(), "standard");
+  EXPECT_EQ(ScaleRule::ssmax({0.5, 1}).text(), "ssmax(s=[0.5,1],b=0)");
+  EXPECT_EQ((ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16)).text(),
+            "llama_4_scaling(beta=0.1,train_len=8192) * yarn_mscale(factor=16,mscale=1)");
+}
+
+TEST(ScaleRuleText, ReadsDefaultsSpacesOrderAndPositions) {
+  EXPECT_EQ(ScaleRule::parse("entropy_invariant"), ScaleRule::entropy_invariant());
+  EXPECT_EQ(ScaleRule::parse(" entropy_invariant ( ) "), ScaleRule::entropy_invariant());
+  EXPECT_EQ(ScaleRule::parse("entropy_invariant( n_min = 16 , base = 64 )"),
+            ScaleRule::entropy_invariant(64, 16));
+  EXPECT_EQ(ScaleRule::parse("logn(4096)"), ScaleRule::logn(4096));
+  EXPECT_EQ(ScaleRule::parse("ssmax([0.5, 1], 2)"), ScaleRule::ssmax({0.5, 1}, {2}));
+  EXPECT_EQ(ScaleRule::parse("attn_temperature_tuning(floor_scale=8192,attn_scale=0.1,offset=1)"),
+            ScaleRule::attn_temperature_tuning());
+  EXPECT_EQ(ScaleRule::parse("logn(n_min=500,n_max=400000)"),
+            ScaleRule::logn().with_length({.n_min = 500, .n_max = 400000}));
+}
+
+TEST(ScaleRuleText, UnknownNamesSayWhichRulesThereAreAndWhichWasMeant) {
+  const std::string message = message_of("entropy_invarant(base=512)");
+  EXPECT_NE(message.find("entropy_invariant(base=512)"), std::string::npos) << message;
+  EXPECT_NE(message.find("(did you mean entropy_invariant?)"), std::string::npos) << message;
+  for (const std::string_view name : ScaleRule::names()) {
+    EXPECT_NE(message.find(name), std::string::npos) << name;
+  }
+  EXPECT_NE(message_of("log_n").find("did you mean logn?"), std::string::npos);
+  EXPECT_NE(message_of("yarn").find("a rule must be one of"), std::string::npos);
+  EXPECT_EQ(message_of("qqqqqqqq").find("did you mean"), std::string::npos);
+}
+
+TEST(ScaleRuleText, UnknownArgumentsSayWhichThereAreAndWhichWasMeant) {
+  const std::string message = message_of("entropy_invariant(bas=512)");
+  EXPECT_NE(message.find("an argument of entropy_invariant must be one of base, length"),
+            std::string::npos);
+  EXPECT_NE(message.find("did you mean base?"), std::string::npos) << message;
+}
+
+TEST(ScaleRuleText, RejectsWhatIsNoRule) {
+  for (const char* text : {"",
+                           "(",
+                           ")",
+                           "*",
+                           "standard *",
+                           "standard(",
+                           "standard)",
+                           "standard(1)",
+                           "logn(x)",
+                           "logn(1,2)",
+                           "logn(train_len=)",
+                           "logn(train_len=[1,2])",
+                           "logn(train_len=nan)",
+                           "logn(train_len=inf)",
+                           "ssmax(s=[])",
+                           "ssmax(s=[1,])",
+                           "ssmax(s=[1)",
+                           "logn(train_len=9,train_len=9)",
+                           "table",
+                           "table(n=1)",
+                           "table(n=[2,2],factor=[1,1])",
+                           "logn(length=fixed)",
+                           "logn(length=-1)",
+                           "logn(n_min=0)",
+                           "logn(n_min=5,n_max=4)",
+                           "logn(where=here)",
+                           "logn(scale_bias=1)",
+                           "per_row([1,2,3],2)",
+                           "per_row(1,1.5)",
+                           "closed_form(growth=table)",
+                           "closed_form(growth=log)",
+                           "closed_form(lo=1,hi=0)",
+                           "closed_form(rho=0.5)",
+                           "logn,",
+                           "logn()x",
+                           "standard * inverse_dim"}) {
+    EXPECT_THROW((void)ScaleRule::parse(text), Error) << text;
+  }
+  EXPECT_EQ(message_of("lo\ngn(").find('\n'), std::string::npos) << "errors are one line";
+}
+
+TEST(ScaleRuleText, SignaturesParse) {
+  for (const RuleInfo& rule : rule_catalogue()) {
+    const std::string text = signature(rule);
+    if (text.find("...") == std::string::npos && rule.name != "closed_form") {
+      EXPECT_EQ(ScaleRule::parse(text).text(), text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace isentrope
