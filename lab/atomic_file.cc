@@ -31,7 +31,8 @@ void replace_file(const std::filesystem::path& path, std::span<const std::string
   const int error = errno;
   if (file >= 0) ::close(file);
   if (!good || ::rename(part.c_str(), path.c_str()) != 0) {
-    throw std::runtime_error(fmt::format("cannot write {}: {}", path.string(), std::strerror(good ? errno : error)));
+    throw std::runtime_error(
+        fmt::format("cannot write {}: {}", path.string(), std::strerror(good ? errno : error)));
   }
 }
 

@@ -17,15 +17,16 @@ void require_same(const json& saved, const json& wanted, const std::filesystem::
   for (const auto& [name, value] : wanted.items()) {
     const json there = saved.value(name, json());
     if (there == value) continue;
-    throw Error(fmt::format("[checkpoint] {} is of another configuration: {} is {} there and {} here", path.string(),
-                            name, there.dump(), value.dump()));
+    throw Error(
+        fmt::format("[checkpoint] {} is of another configuration: {} is {} there and {} here",
+                    path.string(), name, there.dump(), value.dump()));
   }
 }
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& path, const json& configuration, const Trainer& trainer,
-                     const TrainingHistory& history) {
+void save_checkpoint(const std::filesystem::path& path, const json& configuration,
+                     const Trainer& trainer, const TrainingHistory& history) {
   const json run = {{"configuration", configuration},
                     {"steps_done", trainer.steps_done()},
                     {"loss", history.loss},

@@ -1,5 +1,5 @@
-// Checkpoint: a training run on disk, complete enough to go on with the same bits. Data and masks are
-// functions of seed and step, so there is no generator state to keep.
+// Checkpoint: a training run on disk, complete enough to go on with the same bits. Data and masks
+// are functions of seed and step, so there is no generator state to keep.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +17,8 @@ struct TrainingHistory {
 };
 
 // `configuration` is all that determines the weights: a run goes on only under the same.
-void save_checkpoint(const std::filesystem::path& path, const nlohmann::json& configuration, const Trainer& trainer,
-                     const TrainingHistory& history);
+void save_checkpoint(const std::filesystem::path& path, const nlohmann::json& configuration,
+                     const Trainer& trainer, const TrainingHistory& history);
 
 struct Checkpoint {
   std::int64_t steps_done = 0;
@@ -27,6 +27,7 @@ struct Checkpoint {
 };
 
 // Throws Error when the file is damaged or of another configuration, naming what differs.
-[[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path, const nlohmann::json& configuration);
+[[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path,
+                                         const nlohmann::json& configuration);
 
 }  // namespace isentrope::lab

@@ -38,7 +38,8 @@ Corpus read_corpus(const std::vector<std::string>& paths) {
 }
 
 std::int64_t count_characters(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+  return std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
 Split split_corpus(std::span<const Token> tokens) {
@@ -51,10 +52,11 @@ void require_windows(const Split& split, std::int64_t train_length, std::int64_t
   const auto held_out = static_cast<std::int64_t>(split.held_out.size());
   if (training >= train_length && held_out >= longest) return;
   const std::int64_t needed = std::max(10 * longest, (10 * train_length + 8) / 9);
-  throw Error(fmt::format(
-      "[corpus] the last tenth must hold {} tokens, the longest length, and the rest {}, the training length: "
-      "at least {} tokens in all; got {}",
-      longest, train_length, needed, training + held_out));
+  throw Error(
+      fmt::format("[corpus] the last tenth must hold {} tokens, the longest length, and the rest "
+                  "{}, the training length: "
+                  "at least {} tokens in all; got {}",
+                  longest, train_length, needed, training + held_out));
 }
 
 }  // namespace isentrope::lab

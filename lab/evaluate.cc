@@ -24,7 +24,8 @@ class Tally {
   void add_predictions(const at::Tensor& logits, const at::Tensor& targets) {
     predictions_ += targets.size(0);
     right_ += logits.argmax(-1).eq(targets).sum().item<std::int64_t>();
-    cross_entropy_ += at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
+    cross_entropy_ +=
+        at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
   }
 
   [[nodiscard]] Evaluation result(std::int64_t tokens) const {
@@ -47,8 +48,8 @@ class Tally {
 
 }  // namespace
 
-EvaluationSet draw_evaluation_set(std::span<const Token> held_out, std::int64_t length, Token mask_token,
-                                  std::uint64_t seed) {
+EvaluationSet draw_evaluation_set(std::span<const Token> held_out, std::int64_t length,
+                                  Token mask_token, std::uint64_t seed) {
   const auto available = std::min(static_cast<std::int64_t>(held_out.size()), kEvaluationTokens);
   const std::int64_t windows = std::max<std::int64_t>(available / length, 1);
   const auto tokens = held_out.first(static_cast<std::size_t>(windows * length));
@@ -70,8 +71,9 @@ Evaluation evaluate(const Roformer& model, const EvaluationSet& set) {
     const std::int64_t last = std::min(first + at_once, set.windows);
     const auto end = std::ranges::lower_bound(positions, last * set.length) - positions.begin();
     const at::Tensor masked = at::tensor(at::ArrayRef(positions).slice(predicted, end - predicted));
-    const at::Tensor logits = model.forward(inputs.slice(0, first, last), masked - first * set.length,
-                                            [&](const TorchAttention& rows) { tally.add_rows(rows); });
+    const at::Tensor logits =
+        model.forward(inputs.slice(0, first, last), masked - first * set.length,
+                      [&](const TorchAttention& rows) { tally.add_rows(rows); });
     tally.add_predictions(logits, targets.slice(0, predicted, end));
     predicted = end;
   }

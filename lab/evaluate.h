@@ -1,5 +1,5 @@
-// Evaluation: how well a model predicts masked tokens of the held-out text at one length, and how its
-// attention rows look there.
+// Evaluation: how well a model predicts masked tokens of the held-out text at one length, and how
+// its attention rows look there.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,12 @@ struct EvaluationSet {
   MaskedTokens tokens;
 };
 
-// Reads as many windows as fit into the first kEvaluationTokens of the text, at least one. A token is
-// masked or not whatever the length: all lengths predict the same tokens.
+// Reads as many windows as fit into the first kEvaluationTokens of the text, at least one. A token
+// is masked or not whatever the length: all lengths predict the same tokens.
 inline constexpr std::int64_t kEvaluationTokens = 131072;
-[[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> held_out, std::int64_t length,
-                                                Token mask_token, std::uint64_t seed);
+[[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> held_out,
+                                                std::int64_t length, Token mask_token,
+                                                std::uint64_t seed);
 
 struct Evaluation {
   std::int64_t tokens = 0;       // read

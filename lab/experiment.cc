@@ -47,8 +47,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ExperimentOptions& options, cons
                                           const std::string& text, Progress& progress) {
   if (!options.tokenizer.empty()) return load_tokenizer(options.tokenizer);
   if (options.vocabulary == 0) return byte_tokenizer();
-  if (std::filesystem::exists(folder.tokenizer())) return load_tokenizer(folder.tokenizer().string());
-  progress.say(fmt::format("training a tokenizer of {} pieces", options.vocabulary));
+  if (std::filesystem::exists(folder.tokenizer()))
+    return load_tokenizer(folder.tokenizer().string());
+  progress.now(fmt::format("training a tokenizer of {} pieces", options.vocabulary));
   return train_tokenizer(text, options.vocabulary);
 }
 
@@ -70,11 +71,13 @@ RoformerShape shape_of(const ExperimentOptions& options, const Tokenizer& tokeni
 }
 
 TrainingPlan plan_of(const ExperimentOptions& options, std::uint64_t seed) {
-  return {options.steps, options.warm_up(), options.batch, options.train_length, options.learning_rate, seed};
+  return {options.steps,        options.warm_up(),     options.batch,
+          options.train_length, options.learning_rate, seed};
 }
 
 // All that determines a trained model.
-json configuration_of(const ExperimentOptions& options, const Material& material, const Model& model) {
+json configuration_of(const ExperimentOptions& options, const Material& material,
+                      const Model& model) {
   return {{"rule", model.rule.text()},
           {"seed", model.seed},
           {"layers", options.layers},
@@ -169,16 +172,21 @@ ModelResult Experiment::measure(const Model& model, std::optional<Checkpoint> ch
   if (checkpoint) {
     trainer.restore(checkpoint->state, checkpoint->steps_done);
     history = std::move(checkpoint->history);
-    progress_.say(fmt::format("{}: going on after step {} of {}", model.name, trainer.steps_done(), options_.steps));
+    progress_.say(fmt::format("{}: going on after step {} of {}", model.name, trainer.steps_done(),
+                              options_.steps));
   }
   if (!trainer.finished()) history = train(model, trainer, std::move(history));
 
-  ModelResult result{model.seed, roformer.parameter_count(), {}, history.loss,
+  ModelResult result{model.seed,
+                     roformer.parameter_count(),
+                     {},
+                     history.loss,
                      history.seconds / static_cast<double>(options_.steps)};
   for (const std::int64_t length : options_.lengths) {
     progress_.now(fmt::format("{}: evaluating at length {}", model.name, length));
-    result.evaluations.push_back(evaluate(roformer, draw_evaluation_set(material_.split.held_out, length,
-                                                                        material_.tokenizer->mask_token(), model.seed)));
+    result.evaluations.push_back(
+        evaluate(roformer, draw_evaluation_set(material_.split.held_out, length,
+                                               material_.tokenizer->mask_token(), model.seed)));
   }
   return result;
 }
@@ -192,15 +200,17 @@ TrainingHistory Experiment::train(const Model& model, Trainer& trainer, Training
     history.seconds += seconds;
     progress_.step(model.name, trainer.steps_done(), options_.steps, history.loss.back(), seconds);
     const bool stop = interrupted();
-    if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0) save(model, trainer, history);
+    if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0)
+      save(model, trainer, history);
     if (stop) throw Interrupted();
   }
   return history;
 }
 
-void Experiment::save(const Model& model, const Trainer& trainer, const TrainingHistory& history) const {
-  save_checkpoint(folder_.checkpoint(model.rule, model.seed), configuration_of(options_, material_, model), trainer,
-                  history);
+void Experiment::save(const Model& model, const Trainer& trainer,
+                      const TrainingHistory& history) const {
+  save_checkpoint(folder_.checkpoint(model.rule, model.seed),
+                  configuration_of(options_, material_, model), trainer, history);
 }
 
 json Experiment::config_json() const {
@@ -219,7 +229,8 @@ json Experiment::config_json() const {
 
 json Experiment::corpus_json() const {
   json files = json::array();
-  for (const CorpusFile& file : material_.corpus.files) files.push_back({{"path", file.path}, {"bytes", file.bytes}});
+  for (const CorpusFile& file : material_.corpus.files)
+    files.push_back({{"path", file.path}, {"bytes", file.bytes}});
   return {{"files", files},
           {"characters", count_characters(material_.corpus.text)},
           {"tokens", material_.tokens.size()},

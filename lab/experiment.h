@@ -1,5 +1,5 @@
-// The experiment of length extrapolation: models that differ in their scale rule alone are trained at one
-// length and evaluated at others.
+// The experiment of length extrapolation: models that differ in their scale rule alone are trained
+// at one length and evaluated at others.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct ExperimentOptions {
 };
 
 // Runs what of the experiment is not done yet, and writes result.json and report.html; returns what
-// result.json holds. Throws Error on bad input before anything is written, Divergence, and Interrupted
-// after saving.
+// result.json holds. Throws Error on bad input before anything is written, Divergence, and
+// Interrupted after saving.
 nlohmann::json run_experiment(const ExperimentOptions& options, Progress& progress);
 
 }  // namespace isentrope::lab

@@ -1,5 +1,5 @@
-// isentrope extrapolate: exit code 0 when done, 1 when the training or the machine failed, 2 on bad input,
-// 130 when interrupted.
+// isentrope extrapolate: exit code 0 when done, 1 when the training or the machine failed, 2 on bad
+// input, 130 when interrupted.
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return complain(2, error.what());
   } catch (const Interrupted&) {
-    return complain(130, fmt::format("interrupted and saved; to go on: {}", resuming_command(argc, argv)));
+    return complain(
+        130, fmt::format("interrupted and saved; to go on: {}", resuming_command(argc, argv)));
   } catch (const c10::Error& error) {
     return complain(1, error.what_without_backtrace());
   } catch (const std::exception& error) {

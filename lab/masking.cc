@@ -16,7 +16,8 @@ std::int64_t replacement(Token token, Token mask_token, std::uint64_t seed, std:
 
 }  // namespace
 
-MaskedTokens mask_tokens(std::span<const Token> tokens, Token mask_token, std::uint64_t seed, std::uint64_t first) {
+MaskedTokens mask_tokens(std::span<const Token> tokens, Token mask_token, std::uint64_t seed,
+                         std::uint64_t first) {
   MaskedTokens masked{{tokens.begin(), tokens.end()}, {}, {}};
   const auto mask = [&](std::size_t i) {
     masked.positions.push_back(static_cast<std::int64_t>(i));

@@ -28,7 +28,8 @@ CLI::Validator whole_number(std::int64_t least) {
   return {[least](const std::string& text) {
             const auto value = number<std::int64_t>(text);
             if (value && *value >= least && *value <= kLargest) return std::string();
-            return fmt::format("a whole number from {} to {} is needed; got \"{}\"", least, kLargest, text);
+            return fmt::format("a whole number from {} to {} is needed; got \"{}\"", least,
+                               kLargest, text);
           },
           ""};
 }
@@ -57,7 +58,8 @@ void use_preset(int argc, const char* const* argv, ExperimentOptions& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const std::string_view next = i + 1 < argc ? argv[i + 1] : "";
-    if (argument == "--preset=seed" || (argument == "--preset" && next == "seed")) use_seed_preset(options);
+    if (argument == "--preset=seed" || (argument == "--preset" && next == "seed"))
+      use_seed_preset(options);
   }
 }
 
@@ -66,18 +68,27 @@ void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::stri
   const auto count = [&](const char* name, std::int64_t& value, const char* help) {
     app.add_option(name, value, help)->check(whole_number(1))->capture_default_str();
   };
-  app.add_option("--rules", rules, "Scale rules, one model each, separated by commas")->capture_default_str();
-  app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")->capture_default_str();
-  auto* tokenizer = app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
-  app.add_option("--vocabulary", o.vocabulary, "Train a SentencePiece model of so many pieces on the corpus")
+  // Of an option given twice the last counts.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--rules", rules, "Scale rules, one model each, separated by commas")
+      ->capture_default_str();
+  app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")
+      ->take_all()
+      ->capture_default_str();
+  auto* tokenizer =
+      app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
+  app.add_option("--vocabulary", o.vocabulary,
+                 "Train a SentencePiece model of so many pieces on the corpus")
       ->check(whole_number(2))
       ->excludes(tokenizer);
   count("--train-length", o.train_length, "Tokens of a training sequence");
   app.add_option("--lengths", o.lengths, "Lengths to evaluate at, separated by commas")
+      ->take_all()
       ->delimiter(',')
       ->check(whole_number(1))
       ->capture_default_str();
-  app.add_option("--preset", preset, "demo, or seed: the size of the original experiment, RoFormer-small")
+  app.add_option("--preset", preset,
+                 "demo, or seed: the size of the original experiment, RoFormer-small")
       ->check(CLI::IsMember({"demo", "seed"}))
       ->capture_default_str();
   count("--steps", o.steps, "Training steps");
@@ -90,8 +101,11 @@ void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::stri
       ->check(positive_number())
       ->capture_default_str();
   app.add_option("--threads", o.threads, "Threads; all cores otherwise")->check(whole_number(1));
-  app.add_option("--seed", o.seed, "Seed of the first run")->check(whole_number(0))->capture_default_str();
-  app.add_option("--output", o.output, "Folder for result.json, report.html and the models")->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of the first run")
+      ->check(whole_number(0))
+      ->capture_default_str();
+  app.add_option("--output", o.output, "Folder for result.json, report.html and the models")
+      ->capture_default_str();
   app.add_flag("--resume", o.resume, "Go on with the run in the output folder");
   app.add_flag("--json", line.json, "Print result.json instead of the table");
   app.add_flag("--quiet", line.quiet, "No progress");
@@ -129,7 +143,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::string preset = "demo";
   use_preset(argc, argv, line.experiment);
   CLI::App app(
-      "Trains small masked language models that differ only in the scale rule of their attention, and evaluates\n"
+      "Trains small masked language models that differ only in the scale rule of their attention, "
+      "and evaluates\n"
       "them at lengths they never saw. Writes result.json and report.html.",
       "isentrope extrapolate");
   add_options(app, line, rules, preset);
@@ -154,9 +169,11 @@ std::string resuming_command(int argc, const char* const* argv) {
   bool resumes = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    const bool plain = argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                                  "-_=+,./:@%") == std::string_view::npos;
-    command += plain && !argument.empty() ? fmt::format(" {}", argument) : fmt::format(" '{}'", argument);
+    const bool plain = argument.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                           "-_=+,./:@%") == std::string_view::npos;
+    command +=
+        plain && !argument.empty() ? fmt::format(" {}", argument) : fmt::format(" '{}'", argument);
     resumes = resumes || argument == "--resume";
   }
   return resumes ? command : command + " --resume";

@@ -34,14 +34,16 @@ void Progress::now(const std::string& text) {
   open_line_ = true;
 }
 
-void Progress::step(const std::string& model, std::int64_t step, std::int64_t steps, double loss, double seconds) {
+void Progress::step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
+                    double seconds) {
   --steps_left_;
-  seconds_per_step_ = seconds_per_step_ == 0 ? seconds : std::lerp(seconds_per_step_, seconds, kSmoothing);
+  seconds_per_step_ =
+      seconds_per_step_ == 0 ? seconds : std::lerp(seconds_per_step_, seconds, kSmoothing);
   const bool last = step == steps;
   if (!due(step == 1 || last)) return;
-  const std::string text =
-      fmt::format("{}: step {} of {}, loss {:.3f}, {:.2f} steps/s, {} left", model, step, steps, loss,
-                  1 / seconds_per_step_, clock_text(static_cast<double>(steps_left_) * seconds_per_step_));
+  const std::string text = fmt::format(
+      "{}: step {} of {}, loss {:.3f}, {:.2f} steps/s, {} left", model, step, steps, loss,
+      1 / seconds_per_step_, clock_text(static_cast<double>(steps_left_) * seconds_per_step_));
   if (last || style_ == Style::lines) {
     if (open_line_) now("");
     open_line_ = false;

@@ -1,4 +1,5 @@
-// Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines elsewhere.
+// Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines
+// elsewhere.
 #pragma once
 
 #include <chrono>
@@ -29,9 +30,10 @@ class Progress {
   void expect_steps(std::int64_t steps) { steps_left_ = steps; }
   void skip_steps(std::int64_t steps) { steps_left_ -= steps; }
 
-  // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last step
-  // and every ten seconds between.
-  void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss, double seconds);
+  // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
+  // step and every ten seconds between.
+  void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
+            double seconds);
 
  private:
   using Clock = std::chrono::steady_clock;

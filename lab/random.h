@@ -1,5 +1,5 @@
-// Random numbers as a function of (seed, stream, counter): no state, so any batch or mask can be drawn
-// again without drawing what came before it.
+// Random numbers as a function of (seed, stream, counter): no state, so any batch or mask can be
+// drawn again without drawing what came before it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ enum class Stream : std::uint64_t { window, select, replace, token, weights };
   return x ^ (x >> 31);
 }
 
-[[nodiscard]] constexpr std::uint64_t random_bits(std::uint64_t seed, Stream stream, std::uint64_t counter) {
+[[nodiscard]] constexpr std::uint64_t random_bits(std::uint64_t seed, Stream stream,
+                                                  std::uint64_t counter) {
   return scatter(scatter(scatter(seed) ^ static_cast<std::uint64_t>(stream)) ^ counter);
 }
 
@@ -26,7 +27,8 @@ enum class Stream : std::uint64_t { window, select, replace, token, weights };
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// In [0, bound), for 0 < bound < 2^53. Its bias, below bound / 2^53, is far below what a run can see.
+// In [0, bound), for 0 < bound < 2^53. Its bias, below bound / 2^53, is far below what a run can
+// see.
 [[nodiscard]] constexpr std::int64_t random_below(std::uint64_t bits, std::int64_t bound) {
   return static_cast<std::int64_t>(random_unit(bits) * static_cast<double>(bound));
 }

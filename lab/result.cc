@@ -1,12 +1,13 @@
 #include "lab/result.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/Version.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+
+#include "isentrope/target.h"
 
 namespace isentrope::lab {
 namespace {
@@ -46,22 +47,26 @@ std::vector<double> over_seeds(const std::vector<ModelResult>& models, const Get
 
 // {"64": summary of the measure at 64 over the models, ...}.
 json by_length(const Measure& measure, const std::vector<std::int64_t>& lengths,
-               const std::vector<ModelResult>& models, double (*summary)(const std::vector<double>&)) {
+               const std::vector<ModelResult>& models,
+               double (*summary)(const std::vector<double>&)) {
   json object = json::object();
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    object[std::to_string(lengths[i])] =
-        summary(over_seeds(models, [&](const ModelResult& model) { return model.evaluations[i].*measure.value; }));
+    object[std::to_string(lengths[i])] = summary(over_seeds(
+        models, [&](const ModelResult& model) { return model.evaluations[i].*measure.value; }));
   }
   return object;
 }
 
 // The members that a seed and the mean over seeds have alike.
-json summary_json(const std::vector<std::int64_t>& lengths, const std::vector<ModelResult>& models) {
+json summary_json(const std::vector<std::int64_t>& lengths,
+                  const std::vector<ModelResult>& models) {
   json object;
-  for (const Measure& measure : kMeasures) object[measure.name] = by_length(measure, lengths, models, mean);
+  for (const Measure& measure : kMeasures)
+    object[measure.name] = by_length(measure, lengths, models, mean);
   object["loss"] = json::array();
   for (std::size_t step = 0; step < models.front().loss.size(); ++step) {
-    object["loss"].push_back(mean(over_seeds(models, [&](const ModelResult& model) { return model.loss[step]; })));
+    object["loss"].push_back(
+        mean(over_seeds(models, [&](const ModelResult& model) { return model.loss[step]; })));
   }
   object["seconds_per_step"] =
       mean(over_seeds(models, [](const ModelResult& model) { return model.seconds_per_step; }));
@@ -85,13 +90,16 @@ std::string table_of(const json& result, const char* measure, int digits) {
   const bool spreads = result.at("rules").at(0).contains("spread");
   const int column = spreads ? 16 : 9;
   std::string text = fmt::format("{:{}}", "", name_width);
-  for (const json& length : result.at("lengths")) text += fmt::format("{:>{}}", length.get<std::int64_t>(), column);
+  for (const json& length : result.at("lengths"))
+    text += fmt::format("{:>{}}", length.get<std::int64_t>(), column);
   for (const json& rule : result.at("rules")) {
     text += fmt::format("\n{:{}}", rule.at("rule").get<std::string>(), name_width);
     for (const json& length : result.at("lengths")) {
       const std::string key = std::to_string(length.get<std::int64_t>());
       std::string cell = fmt::format("{:.{}f}", rule.at(measure).at(key).get<double>(), digits);
-      if (spreads) cell += fmt::format(" ± {:.{}f}", rule.at("spread").at(measure).at(key).get<double>(), digits);
+      if (spreads)
+        cell +=
+            fmt::format(" ± {:.{}f}", rule.at("spread").at(measure).at(key).get<double>(), digits);
       text += fmt::format("{:>{}}", cell, column);
     }
   }
@@ -128,7 +136,9 @@ json evaluation_json(const std::vector<std::int64_t>& lengths, const ModelResult
 }
 
 json machine_json() {
-  return {{"cpu", cpu_name()}, {"threads", at::get_num_threads()}, {"instruction_set", at::get_cpu_capability()}};
+  return {{"cpu", cpu_name()},
+          {"threads", at::get_num_threads()},
+          {"instruction_set", active_target()}};
 }
 
 std::string table(const json& result) {
@@ -136,8 +146,8 @@ std::string table(const json& result) {
       "Masked tokens predicted right (%), trained at length {}\n{}\n"
       "Mean entropy of the attention rows (nats)\n{}\n"
       "Mean gradient mass, lambda (1 - sum p^2)\n{}",
-      result.at("train_length").get<std::int64_t>(), table_of(result, "accuracy", 2), table_of(result, "entropy", 3),
-      table_of(result, "gradient_mass", 4));
+      result.at("train_length").get<std::int64_t>(), table_of(result, "accuracy", 2),
+      table_of(result, "entropy", 3), table_of(result, "gradient_mass", 4));
 }
 
 }  // namespace isentrope::lab

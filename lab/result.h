@@ -20,11 +20,13 @@ struct ModelResult {
 };
 
 // One rule, over its seeds: a member of "rules". At least one model.
-[[nodiscard]] nlohmann::json rule_json(const std::string& rule, const std::vector<std::int64_t>& lengths,
+[[nodiscard]] nlohmann::json rule_json(const std::string& rule,
+                                       const std::vector<std::int64_t>& lengths,
                                        const std::vector<ModelResult>& models);
 
 // The member "evaluation", from any model.
-[[nodiscard]] nlohmann::json evaluation_json(const std::vector<std::int64_t>& lengths, const ModelResult& model);
+[[nodiscard]] nlohmann::json evaluation_json(const std::vector<std::int64_t>& lengths,
+                                             const ModelResult& model);
 
 // The member "machine".
 [[nodiscard]] nlohmann::json machine_json();

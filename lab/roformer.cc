@@ -24,8 +24,9 @@ at::Tensor normal(at::IntArrayRef shape, at::Generator& generator) {
 
 void validate(const RoformerShape& shape) {
   if (shape.vocabulary < 1 || shape.layers < 1 || shape.width < 1 || shape.heads < 1) {
-    throw Error(fmt::format("[model] vocabulary, layers, width and heads must be at least 1; got {}, {}, {}, {}",
-                            shape.vocabulary, shape.layers, shape.width, shape.heads));
+    throw Error(fmt::format(
+        "[model] vocabulary, layers, width and heads must be at least 1; got {}, {}, {}, {}",
+        shape.vocabulary, shape.layers, shape.width, shape.heads));
   }
   if (shape.width % (2 * shape.heads) != 0) {
     throw Error(fmt::format(
@@ -36,7 +37,8 @@ void validate(const RoformerShape& shape) {
 }
 
 at::Tensor rotary_table(std::int64_t length, std::int64_t dim) {
-  const at::Tensor frequency = at::pow(kRotaryBase, at::arange(0, dim, 2, at::kDouble) / -static_cast<double>(dim));
+  const at::Tensor frequency =
+      at::pow(kRotaryBase, at::arange(0, dim, 2, at::kDouble) / -static_cast<double>(dim));
   const at::Tensor angle = at::outer(at::arange(length, at::kDouble), frequency);
   return at::polar(at::ones_like(angle), angle).to(at::kComplexFloat).unsqueeze(1);
 }
@@ -46,7 +48,9 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& table) {
   return at::view_as_real(pairs * table).flatten(-2);
 }
 
-at::Tensor Roformer::Linear::operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+at::Tensor Roformer::Linear::operator()(const at::Tensor& x) const {
+  return at::linear(x, weight, bias);
+}
 
 at::Tensor Roformer::LayerNorm::operator()(const at::Tensor& x) const {
   return at::layer_norm(x, weight.sizes(), weight, bias, kNormEpsilon);
@@ -79,20 +83,23 @@ at::Tensor Roformer::add(const std::string& name, at::Tensor value) {
 
 Roformer::Linear Roformer::add_linear(const std::string& name, std::int64_t in, std::int64_t out,
                                       at::Generator& generator) {
-  return {add(name + ".weight", normal({out, in}, generator)), add(name + ".bias", at::zeros({out}))};
+  return {add(name + ".weight", normal({out, in}, generator)),
+          add(name + ".bias", at::zeros({out}))};
 }
 
 Roformer::LayerNorm Roformer::add_norm(const std::string& name) {
-  return {add(name + ".weight", at::ones({shape_.width})), add(name + ".bias", at::zeros({shape_.width}))};
+  return {add(name + ".weight", at::ones({shape_.width})),
+          add(name + ".bias", at::zeros({shape_.width}))};
 }
 
 at::Tensor Roformer::attend(const Layer& layer, const at::Tensor& h, const at::Tensor& table,
                             const Observer& observer) const {
   // One projection for q, k and v; the operator reads them where they lie.
-  const auto qkv = layer.qkv(h).unflatten(-1, {3, shape_.heads, shape_.width / shape_.heads}).unbind(2);
-  const TorchAttention attention = torch_attention(rotate(qkv[0], table).transpose(1, 2),
-                                                   rotate(qkv[1], table).transpose(1, 2),
-                                                   qkv[2].transpose(1, 2), rule_);
+  const auto qkv =
+      layer.qkv(h).unflatten(-1, {3, shape_.heads, shape_.width / shape_.heads}).unbind(2);
+  const TorchAttention attention =
+      torch_attention(rotate(qkv[0], table).transpose(1, 2), rotate(qkv[1], table).transpose(1, 2),
+                      qkv[2].transpose(1, 2), rule_);
   if (observer) observer(attention);
   return layer.out(attention.output.transpose(1, 2).flatten(2));
 }

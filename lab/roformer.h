@@ -71,7 +71,8 @@ class Roformer {
   };
 
   at::Tensor add(const std::string& name, at::Tensor value);
-  Linear add_linear(const std::string& name, std::int64_t in, std::int64_t out, at::Generator& generator);
+  Linear add_linear(const std::string& name, std::int64_t in, std::int64_t out,
+                    at::Generator& generator);
   LayerNorm add_norm(const std::string& name);
 
   [[nodiscard]] at::Tensor attend(const Layer& layer, const at::Tensor& h, const at::Tensor& table,

@@ -18,19 +18,21 @@ namespace fs = std::filesystem;
 bool writable(const fs::path& folder) {
   std::error_code error;
   fs::path existing = fs::absolute(folder);
-  while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
+  while (!fs::exists(existing, error) && existing.has_relative_path())
+    existing = existing.parent_path();
   return fs::is_directory(existing, error) && access(existing.c_str(), W_OK | X_OK) == 0;
 }
 
 bool holds_models(const fs::path& folder) {
   std::error_code error;
-  return std::ranges::any_of(fs::directory_iterator(folder, error), [](const fs::directory_entry& entry) {
-    return entry.path().extension() == ".safetensors";
-  });
+  return std::ranges::any_of(
+      fs::directory_iterator(folder, error),
+      [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
 }
 
 [[noreturn]] void refuse(const fs::path& folder) {
-  throw Error(fmt::format("[output] a folder that can be written is needed; got {}", folder.string()));
+  throw Error(
+      fmt::format("[output] a folder that can be written is needed; got {}", folder.string()));
 }
 
 }  // namespace
@@ -38,10 +40,13 @@ bool holds_models(const fs::path& folder) {
 RunFolder::RunFolder(fs::path root, bool resume) : root_(std::move(root)) {
   if (!writable(root_)) refuse(root_);
   if (holds_models(checkpoints()) && !resume) {
-    throw Error(fmt::format("[output] {0} holds a run under way: add --resume to go on with it, or remove {1} to start over",
-                            root_.string(), checkpoints().string()));
+    throw Error(
+        fmt::format("[output] {0} holds a run under way: add --resume to go on with it, or remove "
+                    "{1} to start over",
+                    root_.string(), checkpoints().string()));
   }
-  saved_ = resume && !holds_models(checkpoints()) && holds_models(models()) ? models() : checkpoints();
+  saved_ =
+      resume && !holds_models(checkpoints()) && holds_models(models()) ? models() : checkpoints();
 }
 
 void RunFolder::open() {
@@ -58,7 +63,8 @@ void RunFolder::open() {
 fs::path RunFolder::checkpoint(const ScaleRule& rule, std::uint64_t seed) const {
   std::string name = rule.text();
   std::erase(name, ')');
-  std::ranges::replace_if(name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
+  std::ranges::replace_if(
+      name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
   return saved_ / fmt::format("{}-seed{}.safetensors", name, seed);
 }
 

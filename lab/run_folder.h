@@ -14,11 +14,12 @@ namespace isentrope::lab {
 
 class RunFolder {
  public:
-  // Looks and changes nothing. Throws Error when the folder cannot be written, or when it holds a run
-  // under way and `resume` is false.
+  // Looks and changes nothing. Throws Error when the folder cannot be written, or when it holds a
+  // run under way and `resume` is false.
   RunFolder(std::filesystem::path root, bool resume);
 
-  // Creates what is missing. When a finished run is resumed, its models/ becomes checkpoints/ again.
+  // Creates what is missing. When a finished run is resumed, its models/ becomes checkpoints/
+  // again.
   void open();
 
   [[nodiscard]] std::filesystem::path checkpoint(const ScaleRule& rule, std::uint64_t seed) const;
@@ -34,7 +35,8 @@ class RunFolder {
   [[nodiscard]] std::filesystem::path models() const { return root_ / "models"; }
 
   std::filesystem::path root_;
-  std::filesystem::path saved_;  // models and tokenizer: checkpoints/, or models/ of the run to resume
+  std::filesystem::path
+      saved_;  // models and tokenizer: checkpoints/, or models/ of the run to resume
 };
 
 }  // namespace isentrope::lab

@@ -81,9 +81,10 @@ void save_tensors(const TensorFile& file, const std::filesystem::path& path) {
     const at::Tensor dense = tensor.contiguous();
     const std::size_t begin = data.size();
     data.append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
-    header[name] = {{"dtype", "F32"},
-                    {"shape", std::vector<std::int64_t>(dense.sizes().begin(), dense.sizes().end())},
-                    {"data_offsets", {begin, data.size()}}};
+    header[name] = {
+        {"dtype", "F32"},
+        {"shape", std::vector<std::int64_t>(dense.sizes().begin(), dense.sizes().end())},
+        {"data_offsets", {begin, data.size()}}};
   }
   header["__metadata__"] = file.metadata;
   header["__metadata__"]["checksum"] = checksum(header, data);
@@ -101,7 +102,9 @@ TensorFile load_tensors(const std::filesystem::path& path) {
   try {
     return parse(content);
   } catch (const std::exception&) {
-    throw Error(fmt::format("[checkpoint] the file is damaged: {}; remove it to train that model again", path.string()));
+    throw Error(
+        fmt::format("[checkpoint] the file is damaged: {}; remove it to train that model again",
+                    path.string()));
   }
 }
 

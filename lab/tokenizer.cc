@@ -93,24 +93,27 @@ std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<ByteTokeni
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(fmt::format("[tokenizer] the file cannot be read: {}", path));
-  return std::make_unique<PieceTokenizer>(std::string{std::istreambuf_iterator<char>(file), {}},
-                                          fmt::format("[tokenizer] not a SentencePiece model: {}", path));
+  return std::make_unique<PieceTokenizer>(
+      std::string{std::istreambuf_iterator<char>(file), {}},
+      fmt::format("[tokenizer] not a SentencePiece model: {}", path));
 }
 
 std::unique_ptr<Tokenizer> train_tokenizer(const std::string& text, std::int64_t pieces) {
   Lines lines(text);
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"vocab_size", std::to_string(pieces)},
-       {"byte_fallback", "true"},
-       {"normalization_rule_name", "identity"},
-       {"remove_extra_whitespaces", "false"},
-       {"num_threads", "1"},
-       {"minloglevel", "2"}},
-      &lines, &model);
-  const std::string complaint =
-      fmt::format("[tokenizer] the corpus must be large enough to train {} pieces; SentencePiece says: {}", pieces,
-                  status.message());
+  const auto status =
+      sentencepiece::SentencePieceTrainer::Train({{"vocab_size", std::to_string(pieces)},
+                                                  {"byte_fallback", "true"},
+                                                  {"normalization_rule_name", "identity"},
+                                                  {"remove_extra_whitespaces", "false"},
+                                                  {"num_threads", "1"},
+                                                  {"minloglevel", "2"}},
+                                                 &lines, &model);
+  std::string reason = status.message();  // "file(line) [condition] Words for people."
+  reason.erase(0, reason.rfind("] ") == std::string::npos ? 0 : reason.rfind("] ") + 2);
+  const std::string complaint = fmt::format(
+      "[tokenizer] the corpus must be large enough to train {} pieces; SentencePiece says: {}",
+      pieces, reason);
   if (!status.ok()) throw Error(complaint);
   return std::make_unique<PieceTokenizer>(std::move(model), complaint);
 }

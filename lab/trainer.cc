@@ -21,7 +21,8 @@ constexpr double kWeightDecay = 0.01;
 
 double learning_rate(const TrainingPlan& plan, std::int64_t step) {
   const double rising = static_cast<double>(step + 1) / static_cast<double>(plan.warm_up);
-  const double falling = static_cast<double>(plan.steps - step) / static_cast<double>(plan.steps - plan.warm_up);
+  const double falling =
+      static_cast<double>(plan.steps - step) / static_cast<double>(plan.steps - plan.warm_up);
   return plan.learning_rate * (step < plan.warm_up ? rising : falling);
 }
 
@@ -33,16 +34,20 @@ MaskedTokens draw_batch(const TrainingPlan& plan, std::int64_t step, std::span<c
   for (std::int64_t i = 0; i < plan.batch; ++i) {
     const auto window = static_cast<std::uint64_t>(step * plan.batch + i);
     const std::int64_t start = random_below(random_bits(plan.seed, Stream::window, window), starts);
-    const auto chosen = corpus.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(plan.length));
+    const auto chosen =
+        corpus.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(plan.length));
     tokens.insert(tokens.end(), chosen.begin(), chosen.end());
   }
-  return mask_tokens(tokens, mask_token, plan.seed, static_cast<std::uint64_t>(step) * tokens.size());
+  return mask_tokens(tokens, mask_token, plan.seed,
+                     static_cast<std::uint64_t>(step) * tokens.size());
 }
 
 Divergence::Divergence(std::int64_t step, double loss)
-    : std::runtime_error(fmt::format("the loss of step {} is {}; a lower learning rate may help", step, loss)) {}
+    : std::runtime_error(
+          fmt::format("the loss of step {} is {}; a lower learning rate may help", step, loss)) {}
 
-Trainer::Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus, Token mask_token)
+Trainer::Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus,
+                 Token mask_token)
     : plan_(plan), model_(model), corpus_(corpus), mask_token_(mask_token) {
   const at::Tensor step_count = at::zeros({});
   for (const auto& [name, parameter] : model.parameters()) {
@@ -55,7 +60,8 @@ Trainer::Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Toke
 
 double Trainer::step() {
   MaskedTokens batch = draw_batch(plan_, steps_done_, corpus_, mask_token_);
-  const at::Tensor tokens = at::from_blob(batch.inputs.data(), {plan_.batch, plan_.length}, at::kLong);
+  const at::Tensor tokens =
+      at::from_blob(batch.inputs.data(), {plan_.batch, plan_.length}, at::kLong);
   const auto masked = static_cast<std::int64_t>(batch.positions.size());
   const at::Tensor positions = at::from_blob(batch.positions.data(), {masked}, at::kLong);
   const at::Tensor targets = at::from_blob(batch.targets.data(), {masked}, at::kLong);

@@ -23,13 +23,13 @@ struct TrainingPlan {
   std::uint64_t seed = 0;
 };
 
-// Rises linearly to plan.learning_rate at step warm_up, then falls linearly to 0 at step plan.steps. The first step
-// is step 0.
+// Rises linearly to plan.learning_rate at step warm_up, then falls linearly to 0 at step
+// plan.steps. The first step is step 0.
 [[nodiscard]] double learning_rate(const TrainingPlan& plan, std::int64_t step);
 
 // The windows of a step and their masks: a function of seed and step, the same for every rule.
-[[nodiscard]] MaskedTokens draw_batch(const TrainingPlan& plan, std::int64_t step, std::span<const Token> corpus,
-                                      Token mask_token);
+[[nodiscard]] MaskedTokens draw_batch(const TrainingPlan& plan, std::int64_t step,
+                                      std::span<const Token> corpus, Token mask_token);
 
 // The loss of that step was no finite number; the weights are those before it.
 class Divergence : public std::runtime_error {
@@ -40,7 +40,8 @@ class Divergence : public std::runtime_error {
 class Trainer {
  public:
   // The model and the corpus must outlive the trainer.
-  Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus, Token mask_token);
+  Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus,
+          Token mask_token);
 
   // One step; its loss, in nats. Throws Divergence.
   double step();
