@@ -1,5 +1,6 @@
-// isentrope COMMAND ...: runs one of its own commands, or the program isentrope-COMMAND that lies beside
-// it or on PATH, as git and cargo do. So the laboratory, which needs libtorch, is a program of its own.
+// isentrope COMMAND ...: runs one of its own commands, or the program isentrope-COMMAND that lies
+// beside it or on PATH, as git and cargo do. So the laboratory, which needs libtorch, is a program
+// of its own.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "cli/commands.h"
+
 namespace {
 
 constexpr std::string_view kHelp = R"(Attention that knows how many keys each row sees.
@@ -19,10 +22,13 @@ usage: isentrope COMMAND [OPTION...]
   extrapolate   train small language models that differ in their scale rule, evaluate them at
                 lengths they never saw, and write a report
   report        write the report of a result.json once more
+  scale         the softmax scale of a rule, length by length, and the rule a model's config.json implies
+  theory        what a scale does to entropy and gradient, and which scale suits a length
 
 isentrope COMMAND --help tells more. Example:
 
   isentrope extrapolate --corpus data/king-james.txt --steps 100
+  isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64
 )";
 
 // The external program's path: beside this one first, then whatever PATH finds.
@@ -43,12 +49,15 @@ int main(int argc, char** argv) {
     return argc > 1 ? 0 : 2;
   }
   if (command.starts_with('-') || command.find('/') != std::string_view::npos) {
-    fmt::print(stderr, "isentrope: a command must come first; got \"{}\" (see isentrope --help)\n", command);
+    fmt::print(stderr, "isentrope: a command must come first; got \"{}\" (see isentrope --help)\n",
+               command);
     return 2;
   }
+  if (command == "scale") return isentrope::cli::scale_command(argc - 1, argv + 1);
+  if (command == "theory") return isentrope::cli::theory_command(argc - 1, argv + 1);
   const std::string program = program_of(command);
   execvp(program.c_str(), argv + 1);
-  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({})\n", command, command,
-             std::strerror(errno));
+  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({})\n",
+             command, command, std::strerror(errno));
   return 2;
 }

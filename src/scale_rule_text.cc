@@ -1,5 +1,7 @@
 // The text form of a rule: printing and parsing.
 
+#include "src/scale_rule_text.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -42,35 +44,45 @@ std::string argument_text(const RuleParameter& parameter, const PerHead& values)
   return list_text(values);
 }
 
-// name(argument=value,...), the policy only where it is not the rule's own.
-std::string term_text(const ScaleRule::Term& term) {
+}  // namespace
+
+std::vector<NamedText> argument_texts(const ScaleRule::Term& term) {
   const RuleInfo& rule = *find_rule(term.name);
   const ClosedForm own = rule.form(term.arguments);
-  std::string text(term.name);
-  char separator = '(';
-  const auto add = [&](std::string_view name, const std::string& value) {
-    text += separator;
-    text.append(name).append("=").append(value);
-    separator = ',';
-  };
+  std::vector<NamedText> texts;
   for (std::size_t i = 0; i < term.arguments.size(); ++i) {
-    add(rule.parameters[i].name, argument_text(rule.parameters[i], term.arguments[i]));
+    texts.push_back(
+        {rule.parameters[i].name, argument_text(rule.parameters[i], term.arguments[i])});
   }
   const LengthPolicy &length = term.form.length, &usual = own.length;
   if (length.source != usual.source || length.fixed != usual.fixed) {
-    add("length", length.source == LengthSource::fixed
-                      ? number_text(length.fixed)
-                      : std::string(kSourceNames[static_cast<std::size_t>(length.source)]));
+    texts.push_back(
+        {"length", length.source == LengthSource::fixed
+                       ? number_text(length.fixed)
+                       : std::string(kSourceNames[static_cast<std::size_t>(length.source)])});
   }
-  if (length.n_min != usual.n_min) add("n_min", number_text(length.n_min));
-  if (length.n_max != usual.n_max) add("n_max", number_text(length.n_max));
-  if (length.offset != usual.offset) add("offset", number_text(length.offset));
+  if (length.n_min != usual.n_min) texts.push_back({"n_min", number_text(length.n_min)});
+  if (length.n_max != usual.n_max) texts.push_back({"n_max", number_text(length.n_max)});
+  if (length.offset != usual.offset) texts.push_back({"offset", number_text(length.offset)});
   if (term.form.place != own.place) {
-    add("where", term.form.place == ScalePlace::pre_cap ? "pre_cap" : "post_cap");
+    texts.push_back({"where", term.form.place == ScalePlace::pre_cap ? "pre_cap" : "post_cap"});
   }
-  if (term.form.scale_bias != own.scale_bias)
-    add("scale_bias", term.form.scale_bias ? "true" : "false");
-  return separator == '(' ? text : text + ")";
+  if (term.form.scale_bias != own.scale_bias) {
+    texts.push_back({"scale_bias", term.form.scale_bias ? "true" : "false"});
+  }
+  return texts;
+}
+
+namespace {
+
+std::string term_text(const ScaleRule::Term& term) {
+  std::string text(term.name);
+  char separator = '(';
+  for (const auto& [name, value] : argument_texts(term)) {
+    text.append(1, separator).append(name).append("=").append(value);
+    separator = ',';
+  }
+  return separator == '(' ? text : text.append(")");
 }
 
 std::string_view trimmed(std::string_view text) {

@@ -65,14 +65,15 @@ State debye(double v, double a) {
   const double z = a / v;
   const double root = std::hypot(1, z);
   const double p = 1 / root;
-  const double t = z * (z / (root + 1));  // root - 1
+  const double t = z * (z / (root + 1));                      // root - 1
+  const double shifted = z < 1 ? t - z : 1 / (root + z) - 1;  // root - 1 - z
   const Series here = debye_series(v, p);
   // Gamma(v + 1) is the same expansion at p = 1, since ln g(0) = 0: no Stirling series, no lgamma.
   const Series origin = debye_series(v, 1);
-  const double slow = -std::log(root) / 2 + std::log1p(here.excess) - std::log1p(origin.excess);
+  const double slow = -std::log1p(t) / 2 + std::log1p(here.excess) - std::log1p(origin.excess);
   // (ln g)' = z / (1 + root) - z correction.
   const double correction = p * p / v * (0.5 + here.slope / (1 + here.excess));
-  return {v * (t - std::log1p(t / 2)) + slow, v * (1 / (root + z) - 1 - std::log1p(t / 2)) + slow,
+  return {v * (t - std::log1p(t / 2)) + slow, v * (shifted - std::log1p(t / 2)) + slow,
           (1 / (1 + root) - correction) / v, (1 + 1 / (root + z)) / (1 + root) + z * correction};
 }
 

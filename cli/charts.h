@@ -1,0 +1,41 @@
+// Charts of rules and laws for the pages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "isentrope/scale_rule.h"
+#include "report/line_chart.h"
+
+namespace isentrope::cli {
+
+// How rules are compared: at these lengths, for one head of a head dimension. A rule keeps its
+// colour.
+struct Comparison {
+  std::vector<ScaleRule> rules;
+  std::vector<std::int64_t> lengths;
+  std::int64_t dim = 64, head = 0;
+
+  [[nodiscard]] double lambda(const ScaleRule& rule, std::int64_t n) const;
+  // lambda sqrt(d): the factor on scores of unit variance.
+  [[nodiscard]] double alpha(const ScaleRule& rule, std::int64_t n) const;
+};
+
+[[nodiscard]] report::LineChart scale_chart(const Comparison& comparison);
+// Of normal scores; rules sharper than these laws reach (alpha above 60) are left out.
+[[nodiscard]] report::LineChart mass_chart(const Comparison& comparison);
+[[nodiscard]] report::LineChart starved_chart(const Comparison& comparison);
+// Mean entropy of rows over keys on the sphere.
+[[nodiscard]] report::LineChart entropy_chart(const Comparison& comparison);
+
+// n = 40, 80, ... 20000: the optimum, its fit, and both figures of Su 2023.
+[[nodiscard]] report::LineChart normal_optimum_chart();
+[[nodiscard]] report::LineChart cosine_optimum_chart(std::int64_t dim);
+[[nodiscard]] report::LineChart coefficient_chart();
+// Entropy against lambda at one n: the law, its estimates and the mean of rows.
+[[nodiscard]] report::LineChart entropy_law_chart(double n, std::int64_t dim);
+// 8 ln n and d log_512 n.
+[[nodiscard]] report::LineChart dimension_chart(double dim);
+
+}  // namespace isentrope::cli

@@ -1,0 +1,157 @@
+// isentrope scale: the softmax scale of one or more rules, length by length.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "cli/lengths.h"
+#include "cli/pages.h"
+#include "cli/run.h"
+#include "cli/terminal.h"
+#include "isentrope/error.h"
+#include "isentrope/rule_catalogue.h"
+#include "isentrope/scale_rule.h"
+#include "isentrope/scale_rule_json.h"
+
+namespace isentrope::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct ScaleArguments {
+  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144,1048576";
+  std::vector<std::string> compare;
+  std::int64_t dim = 0, head = 0;
+  bool json = false, list = false;
+};
+
+double lambda_at(const ScaleRule& rule, std::int64_t n, std::int64_t dim, std::int64_t head) {
+  return rule.lambda({n, n - 1, n}, dim, head);
+}
+
+ordered_json values_of(const ScaleRule& rule, const std::vector<std::int64_t>& lengths,
+                       std::int64_t dim, std::int64_t head) {
+  ordered_json values = ordered_json::array();
+  const double standard = 1 / std::sqrt(static_cast<double>(dim));
+  for (const std::int64_t n : lengths) {
+    const double lambda = lambda_at(rule, n, dim, head);
+    values.push_back({{"n", n}, {"lambda", lambda}, {"factor", lambda / standard}});
+  }
+  return values;
+}
+
+void print_json(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
+                std::int64_t dim, std::int64_t head) {
+  ordered_json json = {{"rule", rules.front().text()}, {"dim", dim}};
+  json["values"] = values_of(rules.front(), lengths, dim, head);
+  for (std::size_t i = 1; i < rules.size(); ++i) {
+    json["compare"].push_back(
+        {{"rule", rules[i].text()}, {"values", values_of(rules[i], lengths, dim, head)}});
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+void print_text(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
+                std::int64_t dim, std::int64_t head) {
+  std::vector<std::string> heads = {"n"};
+  std::vector<Curve> curves;
+  std::vector<double> x(lengths.begin(), lengths.end());
+  for (const ScaleRule& rule : rules) {
+    heads.push_back(rule.text());
+    curves.push_back({rule.text(), {}});
+    for (const std::int64_t n : lengths) curves.back().y.push_back(lambda_at(rule, n, dim, head));
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    rows.push_back({std::to_string(lengths[i])});
+    for (const Curve& curve : curves) rows.back().push_back(number(curve.y[i]));
+  }
+  fmt::print("softmax scale lambda, head dimension {}\n\n", dim);
+  print_table(heads, rows);
+  if (lengths.size() > 1 && std::ranges::is_sorted(lengths))
+    print_plot("lambda against n", x, curves);
+}
+
+void print_catalogue() {
+  for (const RuleInfo& rule : rule_catalogue()) {
+    fmt::print("{}\n    lambda = {}\n    {}\n", signature(rule), rule.formula, rule.source);
+  }
+  fmt::print(
+      "\nEvery rule also takes length=visible|position|total|N, n_min, n_max, offset,\n"
+      "where=pre_cap|post_cap and scale_bias=true|false; [x,y] is a number per head; * multiplies "
+      "rules.\n");
+}
+
+// What the model at hand uses; the rule and dimension then serve as if they had been typed.
+ModelScale read_model(const ScaleArguments& arguments) {
+  const ModelScale model = scale_of_config(read_file(arguments.config));
+  if (!arguments.json) {
+    fmt::print("rule    {}\nlayers  {}\n", model.rule.text(), model.layers);
+    if (model.elsewhere != model.rule) fmt::print("others  {}\n", model.elsewhere.text());
+    for (const std::string& key : model.keys) fmt::print("key     {}\n", key);
+    for (const std::string& note : model.notes) fmt::print("note    {}\n", note);
+    fmt::print("\n");
+  }
+  return model;
+}
+
+void run_scale(ScaleArguments arguments) {
+  if (arguments.list) return print_catalogue();
+  if (arguments.rule.empty() && arguments.config.empty()) {
+    throw Error("a RULE or --config must be given (--list shows the rules)");
+  }
+  std::vector<ScaleRule> rules;
+  if (!arguments.config.empty()) {
+    const ModelScale model = read_model(arguments);
+    rules.push_back(model.rule);
+    if (arguments.dim == 0 && model.dim >= 2) arguments.dim = model.dim;
+  }
+  if (arguments.dim == 0) arguments.dim = 64;
+  if (!arguments.rule.empty()) rules.push_back(ScaleRule::parse(arguments.rule));
+  for (const std::string& text : arguments.compare) rules.push_back(ScaleRule::parse(text));
+  if (arguments.dim < 2 || arguments.dim > 10000000) {
+    throw Error(fmt::format("[scale] dim must be at least 2 and at most 1e+07; got dim = {}",
+                            arguments.dim));
+  }
+  const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
+  if (arguments.json) {
+    print_json(rules, lengths, arguments.dim, arguments.head);
+  } else {
+    print_text(rules, lengths, arguments.dim, arguments.head);
+  }
+  if (!arguments.report.empty()) {
+    write_file(arguments.report, scale_page(rules, lengths, arguments.dim, arguments.head));
+    if (!arguments.json) fmt::print("\n{}\n", arguments.report);
+  }
+}
+
+}  // namespace
+
+int scale_command(int argc, char** argv) {
+  CLI::App app(
+      "The softmax scale of a rule, length by length: isentrope scale 'logn(4096)' --dim 128",
+      "isentrope scale");
+  ScaleArguments arguments;
+  app.add_option("RULE", arguments.rule, "such as entropy_invariant(base=512); --list shows all");
+  app.add_option("--compare", arguments.compare, "further rules");
+  app.add_option("--dim", arguments.dim, "head dimension d (64)");
+  app.add_option("--head", arguments.head, "head, for rules with a number per head (0)");
+  app.add_option("--lengths", arguments.lengths, "64,512 or 40:20000:40 or 64:65536:x2")
+      ->capture_default_str();
+  app.add_option("--config", arguments.config,
+                 "config.json of a Hugging Face model: the rule it uses");
+  app.add_option("--report", arguments.report, "write a page with plots to this HTML file");
+  app.add_flag("--json", arguments.json, "JSON on stdout");
+  app.add_flag("--list", arguments.list, "the rules there are");
+  app.callback([&] { run_scale(arguments); });
+  return run(app, argc, argv);
+}
+
+}  // namespace isentrope::cli

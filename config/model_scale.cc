@@ -1,0 +1,193 @@
+// Which rule a model uses: the keys of its config.json, family by family.
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "config/parse_json.h"
+#include "isentrope/scale_rule_json.h"
+
+namespace isentrope {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Reads keys and remembers which ones there were.
+class Config {
+ public:
+  Config(const ordered_json& json, std::string prefix, std::vector<std::string>& keys)
+      : json_(json), prefix_(std::move(prefix)), keys_(&keys) {}
+
+  [[nodiscard]] bool has(const std::string& key) const {
+    return json_.contains(key) && !json_[key].is_null();
+  }
+
+  // A number that decides: null counts as absent, anything but a number is an error.
+  std::optional<double> number(const std::string& key) const {
+    if (!has(key)) return {};
+    if (!json_[key].is_number()) {
+      throw Error("[scale_of_config] " + prefix_ + key + " must be a number; got " +
+                  shortened(json_[key]));
+    }
+    note(key);
+    return json_[key].get<double>();
+  }
+
+  bool flag(const std::string& key) const {
+    if (!has(key)) return false;
+    const ordered_json& value = json_[key];
+    const bool set =
+        value.is_boolean() ? value.get<bool>() : value.is_number() && value.get<double>() != 0;
+    if (set) note(key);
+    return set;
+  }
+
+  std::string text(const std::string& key) const {
+    return has(key) && json_[key].is_string() ? json_[key].get<std::string>() : "";
+  }
+
+  // The object under a key; empty when it is absent.
+  Config part(const std::string& key) const {
+    static const ordered_json kEmpty = ordered_json::object();
+    const bool object = has(key) && json_[key].is_object();
+    return {object ? json_[key] : kEmpty, prefix_ + key + ".", *keys_};
+  }
+
+  void note(const std::string& key) const { keys_->push_back(prefix_ + key); }
+
+ private:
+  const ordered_json& json_;
+  std::string prefix_;
+  std::vector<std::string>* keys_;
+};
+
+double yarn_attention(double factor, double mscale) {
+  return factor <= 1 ? 1 : 1 + 0.1 * mscale * std::log(factor);
+}
+
+// What the stretch of the rotary embedding does to the logit: the square of its factor on q and k.
+std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope, ModelScale& model) {
+  const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
+  if (type != "yarn" && type != "longrope" && type != "su") return {};
+  rope.note(rope.has("rope_type") ? "rope_type" : "type");
+  model.notes.emplace_back("acts on the rotary dimensions alone");
+  if (const auto attention = rope.number("attention_factor"))
+    return ScaleRule::scaled({*attention * *attention});
+  const auto original = rope.has("original_max_position_embeddings")
+                            ? rope.number("original_max_position_embeddings")
+                            : config.number("original_max_position_embeddings");
+  if (type != "yarn") {
+    const auto target = config.number("max_position_embeddings");
+    return ScaleRule::longrope(original.value_or(4096), target.value_or(original.value_or(4096)));
+  }
+  const double factor = rope.number("factor").value_or(1);
+  const auto mscale = rope.number("mscale"), all_dim = rope.number("mscale_all_dim");
+  if (mscale && all_dim && *mscale != 0 && *all_dim != 0) {
+    // The rotary part gets the ratio of the two, and DeepSeek's softmax scale the square of the
+    // second.
+    const double ratio = yarn_attention(factor, *mscale) / yarn_attention(factor, *all_dim);
+    const bool deepseek =
+        config.text("model_type").starts_with("deepseek") || config.has("kv_lora_rank");
+    const ScaleRule rotary = ScaleRule::scaled({ratio * ratio});
+    if (!deepseek) return ratio == 1 ? ScaleRule::standard() : rotary;
+    if (ratio != 1)
+      model.notes.emplace_back(
+          "the rotary dimensions have another factor: mscale / mscale_all_dim, squared");
+    return ScaleRule::yarn_mscale(factor, *all_dim);
+  }
+  return ScaleRule::yarn_mscale(factor, mscale && *mscale != 0 ? *mscale : 1);
+}
+
+// The rule that corrects for length, as the families name it.
+std::optional<ScaleRule> length_rule(const Config& config, const Config& rope, ModelScale& model) {
+  if (config.flag("attn_temperature_tuning")) {
+    model.layers = "without rotary embedding";
+    return ScaleRule::attn_temperature_tuning(config.number("floor_scale").value_or(8192),
+                                              config.number("attn_scale").value_or(0.1));
+  }
+  for (const Config& place : {rope, config}) {
+    if (const auto beta = place.number("llama_4_scaling_beta")) {
+      return ScaleRule::llama_4_scaling(
+          *beta, place.number("original_max_position_embeddings").value_or(8192));
+    }
+  }
+  if (config.flag("use_logn_attn")) {
+    model.notes.emplace_back("the reference applies it beyond seq_length and not in training");
+    return ScaleRule::logn(config.number("seq_length").value_or(8192));
+  }
+  for (const char* key : {"attn_temperature_len", "xai_temperature_len"}) {
+    if (const auto length = config.number(key); length && *length > 0)
+      return ScaleRule::xai_temperature(*length);
+  }
+  if (const auto floor = config.number("log_scaling_n_floor")) {
+    model.layers = "global";
+    model.elsewhere = ScaleRule::inverse_dim();
+    return ScaleRule::log_scaling(*floor, config.number("log_scaling_alpha").value_or(0.1));
+  }
+  const Config chunks = config.part("dual_chunk_attention_config");
+  if (const auto original = chunks.number("original_max_position_embeddings"))
+    return ScaleRule::dual_chunk(*original);
+  return {};
+}
+
+// A scale that replaces 1/sqrt(d).
+std::optional<ScaleRule> base_rule(const Config& config, ModelScale& model) {
+  if (const auto scalar = config.number("query_pre_attn_scalar"))
+    return ScaleRule::query_pre_attn_scalar(*scalar);
+  if (const auto multiplier = config.number("attention_multiplier"))
+    return ScaleRule::constant(*multiplier);
+  if (config.text("model_type") == "swinv2") {
+    config.note("model_type");
+    model.notes.emplace_back("tau is learned per head; 10 is where training starts");
+    return ScaleRule::cosine();
+  }
+  return {};
+}
+
+std::int64_t dim_of(const Config& config) {
+  std::vector<std::string> unused;
+  const auto whole = [&](const std::string& key) {
+    const double value = config.number(key).value_or(0);
+    return value >= 1 && value <= 1e7 ? static_cast<std::int64_t>(value) : 0;
+  };
+  if (const auto rotary = whole("qk_rope_head_dim"); rotary > 0)
+    return rotary + whole("qk_nope_head_dim");
+  if (const auto dim = whole("head_dim"); dim > 0) return dim;
+  const std::int64_t heads = whole("num_attention_heads");
+  return heads > 0 ? whole("hidden_size") / heads : 0;
+}
+
+}  // namespace
+
+ModelScale scale_of_config(std::string_view text) {
+  const ordered_json json = parse_json("scale_of_config", text);
+  if (!json.is_object())
+    throw Error("[scale_of_config] a config must be an object; got " + shortened(json));
+  ModelScale model;
+  model.layers = "all";
+  // Models of several media keep the language model's keys in an object of their own.
+  const bool nested = json.contains("text_config") && json["text_config"].is_object();
+  const ordered_json& root = nested ? json["text_config"] : json;
+  std::vector<std::string> width_keys;
+  model.dim = dim_of(Config(root, "", width_keys));
+  const Config config(root, nested ? "text_config." : "", model.keys);
+  const Config rope =
+      config.part(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+
+  const auto base = base_rule(config, model);
+  const auto length = length_rule(config, rope, model);
+  const auto rotary = rope_rule(config, rope, model);
+  std::optional<ScaleRule> product;
+  for (const auto& rule : {base, length, rotary}) {
+    if (rule && *rule != ScaleRule::standard()) product = product ? *product * *rule : *rule;
+  }
+  model.rule = product.value_or(ScaleRule::standard());
+  if (model.layers == "all") model.elsewhere = model.rule;
+  for (const char* key : {"attn_logit_softcapping", "attn_logit_softcap"}) {
+    if (const auto cap = config.number(key)) model.soft_cap = *cap;
+  }
+  return model;
+}
+
+}  // namespace isentrope

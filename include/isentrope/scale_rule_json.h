@@ -1,0 +1,38 @@
+// Rules as JSON, and the rule that a Hugging Face model uses, from its config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isentrope/scale_rule.h"
+
+namespace isentrope {
+
+// {"rule": "entropy_invariant", "base": 512}; per-head numbers as arrays, infinities as "inf" and
+// "-inf"; a product as {"product": [{"rule": ...}, ...]}. scale_rule_from_json(to_json(rule)) ==
+// rule.
+[[nodiscard]] std::string to_json(const ScaleRule& rule);
+
+// Also takes omitted defaults, and a string with the text form: "logn(4096)". Error otherwise.
+[[nodiscard]] ScaleRule scale_rule_from_json(std::string_view json);
+
+// What a config.json says about the scale of its attention.
+struct ModelScale {
+  ScaleRule rule;                  // of the layers named below
+  ScaleRule elsewhere;             // of all other layers
+  std::string layers;              // "all", "without rotary embedding", "global"
+  std::int64_t dim = 0;            // query-key dimension; 0 when the file does not say
+  double soft_cap = 0;             // 0 when there is none
+  std::vector<std::string> keys;   // the keys that decided, as "rope_scaling.factor"
+  std::vector<std::string> notes;  // what a reader must know besides
+};
+
+// Recognises the keys of Llama 4, Ministral 3, Qwen, Qwen2.5-1M, Phi-3, YaRN, DeepSeek, Gemma,
+// Granite, Grok, Inkling and Swin v2; a file with none of them uses the standard rule. YaRN and
+// LongRoPE act on the rotary dimensions alone, the rule is theirs when those are all. Error when
+// the text is no JSON object, or when a value is outside its domain.
+[[nodiscard]] ModelScale scale_of_config(std::string_view config_json);
+
+}  // namespace isentrope

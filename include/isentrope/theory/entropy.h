@@ -1,0 +1,66 @@
+// Entropy of a row: softmax over keys uniform on the sphere of radius sqrt(d), |q| = sqrt(d) (Su
+// 2021, "entropy invariance").
+//
+// With s the cosine of query and key, z = lambda d s, and g(a) = E[e^(a s)],
+//
+//   H = ln n + ln g(lambda d) - lambda d (ln g)'(lambda d)
+//
+// Numerator and denominator of the softmax are averaged apart (the annealed average). That
+// describes a row while many keys share its weight. Once few keys carry it, H leaves [0, ln n] and
+// says so; row_expectation.h averages over rows themselves and stays right.
+//
+// Domains: n in [1, 1e18], dim in [2, 1e7], lambda in [0, 1e6]; Error otherwise. Relative error
+// below 1e-11, except where H crosses 0: there 1e-14 ln n absolute.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "isentrope/scale_rule.h"
+
+namespace isentrope::theory {
+
+struct SphereEntropy {
+  double entropy;         // H above, in nats
+  double correction;      // leading term, of order 1/n, that H lacks: its size is the error of H
+  double saddle;          // H by Laplace's method at this lambda: ln n + (d/2) ln(1 - c^2)
+  double laplace;         // the same with the slope at lambda = 1: ln n - 0.2406... lambda d
+  bool in_range;          // entropy lies in [0, ln n]
+  bool laplace_in_range;  // laplace does
+};
+
+[[nodiscard]] SphereEntropy sphere_entropy(double n, std::int64_t dim, double lambda);
+
+// The 0.24 of Su 2021. Laplace's method puts the weight where lambda cos t + ln sin t is largest,
+// at cos t = c = (sqrt(1 + 4 lambda^2) - 1) / (2 lambda), and leaves H = ln n + (d/2) ln(1 - c^2).
+// Per lambda d that is a loss of
+//   k(lambda) = -ln(1 - c^2) / (2 lambda),  k(1) = (1/2) ln((1 + sqrt 5) / 2) = 0.24060591...
+// lambda / 2 for small lambda; within 3 % of k(1) from 0.88 to 2. k(0) = 0.
+[[nodiscard]] double laplace_coefficient(double lambda = 1);
+
+// The lambda at which H equals `entropy`, which must lie in [0, ln n]; 0 for ln n. H decreases in
+// lambda, so there is one; for few dimensions it grows as a power of n.
+[[nodiscard]] double lambda_of_entropy(double entropy, double n, std::int64_t dim);
+
+// kappa of the rule kappa ln n / d that has this lambda at n, and the kappa sqrt(d) / ln base that
+// makes it the standard rule at n = base.
+[[nodiscard]] double kappa_of_lambda(double lambda, double n, std::int64_t dim);
+[[nodiscard]] double kappa_of_base(double base, std::int64_t dim);
+
+// The base B at which log_B(n) / sqrt(d) gives rows of two lengths the same entropy.
+struct EntropyBase {
+  double base, kappa;  // kappa = sqrt(d) / ln base
+  double entropy;      // at both lengths
+  bool in_range;       // entropy >= 0
+};
+
+// Error when n and other_n are equal, below 2, or when no base does it: the entropy then grows with
+// n however sharp the rows are, as it does for small d and large n.
+[[nodiscard]] EntropyBase entropy_base(double n, double other_n, std::int64_t dim);
+
+// The rule that holds H at `entropy` for every length: a table at the given lengths, which
+// increase.
+[[nodiscard]] ScaleRule constant_entropy_rule(double entropy, const std::vector<double>& lengths,
+                                              std::int64_t dim);
+
+}  // namespace isentrope::theory

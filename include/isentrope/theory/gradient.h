@@ -1,0 +1,59 @@
+// Gradient through the softmax, and the scale that lets most of it through (Su 2023, "gradient
+// maximisation").
+//
+// Gradient mass: half the L1 norm of d p / d s, which is alpha (1 - sum p^2) for p = softmax(alpha
+// s). Its annealed average over n independent scores is
+//
+//   alpha (1 - E[e^(2 alpha s)] / (n E[e^(alpha s)]^2))
+//
+// exact as n grows with alpha fixed. Beyond the optimum the true mass falls more slowly than this
+// one, which even turns negative; row_expectation.h has the average over rows themselves.
+//
+// Domains: n in [1, 1e18], dim in [2, 65536], alpha in [0, 1e30]; Error otherwise. Optima to 1e-11
+// relative.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "isentrope/scale_rule.h"
+
+namespace isentrope::theory {
+
+// alpha (1 - e^(alpha^2) / n): standard normal scores.
+[[nodiscard]] double normal_gradient_mass(double n, double alpha);
+// s the cosine of two random directions in dim dimensions.
+[[nodiscard]] double cosine_gradient_mass(double n, std::int64_t dim, double alpha);
+
+// alpha* = sqrt(W0(n sqrt(e) / 2) - 1/2), W0 Lambert's function: where (1 + 2 alpha^2) e^(alpha^2)
+// = n. 0 at n = 1.
+[[nodiscard]] double normal_optimum(double n);
+// alpha* for cosine scores, by root finding in log space. 0 at n = 1.
+[[nodiscard]] double cosine_optimum(double n, std::int64_t dim);
+
+// alpha = c f(n) by least squares, and what that leaves.
+struct Fit {
+  double c;
+  double rms_residual;      // root of the mean squared residual
+  double largest_residual;  // in size
+};
+
+// c sqrt(ln n): 0.84 for the normal optimum over n = 40, 80, ... 20000. Each n > 1, as many alpha.
+[[nodiscard]] Fit fit_sqrt_log(std::span<const double> n, std::span<const double> alpha);
+// c ln n: 3.49 for the cosine optimum at dim = 128 over the same range.
+[[nodiscard]] Fit fit_log(std::span<const double> n, std::span<const double> alpha);
+
+// The c of c ln n for cosine scores over n = 40, 80, ... 20000.
+[[nodiscard]] double cosine_coefficient(std::int64_t dim);
+
+// Rules that take the optimum itself in place of its fit: tables at the given lengths, which
+// increase. For logits of unit variance at 1/sqrt(d), and for unit q and k.
+[[nodiscard]] ScaleRule normal_optimum_rule(const std::vector<double>& lengths);
+[[nodiscard]] ScaleRule cosine_optimum_rule(const std::vector<double>& lengths, std::int64_t dim);
+
+// Mean gradient mass of a row whose scores q.k are normal with variance dim, under a rule: the mass
+// lambda sqrt(d) (1 - E sum p^2), the average over rows. For a single head.
+[[nodiscard]] double rule_gradient_mass(const ScaleRule& rule, std::int64_t n, std::int64_t dim);
+
+}  // namespace isentrope::theory

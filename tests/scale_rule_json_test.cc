@@ -1,0 +1,125 @@
+// Rules as JSON, and the rules that shipped models' config.json files imply.
+#include "isentrope/scale_rule_json.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "isentrope/error.h"
+
+namespace isentrope {
+namespace {
+
+TEST(ScaleRuleJson, RoundTrips) {
+  std::vector<ScaleRule> rules = ScaleRule::all();
+  rules.push_back(ScaleRule::entropy_invariant(512, 16));
+  rules.push_back(ScaleRule::ssmax({0.1, 0.25, 1e-7}, {-1, 0, 1}));
+  rules.push_back(
+      ScaleRule::logn(4096).with_length({.source = LengthSource::position, .offset = 0.5}));
+  rules.push_back(ScaleRule::logn(4096).with_place(ScalePlace::post_cap).with_scaled_bias(true));
+  rules.push_back(ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16));
+  rules.push_back(ScaleRule::table({1, 64, 4096}, {1, 1, 2}));
+  rules.push_back(ScaleRule::parse("closed_form(growth=log,unit=64,lo=1)"));
+  for (const ScaleRule& rule : rules)
+    EXPECT_EQ(scale_rule_from_json(to_json(rule)), rule) << to_json(rule);
+}
+
+TEST(ScaleRuleJson, Forms) {
+  EXPECT_EQ(to_json(ScaleRule::entropy_invariant(512)),
+            R"({"rule":"entropy_invariant","base":512})");
+  EXPECT_EQ(to_json(ScaleRule::ssmax({0.5, 1})), R"({"rule":"ssmax","s":[0.5,1],"b":0})");
+  EXPECT_EQ(scale_rule_from_json(R"({"rule": "logn"})"), ScaleRule::logn());
+  EXPECT_EQ(scale_rule_from_json("\"logn(4096)\""), ScaleRule::logn(4096));
+}
+
+TEST(ScaleRuleJson, RejectsWhatIsNoRule) {
+  for (const char* text :
+       {"", "{", "[]", "1", "{}", R"({"rule":1})", R"({"rule":"logn","train_len":null})",
+        R"({"rule":"logn(2","train_len":2})", R"({"rule":"logn","a=1,b":2})",
+        R"({"rule":"logn","length":"1)*logn("})", R"({"product":[]})",
+        R"({"product":[{"rule":"logn"}],"rule":"logn"})", R"({"rule":"ssmax","s":["a"]})"}) {
+    EXPECT_THROW((void)scale_rule_from_json(text), Error) << text;
+  }
+  EXPECT_THROW((void)scale_rule_from_json(std::string(100000, '[')), Error);
+}
+
+TEST(ModelScale, StandardWithoutAnyOfTheKeys) {
+  const ModelScale model =
+      scale_of_config(R"({"hidden_size": 4096, "num_attention_heads": 32, "model_type": "llama"})");
+  EXPECT_EQ(model.rule, ScaleRule::standard());
+  EXPECT_EQ(model.dim, 128);
+  EXPECT_EQ(model.layers, "all");
+  EXPECT_TRUE(model.keys.empty());
+}
+
+TEST(ModelScale, Llama4TunesLayersWithoutRotaryEmbedding) {
+  const ModelScale model =
+      scale_of_config(R"({"text_config": {"attn_temperature_tuning": true, "floor_scale": 8192,
+                                               "attn_scale": 0.1, "head_dim": 128}})");
+  EXPECT_EQ(model.rule, ScaleRule::attn_temperature_tuning());
+  EXPECT_EQ(model.elsewhere, ScaleRule::standard());
+  EXPECT_EQ(model.layers, "without rotary embedding");
+  EXPECT_EQ(model.keys.front(), "text_config.attn_temperature_tuning");
+}
+
+// Equal mscale and mscale_all_dim cancel: the yarn part is 1, where a generic reading
+// gives 1.2773^2.
+TEST(ModelScale, MinistralAppliesItsScalingAlone) {
+  const ModelScale model = scale_of_config(
+      R"({"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "factor": 16, "mscale": 1.0,
+          "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384}})");
+  EXPECT_EQ(model.rule, ScaleRule::llama_4_scaling(0.1, 16384));
+}
+
+TEST(ModelScale, ProductOfScalingAndYarn) {
+  const ModelScale model = scale_of_config(
+      R"({"rope_parameters": {"rope_type": "yarn", "factor": 16, "llama_4_scaling_beta": 0.1,
+          "original_max_position_embeddings": 16384}})");
+  EXPECT_EQ(model.rule, ScaleRule::llama_4_scaling(0.1, 16384) * ScaleRule::yarn_mscale(16));
+}
+
+TEST(ModelScale, DeepSeekSquaresMscaleAllDim) {
+  const ModelScale model = scale_of_config(
+      R"({"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+          "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}})");
+  EXPECT_EQ(model.rule, ScaleRule::yarn_mscale(40, 1));
+  EXPECT_EQ(model.dim, 192);
+}
+
+TEST(ModelScale, OtherFamilies) {
+  const auto rule = [](const char* json) { return scale_of_config(json).rule; };
+  EXPECT_EQ(rule(R"({"use_logn_attn": true, "seq_length": 2048})"), ScaleRule::logn(2048));
+  EXPECT_EQ(rule(R"({"use_logn_attn": false, "seq_length": 2048})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0})"),
+            ScaleRule::query_pre_attn_scalar());
+  EXPECT_EQ(scale_of_config(R"({"attn_logit_softcapping": 50.0})").soft_cap, 50);
+  EXPECT_EQ(rule(R"({"attention_multiplier": 0.0078125})"), ScaleRule::constant(0.0078125));
+  EXPECT_EQ(rule(R"({"attn_temperature_len": 1024})"), ScaleRule::xai_temperature());
+  EXPECT_EQ(rule(R"({"log_scaling_n_floor": 128000, "log_scaling_alpha": 0.1})"),
+            ScaleRule::log_scaling());
+  EXPECT_EQ(rule(R"({"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+                     "rope_scaling": {"type": "longrope", "long_factor": [1], "short_factor": [1]}})"),
+            ScaleRule::longrope(4096, 131072));
+  EXPECT_EQ(rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32}})"),
+            ScaleRule::yarn_mscale(32));
+  EXPECT_EQ(
+      rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32, "attention_factor": 1.5}})"),
+      ScaleRule::scaled({2.25}));
+  EXPECT_EQ(
+      rule(
+          R"({"dual_chunk_attention_config": {"chunk_size": 262144, "original_max_position_embeddings": 262144}})"),
+      ScaleRule::dual_chunk());
+  EXPECT_EQ(rule(R"({"rope_scaling": null, "attn_temperature_tuning": null})"),
+            ScaleRule::standard());
+}
+
+TEST(ModelScale, RejectsWhatIsNoConfig) {
+  for (const char* text : {"", "[]", "3", R"({"query_pre_attn_scalar": "wide"})",
+                           R"({"query_pre_attn_scalar": -1})"}) {
+    EXPECT_THROW((void)scale_of_config(text), Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace isentrope
