@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""A training step of the laboratory against the same model in Python with torch's own attention.
+
+    bench/trainer_step.py                     # alternates both, prints seconds per step and their ratio
+    bench/trainer_step.py --program ''        # Python alone
+
+Model, batch, optimiser and threads are the same; each side counts all that a step takes, drawing its
+data included. Run it on a machine that does nothing else.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+VOCABULARY = 257
+MASK = 256
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+        self.attention_norm = torch.nn.LayerNorm(width)
+        self.up = torch.nn.Linear(width, 4 * width)
+        self.down = torch.nn.Linear(4 * width, width)
+        self.feed_forward_norm = torch.nn.LayerNorm(width)
+
+    def forward(self, h, table):
+        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        q, k, v = (x.transpose(1, 2) for x in (rotate(q, table), rotate(k, table), v))
+        attention = F.scaled_dot_product_attention(q, k, v)
+        h = self.attention_norm(h + self.out(attention.transpose(1, 2).flatten(2)))
+        return self.feed_forward_norm(h + self.down(F.gelu(self.up(h))))
+
+
+class Roformer(torch.nn.Module):
+    def __init__(self, layers, width, heads):
+        super().__init__()
+        self.dim = width // heads
+        self.embedding = torch.nn.Embedding(VOCABULARY, width)
+        self.embedding_norm = torch.nn.LayerNorm(width)
+        self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.output_bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens, positions):
+        table = rotary_table(tokens.shape[1], self.dim)
+        h = self.embedding_norm(self.embedding(tokens))
+        for layer in self.layers:
+            h = layer(h, table)
+        return F.linear(h.flatten(0, 1).index_select(0, positions), self.embedding.weight, self.output_bias)
+
+
+def rotary_table(length, dim):
+    frequency = 10000.0 ** (torch.arange(0, dim, 2, dtype=torch.float64) / -dim)
+    angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
+    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64).unsqueeze(1)
+
+
+def rotate(x, table):
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table).flatten(-2)
+
+
+def draw_batch(corpus, batch, length):
+    starts = torch.randint(len(corpus) - length + 1, (batch, 1))
+    tokens = corpus[starts + torch.arange(length)].flatten()
+    positions = (torch.rand(len(tokens)) < 0.15).nonzero().flatten()
+    targets = tokens[positions]
+    fate = torch.rand(len(positions))
+    replaced = torch.where(fate < 0.8, MASK, torch.where(fate < 0.9, torch.randint(MASK, targets.shape), targets))
+    inputs = tokens.clone()
+    inputs[positions] = replaced
+    return inputs.view(batch, length), positions, targets
+
+
+def python_step(options):
+    """Mean seconds of a step, the first included."""
+    torch.manual_seed(1)
+    corpus = torch.frombuffer(bytearray(Path(options.corpus).read_bytes()), dtype=torch.uint8).long()
+    model = Roformer(options.layers, options.width, options.heads)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    start = time.perf_counter()
+    for _ in range(options.steps):
+        tokens, positions, targets = draw_batch(corpus, options.batch, options.train_length)
+        loss = F.cross_entropy(model(tokens, positions), targets)
+        loss.item()
+        loss.backward()
+        adamw.step()
+        adamw.zero_grad()
+    return (time.perf_counter() - start) / options.steps
+
+
+def program_step(options):
+    with tempfile.TemporaryDirectory() as folder:
+        names = ["steps", "layers", "width", "heads", "batch", "train_length", "threads", "corpus"]
+        arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
+        out = subprocess.run(
+            [options.program, "extrapolate", "--rules=entropy_invariant", f"--lengths={options.train_length}",
+             f"--output={folder}", "--json", "--quiet", *arguments],
+            check=True, stdout=subprocess.PIPE)
+    return json.loads(out.stdout)["rules"][0]["seconds_per_step"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/release/bin/isentrope")
+    parser.add_argument("--corpus", default="data/king-james.txt")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--train-length", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        theirs.append(python_step(options))
+        line = f"python {theirs[-1]:.4f} s/step"
+        if options.program:
+            ours.append(program_step(options))
+            line += f"   isentrope {ours[-1]:.4f} s/step   ratio {ours[-1] / theirs[-1]:.3f}"
+        print(line, flush=True)
+    if ours:
+        ratio = statistics.median(a / b for a, b in zip(ours, theirs))
+        print(f"median: python {statistics.median(theirs):.4f}, isentrope {statistics.median(ours):.4f} s/step, "
+              f"ratio {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+// Random numbers as a function of (seed, stream, counter): no state, so any batch or mask can be
+// drawn again without drawing what came before it.
+#pragma once
+
+#include <cstdint>
+
+namespace isentrope::lab {
+
+// What a number is for. Streams of one seed are independent.
+enum class Stream : std::uint64_t { window, select, replace, token, weights };
+
+// A bijection of 64 bits that scatters neighbours (the finaliser of SplitMix64).
+[[nodiscard]] constexpr std::uint64_t scatter(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+[[nodiscard]] constexpr std::uint64_t random_bits(std::uint64_t seed, Stream stream,
+                                                  std::uint64_t counter) {
+  return scatter(scatter(scatter(seed) ^ static_cast<std::uint64_t>(stream)) ^ counter);
+}
+
+// In [0, 1), a multiple of 2^-53.
+[[nodiscard]] constexpr double random_unit(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+// In [0, bound), for 0 < bound < 2^53. Its bias, below bound / 2^53, is far below what a run can
+// see.
+[[nodiscard]] constexpr std::int64_t random_below(std::uint64_t bits, std::int64_t bound) {
+  return static_cast<std::int64_t>(random_unit(bits) * static_cast<double>(bound));
+}
+
+}  // namespace isentrope::lab

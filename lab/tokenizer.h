@@ -1,0 +1,42 @@
+// Tokenizer: text to tokens and back. Bytes, or the pieces of a SentencePiece model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lab/corpus.h"
+
+namespace isentrope::lab {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Tokens that text may become: 0, ..., size() - 1. The mask token is one more.
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] Token mask_token() const { return static_cast<Token>(size()); }
+  [[nodiscard]] std::int64_t vocabulary() const { return size() + 1; }
+
+  // "bytes" or "sentencepiece".
+  [[nodiscard]] virtual std::string name() const = 0;
+  // The model as a file holds it; empty for bytes.
+  [[nodiscard]] virtual std::string model() const { return {}; }
+
+  [[nodiscard]] virtual std::vector<Token> encode(std::string_view text) const = 0;
+  [[nodiscard]] virtual std::string decode(const std::vector<Token>& tokens) const = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Tokenizer> byte_tokenizer();
+
+// Text is encoded line by line: SentencePiece has no token for the end of a line.
+// Throws Error when the file is not a SentencePiece model.
+[[nodiscard]] std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+
+// Trains a unigram model of that many pieces, bytes among them for what it never saw. The same text
+// gives the same model. Throws Error when the text is too small for so many pieces.
+[[nodiscard]] std::unique_ptr<Tokenizer> train_tokenizer(const std::string& text,
+                                                         std::int64_t pieces);
+
+}  // namespace isentrope::lab

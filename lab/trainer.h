@@ -1,0 +1,69 @@
+// Trainer: AdamW steps of a RoFormer on masked windows of a corpus.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "lab/corpus.h"
+#include "lab/masking.h"
+#include "lab/roformer.h"
+
+namespace isentrope::lab {
+
+struct TrainingPlan {
+  std::int64_t steps = 0;
+  std::int64_t warm_up = 0;  // steps
+  std::int64_t batch = 0;    // windows of a step
+  std::int64_t length = 0;   // tokens of a window
+  double learning_rate = 0;
+  std::uint64_t seed = 0;
+};
+
+// Rises linearly to plan.learning_rate at step warm_up, then falls linearly to 0 at step
+// plan.steps. The first step is step 0.
+[[nodiscard]] double learning_rate(const TrainingPlan& plan, std::int64_t step);
+
+// The windows of a step and their masks: a function of seed and step, the same for every rule.
+[[nodiscard]] MaskedTokens draw_batch(const TrainingPlan& plan, std::int64_t step,
+                                      std::span<const Token> corpus, Token mask_token);
+
+// The loss of that step was no finite number; the weights are those before it.
+class Divergence : public std::runtime_error {
+ public:
+  Divergence(std::int64_t step, double loss);
+};
+
+class Trainer {
+ public:
+  // The model and the corpus must outlive the trainer.
+  Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus,
+          Token mask_token);
+
+  // One step; its loss, in nats. Throws Divergence.
+  double step();
+
+  [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
+  [[nodiscard]] bool finished() const { return steps_done_ == plan_.steps; }
+
+  // All that changes from step to step: weights and AdamW's moments, by name.
+  [[nodiscard]] std::vector<Roformer::NamedTensor> state() const;
+  // Goes on from a state() taken after that many steps of the same plan and shape.
+  void restore(const std::vector<Roformer::NamedTensor>& state, std::int64_t steps_done);
+
+ private:
+  void update();
+
+  TrainingPlan plan_;
+  Roformer& model_;
+  std::span<const Token> corpus_;
+  Token mask_token_;
+  std::int64_t steps_done_ = 0;
+  std::vector<at::Tensor> parameters_, mean_, square_;  // AdamW's moments
+  std::vector<at::Tensor> no_maxima_, step_counts_;
+};
+
+}  // namespace isentrope::lab

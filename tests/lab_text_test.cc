@@ -1,0 +1,143 @@
+// From files to masked tokens.
+
+#include "tests/support/lab_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "isentrope/error.h"
+#include "lab/corpus.h"
+#include "lab/masking.h"
+#include "lab/tokenizer.h"
+#include "tests/support/temporary_folder.h"
+
+namespace isentrope::lab {
+namespace {
+
+std::vector<Token> count_up(std::int64_t n) {
+  std::vector<Token> tokens(static_cast<std::size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return tokens;
+}
+
+TEST(Corpus, JoinsFilesWithALineBreak) {
+  const TemporaryFolder folder;
+  const auto a = write_file(folder / "a", "one"), b = write_file(folder / "b", "two\n");
+  const Corpus corpus = read_corpus({a.string(), b.string()});
+  EXPECT_EQ(corpus.text, "one\ntwo\n");
+  ASSERT_EQ(corpus.files.size(), 2U);
+  EXPECT_EQ(corpus.files[1].bytes, 4);
+}
+
+TEST(Corpus, CountsCharactersNotBytes) { EXPECT_EQ(count_characters("naïve ⌘"), 7); }
+
+TEST(Corpus, HoldsOutTheLastTenth) {
+  const std::vector<Token> tokens = count_up(109);
+  const Split split = split_corpus(tokens);
+  EXPECT_EQ(split.training.size(), 99U);
+  ASSERT_EQ(split.held_out.size(), 10U);
+  EXPECT_EQ(split.held_out.front(), 99);
+}
+
+TEST(Corpus, SaysHowManyTokensTheLengthsTake) {
+  const std::vector<Token> enough = count_up(640), short_of_one = count_up(639);
+  EXPECT_NO_THROW(require_windows(split_corpus(enough), 16, 64));
+  try {
+    require_windows(split_corpus(short_of_one), 16, 64);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("640 tokens"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Tokenizer, BytesRoundTrip) {
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+  const auto tokenizer = byte_tokenizer();
+  const std::vector<Token> tokens = tokenizer->encode(all);
+  EXPECT_EQ(tokens, count_up(256));
+  EXPECT_EQ(tokenizer->decode(tokens), all);
+  EXPECT_EQ(tokenizer->mask_token(), 256);
+  EXPECT_EQ(tokenizer->vocabulary(), 257);
+}
+
+TEST(Tokenizer, TrainedPiecesRoundTripTextTheyNeverSaw) {
+  const auto tokenizer = train_tokenizer(make_text(20000), 285);
+  EXPECT_EQ(tokenizer->size(), 285);
+  const std::string text = "the row  sees ∞ keys";
+  const std::vector<Token> tokens = tokenizer->encode(text);
+  EXPECT_EQ(tokenizer->decode(tokens), text);
+  for (const Token token : tokens) EXPECT_LT(token, tokenizer->mask_token());
+}
+
+TEST(Tokenizer, SavedPiecesLoad) {
+  const TemporaryFolder folder;
+  const std::string text = make_text(20000);
+  const auto trained = train_tokenizer(text, 285);
+  const auto loaded =
+      load_tokenizer(write_file(folder / "tokenizer.model", trained->model()).string());
+  EXPECT_EQ(loaded->encode(text), trained->encode(text));
+}
+
+TEST(Tokenizer, RefusesAFileThatIsNone) {
+  const TemporaryFolder folder;
+  EXPECT_THROW((void)load_tokenizer(write_file(folder / "text", make_text(500)).string()), Error);
+  EXPECT_THROW((void)load_tokenizer(write_file(folder / "empty", "").string()), Error);
+  EXPECT_THROW((void)load_tokenizer((folder / "none").string()), Error);
+}
+
+TEST(Tokenizer, RefusesMorePiecesThanTheTextHas) {
+  EXPECT_THROW((void)train_tokenizer(make_text(200), 100000), Error);
+}
+
+// 15 % within five standard deviations, and of those 80, 10 and 10 %.
+TEST(Masking, HasTheProportionsOfBert) {
+  const Token mask_token = 1000000;  // a random token is then never the old one
+  const std::vector<Token> tokens = count_up(200000);
+  const MaskedTokens masked = mask_tokens(tokens, mask_token, 1);
+  const auto n = static_cast<double>(masked.positions.size());
+  EXPECT_NEAR(n / 200000, 0.15, 0.004);
+  double mask = 0, same = 0;
+  for (std::size_t i = 0; i < masked.positions.size(); ++i) {
+    const std::int64_t input = masked.inputs[static_cast<std::size_t>(masked.positions[i])];
+    EXPECT_EQ(masked.targets[i], masked.positions[i]);
+    mask += input == mask_token;
+    same += input == masked.targets[i];
+  }
+  EXPECT_NEAR(mask / n, 0.8, 0.012);
+  EXPECT_NEAR(same / n, 0.1, 0.009);
+  EXPECT_NEAR((n - mask - same) / n, 0.1, 0.009);
+}
+
+TEST(Masking, LeavesOtherTokensAlone) {
+  const std::vector<Token> tokens = count_up(500);
+  const MaskedTokens masked = mask_tokens(tokens, 1000, 3);
+  for (std::int64_t i = 0; i < 500; ++i) {
+    const bool chosen = std::ranges::binary_search(masked.positions, i);
+    EXPECT_TRUE(chosen || masked.inputs[static_cast<std::size_t>(i)] == i) << i;
+  }
+}
+
+TEST(Masking, DependsOnTheSeedAndNothingElse) {
+  const std::vector<Token> tokens = count_up(1000);
+  EXPECT_EQ(mask_tokens(tokens, 1000, 5).inputs, mask_tokens(tokens, 1000, 5).inputs);
+  EXPECT_NE(mask_tokens(tokens, 1000, 5).inputs, mask_tokens(tokens, 1000, 6).inputs);
+}
+
+TEST(Masking, InPiecesIsAsInOne) {
+  const std::vector<Token> tokens = count_up(1000);
+  const MaskedTokens whole = mask_tokens(tokens, 1000, 5);
+  const MaskedTokens part = mask_tokens(std::span(tokens).subspan(400), 1000, 5, 400);
+  EXPECT_TRUE(std::ranges::equal(std::span(whole.inputs).subspan(400), part.inputs));
+}
+
+TEST(Masking, MasksAtLeastOneToken) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_GE(mask_tokens(count_up(2), 10, seed).positions.size(), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace isentrope::lab
