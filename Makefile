@@ -15,7 +15,7 @@ setup:
 	@scripts/setup
 
 configure: setup
-	@cmake --preset release -Wno-dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
+	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 
 demo: configure
@@ -27,7 +27,7 @@ test: configure
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2
 
 test-asan: setup
-	@cmake --preset asan -Wno-dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
+	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 	@cmake --build build/asan
 	@ctest --test-dir build/asan --output-on-failure -j 2
