@@ -18,6 +18,7 @@ usage: isentrope COMMAND [OPTION...]
 
   extrapolate   train small language models that differ in their scale rule, evaluate them at
                 lengths they never saw, and write a report
+  report        write the report of a result.json once more
 
 isentrope COMMAND --help tells more. Example:
 

@@ -1,74 +1,69 @@
 #include "isentrope/attention.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "src/cpu/kernels.h"
+#include "src/cpu/row_list.h"
+#include "src/row_results.h"
 #include "src/scale_table.h"
+#include "src/sum_runs.h"
 #include "src/tile_plan.h"
 #include "src/validate.h"
 
 namespace isentrope {
 namespace {
 
-void fill_with_zeros(const View<float, 4>& view) {
-  const auto [batches, heads, rows, columns] = view.extents;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t c = 0; c < columns; ++c) view(b, h, r, c) = 0;
-      }
-    }
-  }
-}
-
-// dq = the runs' shares, added in order.
-void add_runs(const std::vector<View<float, 4>>& shares, const View<float, 4>& dq,
-              const ParallelFor& parallel_for) {
-  const auto [batches, heads, queries, dim] = dq.extents;
-  parallel_for(batches * heads, [&, heads = heads, queries = queries, dim = dim](std::int64_t head) {
-    const std::int64_t b = head / heads, h = head % heads;
-    for (std::int64_t i = 0; i < queries; ++i) {
-      for (std::int64_t c = 0; c < dim; ++c) {
-        float sum = 0;
-        for (const View<float, 4>& share : shares) sum += share(b, h, i, c);
-        dq(b, h, i, c) = sum;
-      }
-    }
-  });
+// Calls without a parallel_for run on the library's own threads.
+ParallelFor threads_of(const AttentionOptions& options) {
+  return options.parallel_for ? options.parallel_for : run_on_pool;
 }
 
 }  // namespace
 
 void attention_forward(const AttentionInput& in, const AttentionOptions& options,
                        const AttentionOutput& out) {
-  validate_forward(in, out);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const ScaleTable lambda(options.rule, options.mask, heads, queries, in.k.extents[2], dim);
-  const TilePlan plan = plan_forward(batch * heads, queries);
-  const ForwardCall call{in, options.mask, lambda, plan, out};
-  options.parallel_for(plan.tasks(), [&](std::int64_t task) { run_forward_task(call, task); });
+  validate_forward(in, options, out);
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.pages ? in.pages.keys : in.k.extents[2];
+  if (batches * heads * queries == 0) return;
+  const ScaleTable scale(in, options);
+  const TilePlan plan = plan_forward(batches, kv_heads, heads / kv_heads, queries, keys);
+  const ParallelFor parallel_for = threads_of(options);
+
+  Partials partials{.rows = heads / kv_heads * plan.run};
+  const bool split = plan.splits > 1;
+  if (split) {
+    const auto rows = static_cast<std::size_t>(plan.tasks() * partials.rows);
+    partials.states.resize(rows);
+    partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
+  }
+  const ForwardCall call{in, options, scale, plan, out, split ? &partials : nullptr};
+  parallel_for(plan.tasks(), [&](std::int64_t task) { run_forward_task(call, task); });
+  if (split) {
+    parallel_for(plan.tasks() / plan.splits, [&](std::int64_t index) { merge_splits(call, index); });
+  }
 }
 
 void attention_backward(const AttentionInput& in, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result) {
-  validate_backward(in, gradient, result);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const std::int64_t keys = in.k.extents[2];
-  if (keys == 0) return fill_with_zeros(result.dq);
-  const ScaleTable lambda(options.rule, options.mask, heads, queries, keys, dim);
-  const TilePlan plan = plan_backward(batch * heads, keys);
-
-  const std::int64_t shares = plan.runs == 1 ? 0 : plan.runs;
-  std::vector<float> share_data(static_cast<std::size_t>(shares * batch * heads * queries * dim));
-  std::vector<View<float, 4>> dq_of_run(1, result.dq);
-  if (shares > 0) dq_of_run.clear();
-  for (std::int64_t run = 0; run < shares; ++run) {
-    float* data = share_data.data() + run * batch * heads * queries * dim;
-    dq_of_run.push_back(contiguous_view(data, in.q.extents));
+  validate_backward(in, options, gradient, result);
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+  const ParallelFor parallel_for = threads_of(options);
+  fill_with_zeros(result.d_bias);  // the kernels visit admitted keys only
+  if (result.d_sink) add_sink_gradient(options, gradient, result.d_sink);
+  if (batches * heads * queries * keys == 0) {
+    // The kernels have nothing to visit, but the results are the caller's all the same.
+    for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
+    return fill_with_zeros(result.d_lambda);
   }
-  const BackwardCall call{in, options.mask, lambda, plan, gradient, result, dq_of_run.data()};
-  options.parallel_for(plan.tasks(), [&](std::int64_t task) { run_backward_task(call, task); });
-  if (shares > 0) add_runs(dq_of_run, result.dq, options.parallel_for);
+  const ScaleTable scale(in, options);
+  const TilePlan plan = plan_backward(batches, kv_heads, keys);
+  RunShares shares(plan, result);
+  const BackwardCall call{in, options, scale, plan, gradient, result, shares.dq(), shares.d_lambda()};
+  parallel_for(plan.tasks(), [&](std::int64_t task) { run_backward_task(call, task); });
+  shares.add_up(parallel_for);
 }
 
 }  // namespace isentrope

@@ -1,29 +1,32 @@
-// ScaleTable: a rule, resolved for one call into one lambda per row and head.
+// ScaleTable: a rule, resolved for one call into one lambda per row.
 #pragma once
 
-#include <span>
 #include <vector>
 
-#include "isentrope/mask.h"
-#include "isentrope/scale_rule.h"
+#include "isentrope/attention.h"
 
 namespace isentrope {
 
-// Kernels read these numbers, never rules.
+// The softmax scales of one head's queries. Kernels read these numbers, never rules.
+struct HeadScale {
+  const float* before_cap;  // lambda: multiplies q.k
+  const float* after_cap;   // multiplies the capped value; all 1 without a soft-cap
+  const float* on_bias;     // multiplies the bias
+};
+
 class ScaleTable {
  public:
-  ScaleTable(const ScaleRule& rule, const Mask& mask, std::int64_t heads, std::int64_t queries,
-             std::int64_t keys, std::int64_t dim);
+  ScaleTable(const AttentionInput& input, const AttentionOptions& options);
 
-  // The softmax scales of a head's queries. Head counts within one batch.
-  [[nodiscard]] const float* of_head(std::int64_t head) const {
-    return lambda_.data() + head % heads_ * queries_;
+  [[nodiscard]] HeadScale of(std::int64_t batch, std::int64_t head) const {
+    const std::int64_t at = (batch % batches_ * heads_ + head % heads_) * queries_;
+    return {before_cap_.data() + at, after_cap_.data() + at, on_bias_.data() + at};
   }
 
  private:
-  std::int64_t heads_;  // 1 where the rule treats all alike
+  std::int64_t batches_ = 1, heads_ = 1;  // 1 where all are alike
   std::int64_t queries_;
-  std::vector<float> lambda_;
+  std::vector<float> before_cap_, after_cap_, on_bias_;
 };
 
 }  // namespace isentrope

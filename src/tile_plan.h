@@ -6,42 +6,68 @@
 
 namespace isentrope {
 
-// One task is one run of rows (forward: queries, backward: keys) of one head. A task packs the other side
-// once, so a run is as long as parallel work allows. The plan is a function of the shape alone, never of
-// the threads: so are the bits of the result.
+// A task works on one run of rows (forward: queries, backward: keys) of one key head, and in a forward
+// pass with few queries on one split of the keys. It packs the other side once, so a run is as long as
+// parallel work allows. The plan is a function of the shape alone, never of the threads: so are the bits
+// of the result.
 struct TilePlan {
-  std::int64_t heads = 0;   // batch times heads
-  std::int64_t rows = 0;    // of each head
-  std::int64_t run = 1;     // rows of a task; the last run of a head may be shorter
-  std::int64_t runs = 0;    // tasks of a head
+  std::int64_t batches = 0, kv_heads = 0;
+  std::int64_t rows = 0;  // of each head
+  std::int64_t run = 1;   // rows of a task; the last run of a head may be shorter
+  std::int64_t runs = 0;
+  std::int64_t keys = 0;
+  std::int64_t split = 1;  // keys of a task
+  std::int64_t splits = 1;
 
-  [[nodiscard]] std::int64_t tasks() const { return heads * runs; }
+  [[nodiscard]] std::int64_t tasks() const { return batches * kv_heads * runs * splits; }
 };
 
 // The part of the plan that task `index` works on.
 struct Task {
-  std::int64_t head, run, begin, end;
+  std::int64_t batch, kv_head, run, split;
+  std::int64_t begin, end;              // rows
+  std::int64_t first_key, last_key;     // of the split, the last exclusive
 };
 
 [[nodiscard]] inline Task task_of(const TilePlan& plan, std::int64_t index) {
-  const std::int64_t head = index / plan.runs, run = index % plan.runs;
-  return {head, run, run * plan.run, std::min(plan.rows, (run + 1) * plan.run)};
+  const std::int64_t split = index % plan.splits, run = index / plan.splits % plan.runs;
+  const std::int64_t kv_head = index / plan.splits / plan.runs % plan.kv_heads;
+  const std::int64_t batch = index / plan.splits / plan.runs / plan.kv_heads;
+  return {.batch = batch,
+          .kv_head = kv_head,
+          .run = run,
+          .split = split,
+          .begin = run * plan.run,
+          .end = std::min(plan.rows, (run + 1) * plan.run),
+          .first_key = split * plan.split,
+          .last_key = std::min(plan.keys, (split + 1) * plan.split)};
 }
 
-[[nodiscard]] inline TilePlan plan_runs(std::int64_t heads, std::int64_t rows, std::int64_t run) {
-  return {heads, rows, run, (rows + run - 1) / run};
+[[nodiscard]] inline std::int64_t divide_up(std::int64_t count, std::int64_t step) {
+  return (count + step - 1) / step;
 }
 
-// Packing the keys costs a task about 1/run of its arithmetic: invisible at 1024 queries, a few per cent
-// at 192, below which there is too little work for another thread to be worth it.
-[[nodiscard]] inline TilePlan plan_forward(std::int64_t heads, std::int64_t queries) {
-  return plan_runs(heads, queries, std::clamp<std::int64_t>((queries + 7) / 8, 192, 1024));
+// group: query heads of one key head, whose rows share a task's packed keys. Packing costs a task about
+// 1 / rows of its arithmetic: invisible at 1024 rows, a few per cent at 192, below which there is too little
+// work for another thread to be worth it. A call with so few rows that packing is all its work, a decode
+// step, gets its parallel work from splits of the keys instead.
+[[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads, std::int64_t group,
+                                           std::int64_t queries, std::int64_t keys) {
+  const std::int64_t run =
+      std::clamp(divide_up(queries, 8), divide_up(192, group), divide_up(1024, group));
+  TilePlan plan{batches, kv_heads, queries, run, divide_up(queries, run), keys, std::max<std::int64_t>(keys, 1), 1};
+  if (queries > 0 && group * queries <= 96 && keys >= 4096) {
+    plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
+    plan.splits = divide_up(keys, plan.split);
+  }
+  return plan;
 }
 
 // Each run of keys holds its own sum of dq until all are added in order, so there are at most eight: memory
 // stays proportional to queries.
-[[nodiscard]] inline TilePlan plan_backward(std::int64_t heads, std::int64_t keys) {
-  return plan_runs(heads, keys, std::max<std::int64_t>((keys + 7) / 8, 512));
+[[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads, std::int64_t keys) {
+  const std::int64_t run = std::max<std::int64_t>(divide_up(keys, 8), 512);
+  return {batches, kv_heads, keys, run, divide_up(keys, run), keys, std::max<std::int64_t>(keys, 1), 1};
 }
 
 }  // namespace isentrope

@@ -6,8 +6,9 @@
 namespace isentrope {
 
 // Throw Error naming the argument, what is required of it and what was got.
-void validate_forward(const AttentionInput& input, const AttentionOutput& output);
-void validate_backward(const AttentionInput& input, const AttentionGradientInput& gradient,
-                       const AttentionGradients& result);
+void validate_forward(const AttentionInput& input, const AttentionOptions& options,
+                      const AttentionOutput& output);
+void validate_backward(const AttentionInput& input, const AttentionOptions& options,
+                       const AttentionGradientInput& gradient, const AttentionGradients& result);
 
 }  // namespace isentrope

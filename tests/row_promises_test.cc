@@ -10,9 +10,9 @@
 
 #include "isentrope/error.h"
 #include "isentrope/target.h"
-#include "tests/support/attention_problem.h"
+#include "check/run.h"
 
-namespace isentrope::testing {
+namespace isentrope::check {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -27,15 +27,16 @@ INSTANTIATE_TEST_SUITE_P(All, RowPromises, ::testing::ValuesIn(supported_targets
                          [](const auto& target) { return target.param; });
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward) {
-  return testing::run_backward(data, forward, random_gradient(data.problem));
+  return check::run_backward(data, forward, random_gradient(data.problem));
 }
 
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 TEST_P(RowPromises, ARowWithoutKeysIsZeroAndGetsNoGradient) {
   // With 9 queries, 4 keys and the diagonal at the bottom right, the first 5 rows see nothing.
-  Data data({1, 1, 9, 4, 8, 8, Causal::bottom_right, ScaleRule::entropy_invariant()});
+  Data data(parse_problem("shape=1x1x9x4x8 mask=causal:bottom_right rule=entropy_invariant"));
   data.q[3] = kNaN;  // even what is not a number goes nowhere
+  data.refresh();
   const ForwardResult forward = run_forward(data);
   const BackwardResult backward = run_backward(data, forward);
   for (std::size_t row = 0; row < 5; ++row) {
@@ -54,7 +55,7 @@ TEST_P(RowPromises, ARowWithoutKeysIsZeroAndGetsNoGradient) {
 }
 
 TEST_P(RowPromises, WithoutKeysEveryRowIsEmpty) {
-  const Data data({2, 1, 3, 0, 8, 8, Causal::none, ScaleRule::standard()});
+  const Data data(parse_problem("shape=2x1x3x0x8"));
   const ForwardResult forward = run_forward(data);
   for (const float value : forward.output) EXPECT_EQ(value, 0);
   for (const float value : forward.lse) EXPECT_EQ(value, -kInfinity);
@@ -63,7 +64,9 @@ TEST_P(RowPromises, WithoutKeysEveryRowIsEmpty) {
 
 TEST_P(RowPromises, OneKeyReturnsItsValueExactly) {
   for (const ScaleRule& rule : {ScaleRule::standard(), ScaleRule::log_length(), ScaleRule::constant(1e6)}) {
-    const Data data({2, 3, 1, 1, 16, 16, Causal::none, rule});
+    Problem problem = parse_problem("shape=2x3x1x1x16");
+    problem.rule = rule;
+    const Data data(problem);
     const ForwardResult forward = run_forward(data);
     EXPECT_EQ(forward.output, data.v);
     for (const float value : forward.entropy) EXPECT_EQ(value, 0);
@@ -73,7 +76,7 @@ TEST_P(RowPromises, OneKeyReturnsItsValueExactly) {
 }
 
 TEST_P(RowPromises, LambdaZeroIsUniform) {
-  const Data data({1, 1, 50, 50, 8, 8, Causal::top_left, ScaleRule::constant(0)});
+  const Data data(parse_problem("shape=1x1x50x50x8 mask=causal:top_left rule=constant(scale=0)"));
   const ForwardResult forward = run_forward(data);
   for (std::size_t row = 0; row < 50; ++row) {
     const double support = static_cast<double>(row + 1);
@@ -83,14 +86,16 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
 }
 
 // Poisons one number, and expects exactly the rows that see it to be NaN, the others bit for bit as before.
-void expect_poisoned_rows(Data data, std::vector<float> Data::*argument, std::size_t row, float poison,
+void expect_poisoned_rows(const char* line, std::vector<float> Data::*argument, std::size_t row, float poison,
                           const std::function<bool(std::int64_t)>& sees) {
+  Data data(parse_problem(line));
   const Problem& p = data.problem;
   const ForwardResult clean = run_forward(data);
   const BackwardResult clean_gradient = run_backward(data, clean);
   const std::size_t columns = (data.*argument).size() /
                               static_cast<std::size_t>(argument == &Data::q ? p.queries : p.keys);
   for (std::size_t c = 0; c < columns; ++c) (data.*argument)[row * columns + c] = poison;
+  data.refresh();
   const ForwardResult forward = run_forward(data);
   const BackwardResult backward = run_backward(data, forward);
   for (std::int64_t i = 0; i < p.queries; ++i) {
@@ -114,17 +119,15 @@ void expect_poisoned_rows(Data data, std::vector<float> Data::*argument, std::si
 }
 
 TEST_P(RowPromises, ANaNQueryPoisonsItsRowAlone) {
-  for (const Causal causal : {Causal::none, Causal::top_left}) {
-    const Data data({1, 1, 60, 300, 16, 16, causal, ScaleRule::standard()});
-    expect_poisoned_rows(data, &Data::q, 17, kNaN, [](std::int64_t i) { return i == 17; });
+  for (const char* line : {"shape=1x1x60x300x16", "shape=1x1x60x300x16 mask=causal:top_left"}) {
+    expect_poisoned_rows(line, &Data::q, 17, kNaN, [](std::int64_t i) { return i == 17; });
   }
 }
 
 TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
-  const Data data({1, 1, 300, 300, 16, 16, Causal::top_left, ScaleRule::standard()});
   for (const std::size_t key : {0u, 130u, 270u, 299u}) {
     for (const auto argument : {&Data::k, &Data::v}) {
-      expect_poisoned_rows(data, argument, key, kNaN,
+      expect_poisoned_rows("shape=1x1x300x300x16 mask=causal:top_left", argument, key, kNaN,
                            [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
     }
   }
@@ -132,29 +135,27 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
 
 TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
   // 40 queries at the top left of 300 keys: keys 40 and on are hidden from all.
-  const Data data({1, 1, 40, 300, 16, 16, Causal::top_left, ScaleRule::standard()});
   for (const float poison : {kNaN, kInfinity, -kInfinity}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const std::size_t key : {40u, 45u, 299u}) {
-        expect_poisoned_rows(data, argument, key, poison, [](std::int64_t) { return false; });
+        expect_poisoned_rows("shape=1x1x40x300x16 mask=causal:top_left", argument, key, poison, [](std::int64_t) { return false; });
       }
     }
   }
 }
 
 TEST_P(RowPromises, AnInfiniteLogitMakesTheRowNaN) {
-  Data data({1, 1, 3, 5, 4, 4, Causal::none, ScaleRule::standard()});
+  Data data(parse_problem("shape=1x1x3x5x4"));
   for (std::size_t c = 0; c < 4; ++c) data.q[4 + c] = kInfinity;
+  data.refresh();
   const ForwardResult forward = run_forward(data);
   EXPECT_TRUE(std::isnan(forward.lse[1]) && std::isnan(forward.entropy[1]) && std::isnan(forward.output[4]));
   EXPECT_TRUE(std::isfinite(forward.lse[0]) && std::isfinite(forward.lse[2]));
 }
 
 TEST_P(RowPromises, ZeroExtentsAreNoOps) {
-  for (const Problem& problem : {Problem{.batch = 0, .queries = 4, .keys = 4, .dim = 8, .value_dim = 8},
-                                 Problem{.heads = 0, .queries = 4, .keys = 4, .dim = 8, .value_dim = 8},
-                                 Problem{.queries = 0, .keys = 4, .dim = 8, .value_dim = 8}}) {
-    const Data data(problem);
+  for (const char* line : {"shape=0x1x4x4x8", "shape=1x0x4x4x8", "shape=1x1x0x4x8"}) {
+    const Data data(parse_problem(line));
     const ForwardResult forward = run_forward(data);
     EXPECT_TRUE(forward.output.empty());
     for (const float value : run_backward(data, forward).dk) EXPECT_EQ(value, 0);
@@ -162,8 +163,8 @@ TEST_P(RowPromises, ZeroExtentsAreNoOps) {
 }
 
 TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
-  const Problem p{2, 3, 30, 70, 12, 20, Causal::bottom_right, ScaleRule::standard()};
-  const Data data(p);
+  const Data data(parse_problem("shape=2x3x30x70x12:20 mask=causal:bottom_right"));
+  const Problem& p = data.problem;
   const ForwardResult want = run_forward(data);
   // Columns reversed and two apart in memory, rows outermost.
   const auto scatter = [&](const std::vector<float>& values, std::int64_t rows, std::int64_t columns,
@@ -185,7 +186,7 @@ TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
   const AttentionInput input{scatter(data.q, p.queries, p.dim, q), scatter(data.k, p.keys, p.dim, k),
                              scatter(data.v, p.keys, p.value_dim, v)};
   const View<float, 4> to = scatter(want.output, p.queries, p.value_dim, output);
-  attention_forward(input, {p.rule, p.mask()}, {to, {}});
+  attention_forward(input, data.options(), {to, {}});
   std::size_t at = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
@@ -203,7 +204,7 @@ TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
 }
 
 TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
-  const Data data({2, 2, 400, 1200, 16, 16, Causal::bottom_right, ScaleRule::log_length()});
+  const Data data(parse_problem("shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length"));
   const ParallelFor backwards_on_two_threads = [](std::int64_t tasks, const auto& body) {
     std::thread odd([&] {
       for (std::int64_t task = tasks - 1; task >= 0; --task) if (task % 2) body(task);
@@ -215,15 +216,15 @@ TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
   EXPECT_EQ(one.output, two.output);
   EXPECT_EQ(one.entropy, two.entropy);
   const auto gradient = random_gradient(data.problem);
-  const BackwardResult a = testing::run_backward(data, one, gradient);
-  const BackwardResult b = testing::run_backward(data, one, gradient, backwards_on_two_threads);
+  const BackwardResult a = check::run_backward(data, one, gradient);
+  const BackwardResult b = check::run_backward(data, one, gradient, backwards_on_two_threads);
   EXPECT_EQ(a.dq, b.dq);
   EXPECT_EQ(a.dk, b.dk);
   EXPECT_EQ(a.dv, b.dv);
 }
 
 TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
-  const Data data({1, 2, 3, 4, 8, 8, Causal::none, ScaleRule::standard()});
+  const Data data(parse_problem("shape=1x2x3x4x8"));
   std::vector<float> output(1 * 2 * 3 * 8, 7.0f);
   AttentionInput input = data.input();
   const AttentionOutput out{contiguous_view<float, 4>(output.data(), {1, 2, 3, 8}), {}};
@@ -236,7 +237,7 @@ TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
     return std::string("no error");
   };
   input.k.extents[1] = 1;
-  EXPECT_EQ(message(), "[attention_forward] k must have shape [1, 2, 4, 8]; got [1, 1, 4, 8]");
+  EXPECT_EQ(message(), "[attention_forward] v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]");
   input = data.input();
   input.q.data = nullptr;
   EXPECT_EQ(message(), "[attention_forward] q must have data; got a null pointer");
@@ -256,4 +257,4 @@ TEST(Target, AnUnknownNameSaysWhichThereAre) {
 }
 
 }  // namespace
-}  // namespace isentrope::testing
+}  // namespace isentrope::check

@@ -20,8 +20,9 @@ Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   at::Tensor lambda = at::empty({queries, 1}, q.options());
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
   for (std::int64_t i = 0; i < queries; ++i) {
-    lambda[i][0] = rule.lambda(row_length(mask, i, queries, keys), q.size(3));
-    const KeyRange range = visible_keys(mask, i, queries, keys);
+    const RowView row = row_view(mask, 0, i, queries, keys);
+    lambda[i][0] = rule.lambda(row.length, q.size(3));
+    const KeyRange range = row.keys;
     if (range.end < keys) hidden[i].slice(0, range.end, keys).fill_(true);
   }
   const at::Tensor z = (q.matmul(k.transpose(-2, -1)) * lambda).masked_fill(hidden, -1e300);
@@ -59,8 +60,8 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
     const at::Tensor q = leaf(c.queries, c.dim), k = leaf(c.keys, c.dim), v = leaf(c.keys, c.value_dim);
     const auto twin = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
     const at::Tensor q64 = twin(q), k64 = twin(k), v64 = twin(v);
-    const Mask mask{c.causal};
-    const TorchAttention got = torch_attention(q, k, v, c.rule, mask);
+    const Mask mask{.causal = c.causal};
+    const TorchAttention got = torch_attention(q, k, v, c.rule, c.causal);
     const Dense want = dense_attention(q64, k64, v64, c.rule, mask);
     expect_close(got.output, want.output, "output");
     expect_close(got.lse, want.lse, "lse");
@@ -99,12 +100,12 @@ TEST(TorchAttention, GradientsEqualFiniteDifferences) {
         at::Tensor moved[] = {inputs[0], inputs[1], inputs[2]};
         moved[argument] = moved[argument] + step * direction;
         return loss(torch_attention(moved[0], moved[1], moved[2], ScaleRule::entropy_invariant(),
-                                    {Causal::bottom_right})).to(at::kDouble).item<double>();
+                                    Causal::bottom_right)).to(at::kDouble).item<double>();
       };
       const double numeric = (value(1e-2) - value(-1e-2)) / 2e-2;
       inputs[argument].requires_grad_();
       const at::Tensor result = loss(torch_attention(inputs[0], inputs[1], inputs[2],
-                                                     ScaleRule::entropy_invariant(), {Causal::bottom_right}));
+                                                     ScaleRule::entropy_invariant(), Causal::bottom_right));
       result.backward();
       const double exact = (inputs[argument].grad() * direction).sum().item<double>();
       EXPECT_NEAR(numeric, exact, 2e-3 * (1 + std::abs(exact))) << name << ", argument " << argument;
@@ -133,7 +134,7 @@ TEST(TorchAttention, BitsDoNotDependOnThreads) {
   const auto run = [&](int count) {
     at::set_num_threads(count);
     const at::Tensor leaf = q.clone().requires_grad_();
-    const TorchAttention result = torch_attention(leaf, k, v, ScaleRule::log_length(), {Causal::top_left});
+    const TorchAttention result = torch_attention(leaf, k, v, ScaleRule::log_length(), Causal::top_left);
     (result.output.sum() + result.entropy.sum()).backward();
     return std::pair{result.output.detach(), leaf.grad()};
   };

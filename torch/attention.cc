@@ -97,9 +97,9 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     const AttentionOptions options{
-        ScaleRule::parse(context->saved_data["rule"].toStringRef()),
-        {.causal = static_cast<Causal>(context->saved_data["causal"].toInt())},
-        run_on_torch_threads};
+        .rule = ScaleRule::parse(context->saved_data["rule"].toStringRef()),
+        .mask = {.causal = static_cast<Causal>(context->saved_data["causal"].toInt())},
+        .parallel_for = run_on_torch_threads};
     const at::Tensor dq = empty_laid_out_as(q, q.size(2), q.size(3));
     const at::Tensor dk = empty_laid_out_as(k, k.size(2), k.size(3));
     const at::Tensor dv = empty_laid_out_as(v, v.size(2), v.size(3));
@@ -118,12 +118,12 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
 }  // namespace
 
 TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const ScaleRule& rule, const Mask& mask) {
+                               const ScaleRule& rule, Causal causal) {
   check("q", q);
   check("k", k);
   check("v", v);
   const variable_list results =
-      AttentionFunction::apply(q, k, v, AttentionOptions{rule, mask, run_on_torch_threads});
+      AttentionFunction::apply(q, k, v, AttentionOptions{.rule = rule, .mask = {.causal = causal}, .parallel_for = run_on_torch_threads});
   return {results[0], results[1], results[2], results[3], results[4], results[5], results[6], results[7]};
 }
 

@@ -18,6 +18,6 @@ struct TorchAttention {
 // q, k, v: f32 CPU tensors [batch, heads, queries | keys, dim] of any strides. Runs on torch's threads.
 // Throws isentrope::Error naming the argument when one does not fit.
 TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const ScaleRule& rule, const Mask& mask = {});
+                               const ScaleRule& rule, Causal causal = Causal::none);
 
 }  // namespace isentrope

@@ -2,8 +2,9 @@
 //
 //   z_ij = lambda_i q_i.k_j     p_i = softmax(z_i)     o_i = sum_j p_ij v_j
 //
-// Shapes: q is [batch, heads, queries, dim], k is [batch, heads, keys, dim], v is [batch, heads, keys,
-// value_dim]. Any strides. Row statistics are [batch, heads, queries], in nats.
+// Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch, kv_heads,
+// keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads / kv_heads). Any
+// strides; f32, bf16 or f16, all three alike. Row statistics are f32 [batch, heads, queries], in nats.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +12,68 @@
 #include "isentrope/mask.h"
 #include "isentrope/parallel.h"
 #include "isentrope/scale_rule.h"
+#include "isentrope/tensor.h"
 #include "isentrope/view.h"
 
 namespace isentrope {
 
-struct AttentionInput {
-  View<const float, 4> q, k, v;
+// Keys and values of a cache that is kept in pages: k and v are then [pages, kv_heads, page_size, dim], and
+// key j of a batch lies in page table(batch, j / page_size) at j % page_size.
+struct PagedKeys {
+  View<const std::int32_t, 2> table;  // [batch, pages of a sequence]; without data: not paged
+  std::int64_t keys = 0;              // of the longest sequence; shorter ones end at Mask::key_end
+
+  explicit operator bool() const { return static_cast<bool>(table); }
 };
 
+struct AttentionInput {
+  ConstTensor q, k, v;
+  PagedKeys pages{};
+};
+
+// In the order in which they act on a score s = q.k:
+//
+//   z = soft_cap tanh(lambda s / soft_cap) + bias, then the masks; sink joins the softmax at the end
+//
+// A rule that acts after the soft-cap (ScalePlace) multiplies the capped value.
 struct AttentionOptions {
-  ScaleRule rule;
-  Mask mask;
-  ParallelFor parallel_for = run_serially;
+  ScaleRule rule{};
+  Mask mask{};
+  float soft_cap = 0;  // > 0, or 0 for none
+
+  // [batch, heads, queries, keys], any strides, 0 included. `admitted` hides a key where it is 0, and hidden
+  // keys do not count in n. A bias of -inf removes the key from the support but not from n.
+  View<const std::uint8_t, 4> admitted{};
+  View<const float, 4> bias{};
+
+  // [heads]: the logit of a key without value that every row with a key sees. It takes weight from the
+  // output alone: the statistics are those of the real keys, and lse is without it.
+  View<const float, 1> sink{};
+
+  // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
+  View<const float, 3> lambda{};
+
+  ParallelFor parallel_for{};  // empty: the library's own threads
 };
 
 // What the operator tells of each row. Views without data are not computed. A row that admits no key
 // has lse -inf, max_logit -inf and 0 everywhere else.
 struct RowStatistics {
-  View<float, 3> lse;                 // ln sum_j e^z_j
-  View<float, 3> entropy;             // -sum p ln p, in [0, ln support]
-  View<float, 3> collision;           // sum p^2, in [1 / support, 1]
-  View<float, 3> max_logit;           // largest admitted z_j
-  View<float, 3> variance;            // of z under p: the varentropy
-  View<float, 3> lambda;              // the softmax scale the row was given
-  View<std::int64_t, 3> support;      // admitted keys
+  View<float, 3> lse{};             // ln sum_j e^z_j
+  View<float, 3> entropy{};         // -sum p ln p, in [0, ln support]
+  View<float, 3> collision{};       // sum p^2, in [1 / support, 1]
+  View<float, 3> max_logit{};       // largest admitted z_j
+  View<float, 3> variance{};        // of z under p: the varentropy
+  View<float, 3> lambda{};          // the softmax scale the row was given
+  View<std::int64_t, 3> support{};  // admitted keys
 };
 
 struct AttentionOutput {
-  View<float, 4> output;  // [batch, heads, queries, value_dim]
-  RowStatistics statistics;
+  Tensor output{};  // [batch, heads, queries, value_dim], f32 or of the input's type
+  RowStatistics statistics{};
 };
 
-// Throws Error before anything is written when a shape is wrong.
+// Throws Error before anything is written when an argument does not fit.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output);
 
@@ -50,17 +81,22 @@ void attention_forward(const AttentionInput& input, const AttentionOptions& opti
 // pass takes up again. Views without data count as zero; output and lse of the forward pass are needed
 // always, entropy, collision and variance only beside their gradients.
 struct AttentionGradientInput {
-  View<const float, 4> output;                              // of the forward pass
-  View<const float, 3> lse, entropy, collision, variance;   // of the forward pass
-  View<const float, 4> d_output;
-  View<const float, 3> d_lse, d_entropy, d_collision, d_variance;
+  ConstTensor output{};                                            // of the forward pass
+  View<const float, 3> lse{}, entropy{}, collision{}, variance{};  // of the forward pass
+  ConstTensor d_output{};
+  View<const float, 3> d_lse{}, d_entropy{}, d_collision{}, d_variance{};
 };
 
+// dq, dk and dv are f32 or of the input's type. The others are computed where they have data.
 struct AttentionGradients {
-  View<float, 4> dq, dk, dv;
+  Tensor dq{}, dk{}, dv{};
+  View<float, 4> d_bias{};    // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
+  View<float, 3> d_lambda{};  // [batch, heads, queries]; with a rule, of the lambda it gave (before soft-cap)
+  View<float, 1> d_sink{};    // [heads]
 };
 
-// Recomputes the weights tile by tile: memory grows with queries + keys, never with their product.
+// Recomputes the weights tile by tile: memory grows with queries + keys, never with their product. Paged
+// keys have no backward pass.
 void attention_backward(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result);
 

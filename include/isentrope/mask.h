@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "isentrope/scale_rule.h"
+#include "isentrope/view.h"
 
 namespace isentrope {
 
@@ -14,10 +15,24 @@ namespace isentrope {
 //             x x . .                    x x x x
 enum class Causal { none, top_left, bottom_right };
 
+// All parts combine: a row sees the keys that every part admits.
 struct Mask {
   Causal causal = Causal::none;
 
-  bool operator==(const Mask&) const = default;
+  // A row at position p sees keys p - window_left ... p + window_right; negative: no limit. Positions are
+  // those of the causal diagonal, which without causal lies at the top left.
+  std::int64_t window_left = -1, window_right = -1;
+
+  // Position of the first query and the first key in the whole sequence, for a shard or a chunk of a
+  // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this call.
+  std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
+
+  // [batch]: the keys that are no padding, begin ... end - 1. Without data: all.
+  View<const std::int64_t, 1> key_begin{}, key_end{};
+
+  // [documents + 1]: where the packed documents begin, as cu_seqlens has it: 0, ..., queries | keys. A row
+  // sees its own document; causal and window apply inside it. Both or neither.
+  View<const std::int64_t, 1> query_starts{}, key_starts{};
 };
 
 // Keys begin, begin + 1, ..., end - 1; none when end <= begin.
@@ -29,22 +44,13 @@ struct KeyRange {
   bool operator==(const KeyRange&) const = default;
 };
 
-// The keys that row `query` of `queries` may see, of `keys`. The end never decreases with the query.
-[[nodiscard]] constexpr KeyRange visible_keys(const Mask& mask, std::int64_t query,
-                                              std::int64_t queries, std::int64_t keys) {
-  if (mask.causal == Causal::none) return {0, keys};
-  const std::int64_t shift = mask.causal == Causal::bottom_right ? keys - queries : 0;
-  const std::int64_t end = query + shift + 1;
-  return {0, end < 0 ? 0 : (end > keys ? keys : end)};
-}
+// What a mask says of one row.
+struct RowView {
+  KeyRange keys;     // of this call
+  RowLength length;  // what a scale rule may know
+};
 
-// What a scale rule may know of row `query`: the keys it sees, its position counted in keys, all keys.
-[[nodiscard]] constexpr RowLength row_length(const Mask& mask, std::int64_t query,
-                                             std::int64_t queries, std::int64_t keys) {
-  const std::int64_t shift = mask.causal == Causal::bottom_right ? keys - queries : 0;
-  return {.visible = visible_keys(mask, query, queries, keys).size(),
-          .position = query + shift,
-          .total = keys};
-}
+[[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
+                               std::int64_t keys);
 
 }  // namespace isentrope

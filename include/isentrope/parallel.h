@@ -1,4 +1,4 @@
-// ParallelFor: the caller's threads.
+// ParallelFor: who runs the tasks of a call.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,9 @@ using ParallelFor =
 inline void run_serially(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   for (std::int64_t task = 0; task < tasks; ++task) body(task);
 }
+
+// On the library's own pool: one thread for each processor this process may use, made at the first call.
+// Calls from several threads take turns.
+void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
 }  // namespace isentrope

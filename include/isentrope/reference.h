@@ -5,13 +5,13 @@
 
 #include <vector>
 
-#include "isentrope/mask.h"
+#include "isentrope/attention.h"
 #include "isentrope/row_state.h"
-#include "isentrope/scale_rule.h"
 #include "isentrope/view.h"
 
 namespace isentrope::reference {
 
+// Shapes as AttentionInput has them; not paged. The options' parallel_for is not used.
 struct Input {
   View<const double, 4> q, k, v;
 };
@@ -23,25 +23,26 @@ struct Result {
   std::vector<double> lambda;
   // Conditioning, from which error budgets are computed (docs/numerics.md).
   std::vector<double> value_magnitude;  // sum_j p_j |v_jc|, per output component
-  std::vector<double> logit_magnitude;  // max_j lambda sum_c |q_c k_jc|, per row
+  std::vector<double> logit_magnitude;  // largest sum of magnitudes in any logit of the row
   std::vector<double> entropy_slope;    // sum_j p_j |z_j - mean|, per row
 };
 
-[[nodiscard]] Result attention_forward(const Input& input, const ScaleRule& rule, const Mask& mask);
+[[nodiscard]] Result attention_forward(const Input& input, const AttentionOptions& options);
 
 // Upstream gradients, row-major; an empty vector stands for zeros.
 struct GradientInput {
-  std::vector<double> d_output;
-  std::vector<double> d_lse, d_entropy, d_collision, d_variance;
+  std::vector<double> d_output{};
+  std::vector<double> d_lse{}, d_entropy{}, d_collision{}, d_variance{};
 };
 
 struct Gradients {
-  std::vector<double> dq, dk, dv;
+  std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sink;
   // The same sums over magnitudes, from which error budgets are computed.
-  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude;
+  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude, d_bias_magnitude, d_lambda_magnitude,
+      d_sink_magnitude;
 };
 
-[[nodiscard]] Gradients attention_backward(const Input& input, const ScaleRule& rule, const Mask& mask,
+[[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,
                                            const GradientInput& gradient);
 
 }  // namespace isentrope::reference

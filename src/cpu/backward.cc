@@ -1,7 +1,7 @@
-// The backward pass of one task: a run of keys of one head against all queries that see them.
+// The backward pass of one task: a run of keys of one key head against all queries that see them.
 //
 //   pack the run's keys and values
-//   for each strip of queries
+//   for each query head of the group, for each strip of its queries
 //     for each block of keys in the run
 //       weights   = softmax again     from logits Q K^T and the forward pass's lse
 //       gradients = dz                from dp = dO V^T
@@ -19,9 +19,11 @@
 #include "hwy/highway.h"
 #include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
+#include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/tile_product-inl.h"
+#include "src/row_results.h"
 #include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,21 +46,24 @@ struct Packed {
   bool finite = true;
 };
 
-template <bool kMoments>
+// Whether the gradient of the logits has terms beyond those of output and lse.
+bool has_moments(const AttentionGradientInput& g) { return g.d_entropy || g.d_collision || g.d_variance; }
+
 class BackwardTask {
  public:
-  BackwardTask(const BackwardCall& call, const Task& task)
+  BackwardTask(const BackwardCall& call, std::int64_t index)
       : call_(call),
-        task_(task),
-        q_(matrix_of(call.input.q, task.head)),
-        k_(matrix_of(call.input.k, task.head)),
-        v_(matrix_of(call.input.v, task.head)),
-        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
-        keys_(static_cast<std::size_t>(task.end - task.begin)),
-        dim_(static_cast<std::size_t>(q_.columns)),
-        value_dim_(static_cast<std::size_t>(v_.columns)),
+        in_(call.input),
+        task_(task_of(call.plan, index)),
+        group_(in_.q.extents[1] / call.plan.kv_heads),
+        queries_(in_.q.extents[2]),
+        keys_(static_cast<std::size_t>(task_.end - task_.begin)),
+        dim_(static_cast<std::size_t>(in_.q.extents[3])),
+        value_dim_(static_cast<std::size_t>(in_.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
-        value_columns_(round_up(value_dim_, panel_width())) {}
+        value_columns_(round_up(value_dim_, panel_width())),
+        gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
+        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted) {}
 
   void run() {
     const std::size_t padded_keys = round_up(keys_, kBlockKeys);
@@ -77,82 +82,94 @@ class BackwardTask {
     dq_ = scratch.take(kRows * columns_);
     std::fill_n(dk_, padded_keys * columns_, 0.0f);
     std::fill_n(dv_, padded_keys * value_columns_, 0.0f);
-    pack_transposed(k_, task_.begin, task_.end, panel_width(), key_.transposed);
-    pack_transposed(v_, task_.begin, task_.end, panel_width(), value_.transposed);
-    key_.finite = pack_rows(k_, task_.begin, task_.end, key_.rows);
-    for (first_query_ = 0; first_query_ < queries(); first_query_ += kRows) run_strip();
-    write_rows(dk_, columns_, call_.result.dk, task_.begin, keys_);
-    write_rows(dv_, value_columns_, call_.result.dv, task_.begin, keys_);
+    pack_keys();
+    for (head_ = task_.kv_head * group_; head_ < (task_.kv_head + 1) * group_; ++head_) {
+      for (first_query_ = 0; first_query_ < queries_; first_query_ += kRows) run_strip();
+    }
+    for (std::size_t j = 0; j < keys_; ++j) {
+      const std::int64_t key = task_.begin + static_cast<std::int64_t>(j);
+      write_row(call_.result.dk, task_.batch, task_.kv_head, key, 1, dk_ + j * columns_);
+      write_row(call_.result.dv, task_.batch, task_.kv_head, key, 1, dv_ + j * value_columns_);
+    }
   }
 
  private:
-  std::int64_t queries() const { return call_.input.q.extents[2]; }
+  std::int64_t query_of(std::size_t row) const { return first_query_ + static_cast<std::int64_t>(row); }
+
+  void pack_keys() {
+    RowList keys(in_.k), values(in_.v);
+    keys.add(in_.k, task_.batch, task_.kv_head, task_.begin, task_.end);
+    values.add(in_.v, task_.batch, task_.kv_head, task_.begin, task_.end);
+    pack_transposed(keys, panel_width(), key_.transposed);
+    pack_transposed(values, panel_width(), value_.transposed);
+    key_.finite = pack_rows(keys, key_.rows);
+  }
 
   void run_strip() {
-    rows_ = static_cast<std::size_t>(HWY_MIN(queries() - first_query_, static_cast<std::int64_t>(kRows)));
+    rows_ = static_cast<std::size_t>(HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kRows)));
+    scale_ = call_.scale.of(task_.batch, head_);
+    for (std::size_t r = 0; r < rows_; ++r) {
+      ranges_[r] = row_view(call_.options.mask, task_.batch, query_of(r), queries_, call_.plan.keys).keys;
+    }
     std::fill_n(dq_, kRows * columns_, 0.0f);
     bool packed = false;
     for (std::size_t key = 0; key < keys_; key += kBlockKeys) {
       const std::size_t block_keys = HWY_MIN(kBlockKeys, keys_ - key);
       const Ranges ranges(rows_, task_.begin + static_cast<std::int64_t>(key),
-                          static_cast<std::int64_t>(block_keys), [&](std::size_t r) {
-                            return visible_keys(call_.mask, first_query_ + static_cast<std::int64_t>(r),
-                                                queries(), call_.input.k.extents[2]);
-                          });
+                          static_cast<std::int64_t>(block_keys), [&](std::size_t r) { return ranges_[r]; });
       if (ranges.empty()) continue;
       if (!packed) pack_strip();
       packed = true;
       run_tile(key, ranges);
     }
-    const View<float, 4>& to = call_.dq_of_run[task_.run];
-    for (std::size_t r = 0; r < rows_; ++r) {
-      const float lambda = lambda_[first_query_ + static_cast<std::int64_t>(r)];
-      for (std::size_t c = 0; c < dim_; ++c) dq_[r * columns_ + c] *= lambda;
-    }
-    write_rows(dq_, columns_, to, first_query_, rows_);
+    write_strip();
   }
 
   void pack_strip() {
-    const std::int64_t last = first_query_ + static_cast<std::int64_t>(rows_);
-    pack_transposed(q_, first_query_, last, kStripRows, query_.transposed, lambda_);
-    query_.finite = pack_rows(q_, first_query_, last, query_.rows, lambda_);
-    if (call_.gradient.d_output) {
-      const Matrix d_output = matrix_of(call_.gradient.d_output, task_.head);
-      pack_transposed(d_output, first_query_, last, kStripRows, d_output_.transposed);
-      d_output_.finite = pack_rows(d_output, first_query_, last, d_output_.rows);
+    const std::int64_t last = query_of(rows_);
+    RowList queries(in_.q);
+    queries.add(in_.q, task_.batch, head_, first_query_, last);
+    const float* lambda = scale_.before_cap + first_query_;
+    pack_transposed(queries, kStripRows, query_.transposed, lambda);
+    query_.finite = pack_rows(queries, query_.rows, lambda);
+    for (std::size_t r = 0; r < rows_; ++r) prepare_row(r);
+    const ConstTensor& d_output = call_.gradient.d_output;
+    if (d_output) {
+      RowList rows(d_output);
+      rows.add(d_output, task_.batch, head_, first_query_, last);
+      pack_transposed(rows, kStripRows, d_output_.transposed, beside_sink_);
+      d_output_.finite = pack_rows(rows, d_output_.rows, beside_sink_);
     } else {
       std::fill_n(d_output_.transposed, kRows * value_dim_, 0.0f);
       std::fill_n(d_output_.rows, kRows * value_columns_, 0.0f);
     }
-    for (std::size_t r = 0; r < rows_; ++r) {
-      row_gradients_[r] = row_gradient(first_query_ + static_cast<std::int64_t>(r));
-    }
   }
 
-  RowGradient row_gradient(std::int64_t query) const {
+  // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
+  // dz_j = p_j w (do.v_j - do.output), so the sink enters as a factor on do alone.
+  void prepare_row(std::size_t r) {
     const AttentionGradientInput& g = call_.gradient;
+    const std::int64_t query = query_of(r);
     const auto value = [&](const View<const float, 3>& view) {
-      return view ? row_of(view, task_.head, query) : 0.0f;
+      return view ? view(task_.batch, head_, query) : 0.0f;
     };
     const float lse = value(g.lse);
+    row_gradients_[r] = {};
+    beside_sink_[r] = 0;
     // The row admits no key: whatever its upstream gradients hold goes nowhere.
-    if (lse == -std::numeric_limits<float>::infinity()) return {};
-    double mean_dp = 0;
-    if (g.d_output) {
-      const Matrix output = matrix_of(g.output, task_.head), d_output = matrix_of(g.d_output, task_.head);
-      for (std::int64_t c = 0; c < output.columns; ++c) {
-        mean_dp += static_cast<double>(output.row(query)[c * output.column_stride]) *
-                   static_cast<double>(d_output.row(query)[c * d_output.column_stride]);
-      }
-    }
+    if (lse == -std::numeric_limits<float>::infinity()) return;
+    const double beside_sink =
+        call_.options.sink ? weight_beside_sink(lse, call_.options.sink(head_)) : 1.0;
+    beside_sink_[r] = static_cast<float>(beside_sink);
+    const double mean_dp = g.d_output ? beside_sink * output_product(g, task_.batch, head_, query) : 0.0;
     const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
-    return {.lse = lse,
-            .entropy = kMoments ? value(g.entropy) : 0,
-            .base = value(g.d_lse) - static_cast<float>(mean_dp) - 2 * d_collision * value(g.collision) -
-                    d_variance * value(g.variance),
-            .linear = 2 * d_variance - value(g.d_entropy),
-            .quadratic = d_variance,
-            .collision = 2 * d_collision};
+    row_gradients_[r] = {.lse = lse,
+                         .entropy = value(g.entropy),
+                         .base = value(g.d_lse) - static_cast<float>(mean_dp) -
+                                 2 * d_collision * value(g.collision) - d_variance * value(g.variance),
+                         .linear = 2 * d_variance - value(g.d_entropy),
+                         .quadratic = d_variance,
+                         .collision = 2 * d_collision};
   }
 
   // `key` counts from the run's first key, the ranges from `key`.
@@ -182,13 +199,60 @@ class BackwardTask {
                                             .c_stride = kBlockKeys});
     }
     for (std::size_t r = 0; r < rows_; ++r) {
-      gradient_row<kMoments>(row_gradients_[r], ranges.begin[r] - first, ranges.end[r] - first, columns,
-                             weights + r * kBlockKeys + first, gradients + r * kBlockKeys + first);
+      float* row_weights = weights + r * kBlockKeys + first;
+      float* row_gradients = gradients + r * kBlockKeys + first;
+      const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
+      if (has_terms_) {
+        run_row_with_terms(r, task_.begin + static_cast<std::int64_t>(key + first), begin, end, columns,
+                           row_weights, row_gradients);
+      } else {
+        gradient_row_(row_gradients_[r], begin, end, columns, row_weights, row_gradients);
+      }
     }
-    if (ranges.ragged && !(key_.finite && query_.finite && d_output_.finite)) {
+    const bool hides = ranges.ragged || call_.options.admitted || call_.options.bias;
+    if (hides && !(key_.finite && query_.finite && d_output_.finite)) {
       add_products<true>(key, ranges, weights, gradients);
     } else {
       add_products<false>(key, ranges, weights, gradients);
+    }
+  }
+
+  // The gradient of the finished logits, and from it that of bias and scaled score. `key` is the call's key
+  // of the row's first column.
+  void run_row_with_terms(std::size_t r, std::int64_t key, std::size_t begin, std::size_t end,
+                          std::size_t columns, float* weights, float* gradients) const {
+    HWY_ALIGN float slopes[kBlockKeys];
+    const LogitTerms terms = logit_terms(call_.options, scale_, task_.batch, head_, query_of(r), key);
+    finish_logits(terms, begin, end, columns, weights, slopes);
+    gradient_row_(row_gradients_[r], begin, end, columns, weights, gradients);
+    const auto& d_bias = call_.result.d_bias;
+    for (std::size_t j = begin; j < end; ++j) {
+      // A key hidden by mask or bias has the weight 0 and may have a dp that is NaN.
+      if (terms.hides(static_cast<std::int64_t>(j))) gradients[j] = weights[j] = 0;
+      if (d_bias) {
+        d_bias(task_.batch, head_, query_of(r), key + static_cast<std::int64_t>(j)) =
+            terms.on_bias * gradients[j];
+      }
+      if (terms.soft_cap > 0) gradients[j] = gradients[j] == 0 ? 0 : gradients[j] * slopes[j];
+    }
+  }
+
+  void write_strip() {
+    const Tensor& dq = call_.dq_of_run[task_.run];
+    const View<float, 3>& d_lambda = call_.d_lambda_of_run[task_.run];
+    RowList queries(in_.q);
+    if (d_lambda) queries.add(in_.q, task_.batch, head_, first_query_, query_of(rows_));
+    for (std::size_t r = 0; r < rows_; ++r) {
+      const float* dq_row = dq_ + r * columns_;
+      if (d_lambda) {
+        double sum = 0;  // of a row that sees nothing, dq is 0 and q may be NaN
+        for (std::size_t c = 0; c < dim_ && ranges_[r].size() > 0; ++c) {
+          sum += static_cast<double>(dq_row[c]) *
+                 static_cast<double>(queries.at(r, static_cast<std::int64_t>(c)));
+        }
+        d_lambda(task_.batch, head_, query_of(r)) = static_cast<float>(sum);
+      }
+      write_row(dq, task_.batch, head_, query_of(r), scale_.before_cap[query_of(r)], dq_row);
     }
   }
 
@@ -206,10 +270,10 @@ class BackwardTask {
            .b_panel = keys_ * width,
            .c = dq_ + row * columns_,
            .c_stride = columns_},
-          [&](std::size_t r, std::size_t j) { return ranges.admits(row + r, ranges.first + j); });
+          [&](std::size_t r, std::size_t j) { return admits(ranges, row + r, key, ranges.first + j); });
     }
     for (std::size_t j = ranges.first / width * width; j < ranges.last; j += kStripRows) {
-      const auto admits = [&](std::size_t r, std::size_t i) { return ranges.admits(i, j + r); };
+      const auto sees = [&](std::size_t r, std::size_t i) { return admits(ranges, i, key, j + r); };
       TileProduct product{.rows = HWY_MIN(kStripRows, ranges.last - j),
                           .columns = columns_,
                           .depth = rows_,
@@ -218,12 +282,12 @@ class BackwardTask {
                           .b_panel = rows_ * width,
                           .c = dk_ + (key + j) * columns_,
                           .c_stride = columns_};
-      add_product<kWhereAdmitted, TransposedTileLayout>(product, admits);
+      add_product<kWhereAdmitted, TransposedTileLayout>(product, sees);
       product.columns = product.c_stride = value_columns_;
       product.a = weights + j;
       product.b = d_output_.rows;
       product.c = dv_ + (key + j) * value_columns_;
-      add_product<kWhereAdmitted, TransposedTileLayout>(product, admits);
+      add_product<kWhereAdmitted, TransposedTileLayout>(product, sees);
     }
   }
 
@@ -236,38 +300,36 @@ class BackwardTask {
     }
   }
 
-  void write_rows(const float* from, std::size_t stride, const View<float, 4>& to, std::int64_t first,
-                  std::size_t rows) const {
-    const std::int64_t batch = task_.head / to.extents[1], head = task_.head % to.extents[1];
-    for (std::size_t r = 0; r < rows; ++r, from += stride) {
-      float* row = &to(batch, head, first + static_cast<std::int64_t>(r), 0);
-      for (std::int64_t c = 0; c < to.extents[3]; ++c) row[c * to.strides[3]] = from[c];
-    }
+  // Whether row r of the strip sees key j of the block that begins at `key` of the run.
+  bool admits(const Ranges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
+    if (!ranges.admits(r, j)) return false;
+    return !has_terms_ || !logit_terms(call_.options, scale_, task_.batch, head_, query_of(r),
+                                       task_.begin + static_cast<std::int64_t>(key + j))
+                               .hides(0);
   }
 
   const BackwardCall& call_;
+  const AttentionInput& in_;
   const Task task_;
-  const Matrix q_, k_, v_;
-  const float* const lambda_;  // of every query of the head
+  const std::int64_t group_, queries_;
   const std::size_t keys_, dim_, value_dim_, columns_, value_columns_;
-  std::int64_t first_query_ = 0;  // of this strip
-  std::size_t rows_ = 0;          // of this strip
-  RowGradient row_gradients_[kRows];
-  Packed key_, value_;        // of the run
-  Packed query_, d_output_;   // of this strip; queries times lambda
+  void (*const gradient_row_)(const RowGradient&, std::size_t, std::size_t, std::size_t,
+                              float* HWY_RESTRICT, float* HWY_RESTRICT);
+  const bool has_terms_;
+  Packed key_, value_;                   // of the run
   float *dk_ = nullptr, *dv_ = nullptr;  // of the run
-  float* dq_ = nullptr;                  // of this strip, without lambda
+  // Of the strip at hand:
+  std::int64_t head_ = 0, first_query_ = 0;
+  std::size_t rows_ = 0;
+  HeadScale scale_{};
+  KeyRange ranges_[kRows];
+  RowGradient row_gradients_[kRows];
+  float beside_sink_[kRows];  // weight that the sink leaves the real keys
+  Packed query_, d_output_;   // queries times lambda, output gradients times beside_sink_
+  float* dq_ = nullptr;       // without lambda
 };
 
-void backward_task(const BackwardCall& call, std::int64_t index) {
-  const Task task = task_of(call.plan, index);
-  const AttentionGradientInput& g = call.gradient;
-  if (g.d_entropy || g.d_collision || g.d_variance) {
-    BackwardTask<true>(call, task).run();
-  } else {
-    BackwardTask<false>(call, task).run();
-  }
-}
+void backward_task(const BackwardCall& call, std::int64_t index) { BackwardTask(call, index).run(); }
 
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE

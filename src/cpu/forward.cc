@@ -1,8 +1,9 @@
-// The forward pass of one task: a run of queries of one head against all keys they see.
+// The forward pass of one task: a run of rows of one key head against the keys they see.
 //
 //   for each block of keys            packed once, in L2
-//     for each strip of queries       a register tile's worth of rows
+//     for each strip of rows          a register tile's worth
 //       score tile  = Q K^T           in L1
+//       logits      = finish_logits   where there is a soft-cap, a bias or a boolean mask
 //       weights     = softmax_row     and the row's state
 //       accumulator = keep * accumulator + weights V
 
@@ -10,12 +11,16 @@
 #define HWY_TARGET_INCLUDE "src/cpu/forward.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
+#include <algorithm>
+
 #include "hwy/highway.h"
 #include "src/cpu/kernels.h"
+#include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/tile_product-inl.h"
+#include "src/row_results.h"
 #include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,30 +31,27 @@ namespace {
 constexpr std::size_t kBlockKeys = 256;
 using QueryLayout = LeftLayout<1, kStripRows>;
 using WeightLayout = LeftLayout<kBlockKeys, 1>;
-
 using Ranges = StripRanges<kStripRows>;
 
-template <bool kMoments>
+int moments_of(const RowStatistics& wanted) {
+  return (wanted.entropy ? kEntropy : 0) | (wanted.variance ? kVariance : 0) |
+         (wanted.collision ? kCollision : 0);
+}
+
 class ForwardTask {
  public:
-  ForwardTask(const ForwardCall& call, const Task& task)
+  ForwardTask(const ForwardCall& call, std::int64_t index)
       : call_(call),
-        task_(task),
-        q_(matrix_of(call.input.q, task.head)),
-        k_(matrix_of(call.input.k, task.head)),
-        v_(matrix_of(call.input.v, task.head)),
-        lambda_(call.lambda.of_head(task.head % call.input.q.extents[1])),
-        rows_(static_cast<std::size_t>(task.end - task.begin)),
-        dim_(static_cast<std::size_t>(q_.columns)),
-        value_columns_(round_up(static_cast<std::size_t>(v_.columns), panel_width())) {
-    visible_ = range_of(task.begin);
-    for (std::int64_t query = task.begin; query < task.end; ++query) {
-      const KeyRange range = range_of(query);
-      if (range.size() == 0) continue;
-      if (visible_.size() == 0) visible_ = range;
-      visible_ = {HWY_MIN(visible_.begin, range.begin), HWY_MAX(visible_.end, range.end)};
-    }
-  }
+        index_(index),
+        task_(task_of(call.plan, index)),
+        group_(call.input.q.extents[1] / call.plan.kv_heads),
+        queries_per_head_(task_.end - task_.begin),
+        rows_(static_cast<std::size_t>(group_ * queries_per_head_)),
+        dim_(static_cast<std::size_t>(call.input.q.extents[3])),
+        value_dim_(static_cast<std::size_t>(call.input.v.extents[3])),
+        value_columns_(round_up(value_dim_, panel_width())),
+        softmax_row_(softmax_row_for(moments_of(call.output.statistics))),
+        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted) {}
 
   void run() {
     const std::size_t padded_rows = round_up(rows_, kStripRows);
@@ -60,26 +62,66 @@ class ForwardTask {
     key_panels_ = scratch.take(kBlockKeys * dim_);
     value_panels_ = scratch.take(kBlockKeys * value_columns_);
     states_.assign(rows_, RowState{});
-    pack_transposed(q_, task_.begin, task_.end, kStripRows, queries_, lambda_);
     std::fill_n(accumulator_, padded_rows * value_columns_, 0.0f);
-    for (std::int64_t block = visible_.begin; block < visible_.end; block += kBlockKeys) run_block(block);
-    write_results();
+    const KeyRange seen = list_ranges();
+    pack_queries();
+    for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys) {
+      run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - block));
+    }
+    write();
   }
 
  private:
-  KeyRange range_of(std::int64_t query) const {
-    return visible_keys(call_.mask, query, call_.input.q.extents[2], call_.input.k.extents[2]);
+  std::int64_t head_of(std::size_t row) const {
+    return task_.kv_head * group_ + static_cast<std::int64_t>(row) / queries_per_head_;
+  }
+  std::int64_t query_of(std::size_t row) const {
+    return task_.begin + static_cast<std::int64_t>(row) % queries_per_head_;
   }
 
-  void run_block(std::int64_t block) {
-    block_keys_ = HWY_MIN(visible_.end - block, static_cast<std::int64_t>(kBlockKeys));
-    pack_transposed(k_, block, block + block_keys_, panel_width(), key_panels_);
-    values_finite_ = pack_rows(v_, block, block + block_keys_, value_panels_);
+  // What each row sees of this task's keys; returns the union.
+  KeyRange list_ranges() {
+    const std::int64_t queries = call_.input.q.extents[2], keys = call_.plan.keys;
+    KeyRange seen;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      // The heads of a group see the same.
+      if (row >= static_cast<std::size_t>(queries_per_head_)) {
+        ranges_.push_back(ranges_[row - static_cast<std::size_t>(queries_per_head_)]);
+        continue;
+      }
+      const KeyRange range = row_view(call_.options.mask, task_.batch, query_of(row), queries, keys).keys;
+      ranges_.push_back({HWY_MAX(range.begin, task_.first_key), HWY_MIN(range.end, task_.last_key)});
+      if (ranges_.back().size() == 0) continue;
+      if (seen.size() == 0) seen = ranges_.back();
+      seen = {HWY_MIN(seen.begin, ranges_.back().begin), HWY_MAX(seen.end, ranges_.back().end)};
+    }
+    return seen;
+  }
+
+  void pack_queries() {
+    RowList list(call_.input.q);
+    std::vector<float> lambda;
+    for (std::int64_t member = 0; member < group_; ++member) {
+      const std::int64_t head = task_.kv_head * group_ + member;
+      list.add(call_.input.q, task_.batch, head, task_.begin, task_.end);
+      const float* scale = call_.scale.of(task_.batch, head).before_cap;
+      lambda.insert(lambda.end(), scale + task_.begin, scale + task_.end);
+    }
+    pack_transposed(list, kStripRows, queries_, lambda.data());
+  }
+
+  void run_block(std::int64_t block, std::int64_t block_keys) {
+    block_ = block;
+    block_keys_ = static_cast<std::size_t>(block_keys);
+    const AttentionInput& in = call_.input;
+    RowList keys(in.k), values(in.v);
+    keys.add_keys(in.k, in.pages, task_.batch, task_.kv_head, block, block + block_keys);
+    values.add_keys(in.v, in.pages, task_.batch, task_.kv_head, block, block + block_keys);
+    pack_transposed(keys, panel_width(), key_panels_);
+    values_finite_ = pack_rows(values, value_panels_);
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
-      const Ranges ranges(rows, block, block_keys_, [&](std::size_t r) {
-        return range_of(task_.begin + static_cast<std::int64_t>(row + r));
-      });
+      const Ranges ranges(rows, block, block_keys, [&](std::size_t r) { return ranges_[row + r]; });
       if (!ranges.empty()) run_strip(row, rows, ranges);
     }
   }
@@ -98,79 +140,69 @@ class ForwardTask {
                                           .c = tile + first,
                                           .c_stride = kBlockKeys});
     for (std::size_t r = 0; r < rows; ++r) {
-      keep[r] = softmax_row<kMoments>(tile + r * kBlockKeys + first, ranges.begin[r] - first,
-                                      ranges.end[r] - first, last - first, states_[row + r]);
+      float* logits = tile + r * kBlockKeys + first;
+      const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
+      auto support = static_cast<std::int64_t>(end - begin);
+      if (has_terms_) support = finish_logits(terms_of(row + r, first), begin, end, last - first, logits);
+      if (begin > 0 || end < last - first) hide_outside(logits, begin, end, last - first);
+      keep[r] = softmax_row_(logits, last - first, support, states_[row + r]);
     }
     const TileProduct weighted_values{.rows = rows,
                                       .columns = value_columns_,
                                       .depth = ranges.last - ranges.first,
                                       .a = tile + ranges.first,
                                       .b = value_panels_ + ranges.first * width,
-                                      .b_panel = static_cast<std::size_t>(block_keys_) * width,
+                                      .b_panel = block_keys_ * width,
                                       .c = accumulator_ + row * value_columns_,
                                       .c_stride = value_columns_,
                                       .keep = keep};
-    if (ranges.ragged && !values_finite_) {
-      multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
-        return ranges.admits(r, ranges.first + j);
-      });
-    } else {
+    if (values_finite_ || !(ranges.ragged || call_.options.admitted || call_.options.bias)) {
       multiply<WeightLayout, Into::scale>(weighted_values);
+    } else {
+      multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
+        return ranges.admits(r, ranges.first + j) && !terms_of(row + r, ranges.first + j).hides(0);
+      });
     }
   }
 
-  void write_results() const {
-    for (std::size_t r = 0; r < rows_; ++r) {
-      const std::int64_t query = task_.begin + static_cast<std::int64_t>(r);
-      const RowState& state = states_[r];
-      const float* from = accumulator_ + r * value_columns_;
-      const View<float, 4>& output = call_.output.output;
-      // An empty row's accumulator is 0 and stays so. 1 / s0 is exactly 1 for a single key.
-      const float factor = state.empty() ? 0 : static_cast<float>(1 / state.s0);
-      float* to = const_cast<float*>(matrix_of(output, task_.head).row(query));
-      for (std::int64_t c = 0; c < output.extents[3]; ++c) to[c * output.strides[3]] = factor * from[c];
-      write_statistics(finalize(state), query);
-    }
+  LogitTerms terms_of(std::size_t row, std::size_t first) const {
+    return logit_terms(call_.options, call_.scale.of(task_.batch, head_of(row)), task_.batch, head_of(row),
+                       query_of(row), block_ + static_cast<std::int64_t>(first));
   }
 
-  void write_statistics(const RowStats& stats, std::int64_t query) const {
-    const RowStatistics& to = call_.output.statistics;
-    const auto write = [&](const View<float, 3>& view, double value) {
-      if (view) row_of(view, task_.head, query) = static_cast<float>(value);
-    };
-    write(to.lse, stats.lse);
-    write(to.entropy, stats.entropy);
-    write(to.collision, stats.collision);
-    write(to.max_logit, stats.max_logit);
-    write(to.variance, stats.variance);
-    write(to.lambda, lambda_[query]);
-    if (to.support) row_of(to.support, task_.head, query) = stats.support;
+  void write() const {
+    for (std::size_t row = 0; row < rows_; ++row) {
+      const float* sums = accumulator_ + row * value_columns_;
+      if (call_.partials == nullptr) {
+        write_results(call_, task_.batch, head_of(row), query_of(row), states_[row], sums);
+        continue;
+      }
+      const std::size_t at = static_cast<std::size_t>(index_ * call_.partials->rows) + row;
+      call_.partials->states[at] = states_[row];
+      std::copy_n(sums, value_dim_, call_.partials->sums.data() + at * value_dim_);
+    }
   }
 
   const ForwardCall& call_;
+  const std::int64_t index_;
   const Task task_;
-  const Matrix q_, k_, v_;
-  const float* const lambda_;        // of every query of the head
-  const std::size_t rows_, dim_, value_columns_;
-  KeyRange visible_;                 // by any row of the run
-  std::vector<RowState> states_;     // one a row
-  float* queries_ = nullptr;         // strips of lambda q, transposed
-  float* accumulator_ = nullptr;     // [row][value column]
-  float* key_panels_ = nullptr;      // this block's keys, transposed
-  float* value_panels_ = nullptr;    // this block's values
-  std::int64_t block_keys_ = 0;      // keys of this block
-  bool values_finite_ = true;        // of this block
+  const std::int64_t group_, queries_per_head_;
+  const std::size_t rows_;  // of all heads of the group, one head after the other
+  const std::size_t dim_, value_dim_, value_columns_;
+  const SoftmaxRow softmax_row_;
+  const bool has_terms_;
+  std::vector<KeyRange> ranges_;   // one a row
+  std::vector<RowState> states_;   // one a row
+  float* queries_ = nullptr;       // strips of lambda q, transposed
+  float* accumulator_ = nullptr;   // [row][value column]
+  float* key_panels_ = nullptr;    // this block's keys, transposed
+  float* value_panels_ = nullptr;  // this block's values
+  std::int64_t block_ = 0;         // first key of this block
+  std::size_t block_keys_ = 0;
+  bool values_finite_ = true;  // of this block
 };
 
-void forward_task(const ForwardCall& call, std::int64_t index) {
-  const Task task = task_of(call.plan, index);
-  const RowStatistics& wanted = call.output.statistics;
-  if (wanted.entropy || wanted.collision || wanted.variance) {
-    ForwardTask<true>(call, task).run();
-  } else {
-    ForwardTask<false>(call, task).run();
-  }
-}
+void forward_task(const ForwardCall& call, std::int64_t index) { ForwardTask(call, index).run(); }
 
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE

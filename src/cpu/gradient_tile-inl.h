@@ -32,9 +32,9 @@ struct RowGradient {
 
 // In:   weights[0, columns) logits, gradients[0, columns) dp; [begin, end) admitted.
 // Out:  p and dz in place, both 0 outside [begin, end) by selection: what is hidden may be NaN.
-// kMoments: whether linear, quadratic or collision is not 0.
+// kMoments: whether linear, quadratic or collision may differ from 0.
 template <bool kMoments>
-HWY_INLINE void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
+void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
                              float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);

@@ -2,33 +2,44 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "isentrope/attention.h"
+#include "isentrope/row_state.h"
 #include "src/scale_table.h"
 #include "src/tile_plan.h"
 
 namespace isentrope {
 
+// What the splits of the keys leave for the merge: [task][row of the task], and the value sums beside it.
+struct Partials {
+  std::int64_t rows = 0;  // of a task, at most
+  std::vector<RowState> states{};
+  std::vector<float> sums{};  // [task][row][value_dim]
+};
+
 struct ForwardCall {
   const AttentionInput& input;
-  const Mask& mask;
-  const ScaleTable& lambda;
+  const AttentionOptions& options;
+  const ScaleTable& scale;
   const TilePlan& plan;
   const AttentionOutput& output;
+  Partials* partials;  // null where the keys are not split
 };
 
 struct BackwardCall {
   const AttentionInput& input;
-  const Mask& mask;
-  const ScaleTable& lambda;
+  const AttentionOptions& options;
+  const ScaleTable& scale;
   const TilePlan& plan;  // runs of keys
   const AttentionGradientInput& gradient;
   const AttentionGradients& result;
-  // [run][head][query][dim]: each run's share of dq where there are several, else the result itself.
-  const View<float, 4>* dq_of_run;
+  // Each run's share of dq and d_lambda where there are several runs, else the results themselves.
+  const Tensor* dq_of_run;
+  const View<float, 3>* d_lambda_of_run;
 };
 
-// One task on the active target, without validation or allocation shared between threads.
+// One task on the active target, without validation.
 void run_forward_task(const ForwardCall& call, std::int64_t task);
 void run_backward_task(const BackwardCall& call, std::int64_t task);
 

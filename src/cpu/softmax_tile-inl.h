@@ -42,18 +42,21 @@ HWY_INLINE float max_of(const float* logits, std::size_t columns) {
   return hn::GetLane(hn::MaxOfLanes(d, max));
 }
 
-// In:   logits[0, columns), of which [begin, end) are admitted; columns a multiple of the lanes.
+// Which sums beside s0 a call needs; what nobody asked for is not compiled into its loop.
+inline constexpr int kEntropy = 1, kVariance = 2, kCollision = 4;
+
+// In:   logits[0, columns), those outside the row's range -inf; columns a multiple of the lanes; how many
+//       of them the row admits.
 // Out:  weights e^(z - m) in place, 0 where hidden, with m the largest logit of the row so far, and the
 //       row's state. Returns the factor e^(m_before - m) for the row's value accumulator.
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
-// max-exp-rescale chain on every vector. kMoments: the sums that entropy, variance and collision need.
-template <bool kMoments>
-HWY_INLINE float softmax_row(float* HWY_RESTRICT logits, std::size_t begin, std::size_t end,
-                             std::size_t columns, RowState& state) {
+// max-exp-rescale chain on every vector.
+template <int kMoments>
+float softmax_row(float* HWY_RESTRICT logits, std::size_t columns, std::int64_t support,
+                             RowState& state) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  if (begin > 0 || end < columns) hide_outside(logits, begin, end, columns);
   const float before = static_cast<float>(state.max);
   const float max = HWY_MAX(before, max_of(logits, columns));
   // While every logit is -inf, any finite origin gives them the weight 0; -inf - -inf would be NaN.
@@ -66,17 +69,27 @@ HWY_INLINE float softmax_row(float* HWY_RESTRICT logits, std::size_t begin, std:
     const auto w = weight_of(t);
     hn::Store(w, d, logits + j);
     s0 = hn::Add(s0, w);
-    if constexpr (kMoments) {
+    if constexpr (kMoments & (kEntropy | kVariance)) {
       const auto wt = hn::Mul(w, t);
       s1 = hn::Add(s1, wt);
-      s1_prime = hn::MulAdd(wt, t, s1_prime);
-      s2 = hn::MulAdd(w, w, s2);
+      if constexpr (kMoments & kVariance) s1_prime = hn::MulAdd(wt, t, s1_prime);
     }
+    if constexpr (kMoments & kCollision) s2 = hn::MulAdd(w, w, s2);
   }
   const auto sum = [&](auto v) HWY_ATTR { return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, v))); };
-  const auto support = static_cast<std::int64_t>(end > begin ? end - begin : 0);
-  state = merge(state, {max, sum(s0), sum(s1), sum(s1_prime), sum(s2), support});
+  const auto moment = [&](int which, auto v) HWY_ATTR { return kMoments & which ? sum(v) : 0.0; };
+  state = merge(state, {max, sum(s0), moment(kEntropy | kVariance, s1), moment(kVariance, s1_prime),
+                        moment(kCollision, s2), support});
   return before == max ? 1 : std::exp(before - max);
+}
+
+using SoftmaxRow = float (*)(float* HWY_RESTRICT, std::size_t, std::int64_t, RowState&);
+
+// The loop for a set of moments.
+HWY_INLINE SoftmaxRow softmax_row_for(int moments) {
+  static constexpr SoftmaxRow kRows[] = {softmax_row<0>, softmax_row<1>, softmax_row<2>, softmax_row<3>,
+                                         softmax_row<4>, softmax_row<5>, softmax_row<6>, softmax_row<7>};
+  return kRows[moments];
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -1,0 +1,134 @@
+#include "check/budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+
+namespace isentrope::check {
+namespace {
+
+// Half the distance between 1 and the next number.
+constexpr double kUnit = 0x1p-24;
+double unit_of(DType type) { return type == DType::f32 ? kUnit : type == DType::bf16 ? 0x1p-8 : 0x1p-11; }
+// Of one weight e^t: what tests/exp_test.cc holds the kernels' exp to.
+constexpr double kExpError = 2.2 * kUnit;
+// Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end sooner.
+double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
+
+// What k roundings in a row may add up to, relatively.
+double gamma(double k) { return k * kUnit / (1 - k * kUnit); }
+
+// The longest chain of additions a kernel makes over n terms: 256 within a block, then over blocks.
+double chain(std::int64_t n) { return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4); }
+
+class Worst {
+ public:
+  explicit Worst(DType type) : type_(type) {}
+
+  // A result in float.
+  void add(const char* name, std::size_t index, double got, double want, double budget) {
+    compare(name, index, got, want, budget + 1e-30);
+  }
+  // A result in the problem's type.
+  void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
+    // What overflows the type is infinite.
+    if (std::isinf(got) && std::isinf(rounded_to(type_, static_cast<float>(want * (1 + budget))))) return;
+    compare(name, index, got, want, budget * (1 + unit_of(type_)) + unit_of(type_) * std::abs(want) + floor_of(type_));
+  }
+  [[nodiscard]] Ratio ratio() const { return ratio_; }
+
+ private:
+  void compare(const char* name, std::size_t index, double got, double want, double budget) {
+    if (std::isnan(want) && std::isnan(got)) return;
+    if (got == want) return;  // infinities of the same sign
+    double ratio = std::abs(got - want) / budget;
+    if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
+    if (!(ratio > ratio_.worst)) return;
+    std::ostringstream text;
+    text << std::setprecision(9) << name << "[" << index << "] = " << got << ", reference " << want
+         << ", budget " << budget;
+    ratio_ = {ratio, text.str()};
+  }
+
+  DType type_;
+  Ratio ratio_;
+};
+
+// Of any logit: the dot product, lambda's own rounding, the product with it, soft-cap and bias.
+double logit_error(const Problem& p, double magnitude) {
+  return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
+}
+
+}  // namespace
+
+Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
+  const Problem& p = data.problem;
+  const reference::Result want = reference::attention_forward(data.reference_input(), data.options());
+  Worst worst(p.type);
+  for (std::size_t row = 0; row < want.statistics.size(); ++row) {
+    const RowStats& stats = want.statistics[row];
+    const double dx = logit_error(p, want.logit_magnitude[row]);
+    const double sums = kExpError + gamma(chain(stats.support));
+    const double slope = want.entropy_slope[row], mean = stats.lse - stats.max_logit - stats.entropy;
+    worst.add("lse", row, got.lse[row], stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
+    worst.add("entropy", row, got.entropy[row], stats.entropy, 2 * dx * slope + sums * (2 + stats.entropy));
+    worst.add("collision", row, got.collision[row], stats.collision, stats.collision * (4 * dx + 2 * sums));
+    worst.add("max_logit", row, got.max_logit[row], stats.max_logit,
+              dx + kUnit * std::abs(stats.max_logit));
+    worst.add("variance", row, got.variance[row], stats.variance,
+              2 * dx * (stats.variance + slope) + 4 * sums * (stats.variance + mean * mean));
+    worst.add("lambda", row, got.lambda[row], want.lambda[row], 2 * kUnit * std::abs(want.lambda[row]));
+    worst.add("support", row, static_cast<double>(got.support[row]), static_cast<double>(stats.support), 0);
+    const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
+    for (std::int64_t c = 0; c < p.value_dim; ++c) {
+      const std::size_t at = row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
+      worst.add_rounded("output", at, got.output[at], want.output[at],
+                        (2 * dx + sums + sink + gamma(chain(stats.support) + 2)) * want.value_magnitude[at] +
+                            kUnit * std::abs(want.output[at]));
+    }
+  }
+  return worst.ratio();
+}
+
+Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
+                                 const BackwardResult& got) {
+  const Problem& p = data.problem;
+  const reference::Input input = data.reference_input();
+  const reference::Gradients want = reference::attention_backward(input, data.options(), gradient);
+  const reference::Result forward = reference::attention_forward(input, data.options());
+  double dx = 0, lse = 0;
+  for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
+    dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
+    if (forward.statistics[row].support > 0) lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
+  }
+  // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an output that
+  // was rounded to the problem's type; dq, dk and dv sum over a row or a column of the tile grid.
+  const double weight = 2 * dx + 3 * kUnit * lse + kExpError + (p.type == DType::f32 ? 0 : unit_of(p.type));
+  const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
+  const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
+  const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
+  const double row_factor = 2 * weight + sums, column_factor = 2 * weight + sums + column;
+  Worst worst(p.type);
+  const auto compare = [&](const char* name, const std::vector<float>& results,
+                           const std::vector<double>& values, const std::vector<double>& magnitudes,
+                           double factor, bool rounded) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (rounded) {
+        worst.add_rounded(name, i, results[i], values[i], factor * magnitudes[i]);
+      } else {
+        worst.add(name, i, results[i], values[i], factor * magnitudes[i]);
+      }
+    }
+  };
+  compare("dq", got.dq, want.dq, want.dq_magnitude, row_factor, true);
+  compare("dk", got.dk, want.dk, want.dk_magnitude, column_factor, true);
+  compare("dv", got.dv, want.dv, want.dv_magnitude, column_factor, true);
+  compare("d_bias", got.d_bias, want.d_bias, want.d_bias_magnitude, row_factor, false);
+  compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor, false);
+  compare("d_sink", got.d_sink, want.d_sink, want.d_sink_magnitude, column_factor, false);
+  return worst.ratio();
+}
+
+}  // namespace isentrope::check

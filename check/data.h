@@ -1,0 +1,49 @@
+// The numbers of a problem.
+#pragma once
+
+#include <vector>
+
+#include "check/problem.h"
+#include "isentrope/reference.h"
+
+namespace isentrope::check {
+
+// Inputs of a call, contiguous. Floats hold what the problem's type can represent, so kernel and reference
+// see the same numbers. Views point into the object: it does not move.
+class Data {
+ public:
+  explicit Data(const Problem& problem);
+  Data(const Data&) = delete;
+  Data& operator=(const Data&) = delete;
+
+  // Call it after changing q, k or v.
+  void refresh();
+
+  [[nodiscard]] AttentionInput input() const;
+  [[nodiscard]] reference::Input reference_input() const;
+  [[nodiscard]] AttentionOptions options() const;
+
+  const Problem problem;
+  std::vector<float> q, k, v;
+
+ private:
+  void make_mask();
+  [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& halves,
+                                   const std::array<std::int64_t, 4>& shape) const;
+
+  std::vector<std::uint16_t> q16_, k16_, v16_;
+  std::vector<double> q64_, k64_, v64_;
+  std::vector<float> paged_k_, paged_v_;
+  std::vector<std::int32_t> page_table_;
+  std::vector<std::int64_t> key_begin_, key_end_, query_starts_, key_starts_;
+  std::vector<std::uint8_t> admitted_;
+  std::vector<float> bias_, sink_, lambda_;
+};
+
+// Standard normal upstream gradients for every differentiable result, representable in the problem's type.
+[[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
+
+// What a number becomes in the type.
+[[nodiscard]] float rounded_to(DType type, float x);
+
+}  // namespace isentrope::check

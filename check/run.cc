@@ -1,0 +1,113 @@
+#include "check/run.h"
+
+namespace isentrope::check {
+namespace {
+
+// Room for a tensor of the problem's type, and what was written there as floats.
+class Room {
+ public:
+  Room(DType type, const std::array<std::int64_t, 4>& shape)
+      : type_(type), shape_(shape), floats_(size(type == DType::f32)), halves_(size(type != DType::f32)) {}
+  // Filled with what a kernel returned earlier.
+  Room(DType type, const std::array<std::int64_t, 4>& shape, const std::vector<float>& values)
+      : Room(type, shape) {
+    if (type == DType::f32) floats_ = values;
+    for (std::size_t i = 0; i < halves_.size(); ++i) {
+      halves_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits : from_float<Float16>(values[i]).bits;
+    }
+  }
+
+  [[nodiscard]] Tensor tensor() {
+    const auto view = contiguous_view<float, 4>(floats_.data(), shape_);
+    if (type_ == DType::f32) return view;
+    return {halves_.data(), type_, shape_, view.strides};
+  }
+
+  [[nodiscard]] std::vector<float> floats() const {
+    if (type_ == DType::f32) return floats_;
+    std::vector<float> result;
+    for (const std::uint16_t half : halves_) {
+      result.push_back(type_ == DType::bf16 ? to_float(BFloat16{half}) : to_float(Float16{half}));
+    }
+    return result;
+  }
+
+ private:
+  [[nodiscard]] std::size_t size(bool used) const {
+    return used ? static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2] * shape_[3]) : 0;
+  }
+
+  DType type_;
+  std::array<std::int64_t, 4> shape_;
+  std::vector<float> floats_;
+  std::vector<std::uint16_t> halves_;
+};
+
+std::vector<float> floats_of(const std::vector<double>& values) { return {values.begin(), values.end()}; }
+
+}  // namespace
+
+ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
+  const Problem& p = data.problem;
+  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
+  Room output(p.type, {p.batch, p.heads, p.queries, p.value_dim});
+  ForwardResult result;
+  const auto view = [&](std::vector<float>& values) {
+    values.resize(rows);
+    return contiguous_view<float, 3>(values.data(), {p.batch, p.heads, p.queries});
+  };
+  result.support.resize(rows);
+  AttentionOptions options = data.options();
+  options.parallel_for = parallel_for;
+  const AttentionOutput out{
+      output.tensor(),
+      {view(result.lse), view(result.entropy), view(result.collision), view(result.max_logit),
+       view(result.variance), view(result.lambda),
+       contiguous_view<std::int64_t, 3>(result.support.data(), {p.batch, p.heads, p.queries})}};
+  attention_forward(data.input(), options, out);
+  result.output = output.floats();
+  return result;
+}
+
+BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                            const reference::GradientInput& gradient, const ParallelFor& parallel_for) {
+  const Problem& p = data.problem;
+  const auto d_output = floats_of(gradient.d_output), d_lse = floats_of(gradient.d_lse),
+             d_entropy = floats_of(gradient.d_entropy), d_collision = floats_of(gradient.d_collision),
+             d_variance = floats_of(gradient.d_variance);
+  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
+  const auto view = [&](const std::vector<float>& values) {
+    const auto all = contiguous_view<const float, 3>(values.data(), {p.batch, p.heads, p.queries});
+    return values.size() == rows ? all : View<const float, 3>{};
+  };
+  const std::array<std::int64_t, 4> output_shape = {p.batch, p.heads, p.queries, p.value_dim};
+  Room output(p.type, output_shape, forward.output);
+  Room upstream(p.type, output_shape, d_output.empty() ? std::vector<float>(forward.output.size()) : d_output);
+  AttentionGradientInput in{output.tensor(),
+                            view(forward.lse), view(forward.entropy), view(forward.collision),
+                            view(forward.variance), upstream.tensor(),
+                            view(d_lse), view(d_entropy), view(d_collision), view(d_variance)};
+  Room dq(p.type, {p.batch, p.heads, p.queries, p.dim}), dk(p.type, {p.batch, p.kv_heads, p.keys, p.dim}),
+      dv(p.type, {p.batch, p.kv_heads, p.keys, p.value_dim});
+  BackwardResult result;
+  AttentionGradients out{dq.tensor(), dk.tensor(), dv.tensor()};
+  if (p.bias) {
+    result.d_bias.resize(rows * static_cast<std::size_t>(p.keys));
+    out.d_bias = contiguous_view<float, 4>(result.d_bias.data(), {p.batch, p.heads, p.queries, p.keys});
+  }
+  result.d_lambda.resize(rows);
+  out.d_lambda = contiguous_view<float, 3>(result.d_lambda.data(), {p.batch, p.heads, p.queries});
+  if (p.sink) {
+    result.d_sink.resize(static_cast<std::size_t>(p.heads));
+    out.d_sink = contiguous_view<float, 1>(result.d_sink.data(), {p.heads});
+  }
+  AttentionOptions options = data.options();
+  options.parallel_for = parallel_for;
+  attention_backward(data.input(), options, in, out);
+  result.dq = dq.floats();
+  result.dk = dk.floats();
+  result.dv = dv.floats();
+  return result;
+}
+
+}  // namespace isentrope::check

@@ -1,0 +1,25 @@
+// Runs a problem through the kernels.
+#pragma once
+
+#include <vector>
+
+#include "check/data.h"
+
+namespace isentrope::check {
+
+// What the kernels return, contiguous, every statistic asked for. Output and gradients of q, k and v are
+// written in the problem's type and widened.
+struct ForwardResult {
+  std::vector<float> output, lse, entropy, collision, max_logit, variance, lambda;
+  std::vector<std::int64_t> support;
+};
+[[nodiscard]] ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for = run_serially);
+
+struct BackwardResult {
+  std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sink;
+};
+[[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                                          const reference::GradientInput& gradient,
+                                          const ParallelFor& parallel_for = run_serially);
+
+}  // namespace isentrope::check

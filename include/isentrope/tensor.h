@@ -1,0 +1,118 @@
+// Tensor: a 4-D strided view of numbers whose type is known when the program runs.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "isentrope/view.h"
+
+namespace isentrope {
+
+enum class DType { f32, bf16, f16 };
+
+// Storage types. Arithmetic is done in float; these only hold bits.
+struct BFloat16 {
+  std::uint16_t bits;
+};
+struct Float16 {
+  std::uint16_t bits;
+};
+
+[[nodiscard]] constexpr std::int64_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }
+[[nodiscard]] constexpr const char* name_of(DType type) {
+  return type == DType::f32 ? "f32" : type == DType::bf16 ? "bf16" : "f16";
+}
+
+template <typename T>
+inline constexpr DType kDTypeOf = DType::f32;
+template <>
+inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType kDTypeOf<Float16> = DType::f16;
+
+// Strides count elements; extents and strides as View has them. Views of float, BFloat16 and Float16
+// convert to it.
+struct Tensor {
+  void* data = nullptr;
+  DType type = DType::f32;
+  std::array<std::int64_t, 4> extents{}, strides{};
+
+  Tensor() = default;
+  Tensor(void* address, DType dtype, const std::array<std::int64_t, 4>& shape,
+         const std::array<std::int64_t, 4>& steps)
+      : data(address), type(dtype), extents(shape), strides(steps) {}
+  template <typename T>
+  Tensor(const View<T, 4>& view)
+      : data(view.data), type(kDTypeOf<T>), extents(view.extents), strides(view.strides) {}
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+struct ConstTensor {
+  const void* data = nullptr;
+  DType type = DType::f32;
+  std::array<std::int64_t, 4> extents{}, strides{};
+
+  ConstTensor() = default;
+  ConstTensor(const void* address, DType dtype, const std::array<std::int64_t, 4>& shape,
+              const std::array<std::int64_t, 4>& steps)
+      : data(address), type(dtype), extents(shape), strides(steps) {}
+  ConstTensor(const Tensor& tensor)
+      : data(tensor.data), type(tensor.type), extents(tensor.extents), strides(tensor.strides) {}
+  template <typename T>
+  ConstTensor(const View<T, 4>& view)
+      : data(view.data),
+        type(kDTypeOf<std::remove_const_t<T>>),
+        extents(view.extents),
+        strides(view.strides) {}
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+// Exact.
+[[nodiscard]] inline float to_float(float x) { return x; }
+[[nodiscard]] inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
+[[nodiscard]] inline float to_float(Float16 x) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000) << 16;
+  const std::uint32_t rest = x.bits & 0x7fff;
+  // Shifted into place the exponent is 112 too low; a product mends that and normalises denormals.
+  const float scaled = std::bit_cast<float>(rest << 13) * 0x1p112f;
+  const std::uint32_t magnitude =
+      rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : std::bit_cast<std::uint32_t>(scaled);
+  return std::bit_cast<float>(sign | magnitude);
+}
+
+// To the nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
+template <typename T>
+[[nodiscard]] T from_float(float x);
+
+template <>
+[[nodiscard]] inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+[[nodiscard]] inline BFloat16 from_float<BFloat16>(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return {static_cast<std::uint16_t>(bits >> 16 | 0x40)};
+  return {static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+template <>
+[[nodiscard]] inline Float16 from_float<Float16>(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
+  const std::uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return {static_cast<std::uint16_t>(sign | 0x7e00)};
+  if (magnitude >= 0x477ff000) return {static_cast<std::uint16_t>(sign | 0x7c00)};  // >= 65520
+  if (magnitude < 0x38800000) {
+    // Below 2^-14 halves are multiples of 2^-24: adding 2^-1 leaves that multiple, rounded, in the mantissa.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};
+  }
+  const std::uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+  return {static_cast<std::uint16_t>(sign | (rounded - 0x38000000) >> 13)};
+}
+
+}  // namespace isentrope

@@ -1,0 +1,10 @@
+// The files of this folder and the plotting library, as they were when the library was built.
+#pragma once
+
+#include <string_view>
+
+namespace isentrope::report::assets {
+
+extern const std::string_view page_html, page_css, page_js, line_chart_json, vega_js;
+
+}  // namespace isentrope::report::assets

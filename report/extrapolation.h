@@ -1,0 +1,13 @@
+// The report of `isentrope extrapolate`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace isentrope::report {
+
+// The HTML page for a result.json. What the document leaves out is left out of the page. Throws
+// Error naming the key when the document is not what docs/result-schema.md says.
+[[nodiscard]] std::string extrapolation_report(const nlohmann::json& result);
+
+}  // namespace isentrope::report

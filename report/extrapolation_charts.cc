@@ -1,0 +1,206 @@
+#include "report/extrapolation_charts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/numbers.h"
+
+namespace isentrope::report {
+namespace {
+
+constexpr int kLossPoints = 60;  // more tell no more, and make the table long
+
+LineChart chart_by_length(const Result& result, const char* title, Text caption,
+                          const char* y_label) {
+  LineChart chart;
+  chart.title = title;
+  chart.caption = std::move(caption);
+  chart.x_label = "length n, tokens";
+  chart.y_label = y_label;
+  chart.x_axis = Axis::log2;
+  chart.x_ticks.assign(result.lengths.begin(), result.lengths.end());
+  return chart;
+}
+
+// Only the lengths of the result: a reference may know others.
+Series series_by_length(const Result& result, Text name, const ByLength& numbers) {
+  Series series;
+  series.name = std::move(name);
+  for (const std::int64_t length : result.lengths) {
+    if (const auto found = numbers.find(length); found != numbers.end()) {
+      series.x.push_back(static_cast<double>(length));
+      series.y.push_back(found->second);
+    }
+  }
+  return series;
+}
+
+void add_spread(Series& series, const ByLength& spread) {
+  if (spread.empty()) return;
+  for (const double x : series.x) {
+    const auto found = spread.find(static_cast<std::int64_t>(x));
+    series.spread.push_back(found == spread.end() ? 0 : found->second);
+  }
+}
+
+// One series per rule that has numbers; its colour is its place among the rules.
+void add_rules(LineChart& chart, const Result& result, ByLength Measures::*measure) {
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    const RuleResult& rule = result.rules[i];
+    if ((rule.mean.*measure).empty()) continue;
+    Series series = series_by_length(result, Text().code(rule.rule), rule.mean.*measure);
+    series.colour = static_cast<int>(i);
+    add_spread(series, rule.spread.*measure);
+    chart.series.push_back(std::move(series));
+  }
+}
+
+LineChart accuracy_chart(const Result& result) {
+  LineChart chart = chart_by_length(
+      result, "Accuracy against length",
+      "Masked tokens of held-out text that the model fills in correctly.", "accuracy, %");
+  add_rules(chart, result, &Measures::accuracy);
+  return chart;
+}
+
+LineChart lead_chart(const Result& result) {
+  LineChart chart = chart_by_length(result, "Lead over standard",
+                                    Text("Accuracy minus that of the standard scale at the same "
+                                         "length. Dashed: the same difference in ")
+                                        .link("Su 2021", su2021::kUrl)
+                                        .plain(", from a larger model on Chinese text."),
+                                    "points");
+  chart.y_from_zero = true;
+  const RuleResult* baseline = baseline_of(result);
+  if (baseline == nullptr) return chart;
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    if (&result.rules[i] == baseline) continue;
+    Series series =
+        series_by_length(result, Text().code(result.rules[i].rule),
+                         difference(result.rules[i].mean.accuracy, baseline->mean.accuracy));
+    series.colour = static_cast<int>(i);
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
+  }
+  if (chart.empty()) return chart;
+  Series theirs = series_by_length(result, "Su 2021, entropy invariant",
+                                   difference(su2021::kEntropyInvariant, su2021::kStandard));
+  theirs.colour = kNeutral;
+  theirs.reference = true;
+  if (!theirs.x.empty()) chart.series.push_back(std::move(theirs));
+  return chart;
+}
+
+LineChart entropy_chart(const Result& result) {
+  LineChart chart =
+      chart_by_length(result, "Mean row entropy against length",
+                      Text("How widely a row spreads its attention: 0 for a single key, ")
+                          .symbol("ln n")
+                          .plain(" for all alike. Mean over layers, heads and rows, out of the "
+                                 "attention operator itself."),
+                      "entropy, nats");
+  chart.y_from_zero = true;
+  add_rules(chart, result, &Measures::entropy);
+  if (chart.empty()) return chart;
+  ByLength uniform;
+  for (const std::int64_t length : result.lengths)
+    uniform[length] = std::log(static_cast<double>(length));
+  Series reference =
+      series_by_length(result, Text().symbol("ln n").plain(", all keys alike"), uniform);
+  reference.colour = kNeutral;
+  reference.reference = true;
+  chart.series.push_back(std::move(reference));
+  return chart;
+}
+
+LineChart gradient_chart(const Result& result) {
+  LineChart chart = chart_by_length(result, "Gradient mass against length",
+                                    Text()
+                                        .symbol("λ(1 − Σp²)")
+                                        .plain(", half the L1 norm of the softmax's Jacobian: how "
+                                               "much of a gradient passes through a row."),
+                                    "gradient mass");
+  chart.decimals = 4;
+  chart.y_from_zero = true;
+  add_rules(chart, result, &Measures::gradient_mass);
+  return chart;
+}
+
+// The smallest of 1, 2, 5, 10, 20, 50, ... steps that leaves at most kLossPoints points.
+std::size_t steps_per_point(std::size_t steps) {
+  for (std::size_t decade = 1;; decade *= 10) {
+    for (const std::size_t factor : {1, 2, 5}) {
+      if (steps <= decade * factor * kLossPoints) return decade * factor;
+    }
+  }
+}
+
+Series loss_series(const RuleResult& rule, std::size_t step) {
+  Series series;
+  series.name.code(rule.rule);
+  for (std::size_t begin = 0; begin < rule.loss.size(); begin += step) {
+    const std::size_t end = std::min(begin + step, rule.loss.size());
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += rule.loss[i];
+    series.x.push_back(static_cast<double>(end));
+    series.y.push_back(sum / static_cast<double>(end - begin));
+  }
+  return series;
+}
+
+LineChart loss_chart(const Result& result) {
+  std::size_t steps = 0;
+  for (const RuleResult& rule : result.rules) steps = std::max(steps, rule.loss.size());
+  const std::size_t step = steps_per_point(steps);
+  LineChart chart;
+  chart.title = "Training loss";
+  chart.caption = "Cross-entropy of the masked tokens.";
+  if (step > 1)
+    chart.caption.plain(
+        fmt::format(" Each point is the mean of {} steps.", compact(static_cast<double>(step))));
+  chart.x_label = "step";
+  chart.y_label = "loss, nats a token";
+  chart.markers = false;
+  chart.decimals = 3;
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    if (result.rules[i].loss.empty()) continue;
+    chart.series.push_back(loss_series(result.rules[i], step));
+    chart.series.back().colour = static_cast<int>(i);
+  }
+  return chart;
+}
+
+std::vector<LineChart> not_empty(std::vector<LineChart> charts) {
+  std::erase_if(charts, [](const LineChart& chart) { return chart.empty(); });
+  return charts;
+}
+
+}  // namespace
+
+const RuleResult* baseline_of(const Result& result) {
+  const auto found = std::ranges::find(result.rules, "standard", &RuleResult::rule);
+  return found == result.rules.end() ? nullptr : &*found;
+}
+
+ByLength difference(const ByLength& a, const ByLength& b) {
+  ByLength result;
+  for (const auto& [length, value] : a) {
+    if (const auto found = b.find(length); found != b.end()) result[length] = value - found->second;
+  }
+  return result;
+}
+
+std::vector<LineChart> accuracy_charts(const Result& result) {
+  return not_empty({accuracy_chart(result), lead_chart(result)});
+}
+
+std::vector<LineChart> row_charts(const Result& result) {
+  return not_empty({entropy_chart(result), gradient_chart(result)});
+}
+
+std::vector<LineChart> training_charts(const Result& result) {
+  return not_empty({loss_chart(result)});
+}
+
+}  // namespace isentrope::report

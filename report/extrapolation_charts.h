@@ -1,0 +1,31 @@
+// The charts of the extrapolation report. Rules keep their colour from chart to chart.
+#pragma once
+
+#include <vector>
+
+#include "report/line_chart.h"
+#include "report/result.h"
+
+namespace isentrope::report {
+
+// The experiment this one repeats at a smaller size: masked language models trained at 64 tokens.
+namespace su2021 {
+inline constexpr const char* kUrl = "https://kexue.fm/archives/8823";
+inline const ByLength kStandard = {
+    {64, 43.27}, {128, 36.53}, {256, 23.02}, {512, 15.12}, {1024, 11.54}};
+inline const ByLength kEntropyInvariant = {
+    {64, 43.11}, {128, 41.17}, {256, 34.04}, {512, 20.15}, {1024, 13.58}};
+}  // namespace su2021
+
+// The rule the others are compared with: "standard", or none.
+[[nodiscard]] const RuleResult* baseline_of(const Result& result);
+
+// a - b where both have a number.
+[[nodiscard]] ByLength difference(const ByLength& a, const ByLength& b);
+
+// In reading order. Charts without a single number are left out.
+[[nodiscard]] std::vector<LineChart> accuracy_charts(const Result& result);
+[[nodiscard]] std::vector<LineChart> row_charts(const Result& result);
+[[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
+
+}  // namespace isentrope::report

@@ -1,0 +1,17 @@
+// Numbers as a reader expects them.
+#pragma once
+
+#include <string>
+
+namespace isentrope::report {
+
+// "43.27", with a true minus sign; an en dash for what is not finite.
+[[nodiscard]] std::string decimal(double value, int decimals);
+
+// The same with a sign always: "+7.15", and "0.00" without one.
+[[nodiscard]] std::string signed_decimal(double value, int decimals);
+
+// The shortest text, thousands set apart from five digits on: "1024", "10,000", "0.001".
+[[nodiscard]] std::string compact(double value);
+
+}  // namespace isentrope::report

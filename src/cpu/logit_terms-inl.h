@@ -1,0 +1,105 @@
+// What stands between the scaled score and the softmax: soft-cap, bias, boolean mask.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_LOGIT_TERMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_LOGIT_TERMS_INL_H_
+#undef ISENTROPE_LOGIT_TERMS_INL_H_
+#else
+#define ISENTROPE_LOGIT_TERMS_INL_H_
+#endif
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "isentrope/attention.h"
+#include "src/cpu/exp-inl.h"
+#include "src/scale_table.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// The terms of one row, at the first key of its tile.
+struct LogitTerms {
+  float soft_cap = 0, after_cap = 1, on_bias = 1;
+  const float* bias = nullptr;
+  std::int64_t bias_stride = 0;
+  const std::uint8_t* admitted = nullptr;
+  std::int64_t admitted_stride = 0;
+
+  // Whether boolean mask or bias hide this key from the row.
+  [[nodiscard]] bool hides(std::int64_t key) const {
+    return (admitted && admitted[key * admitted_stride] == 0) ||
+           (bias && bias[key * bias_stride] == -std::numeric_limits<float>::infinity());
+  }
+};
+
+// Of row `query` of a head, at key `first`.
+HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadScale& scale, std::int64_t batch,
+                                  std::int64_t head, std::int64_t query, std::int64_t first) {
+  LogitTerms terms{.soft_cap = options.soft_cap,
+                   .after_cap = scale.after_cap[query],
+                   .on_bias = scale.on_bias[query]};
+  if (options.bias) {
+    terms.bias = &options.bias(batch, head, query, first);
+    terms.bias_stride = options.bias.strides[3];
+  }
+  if (options.admitted) {
+    terms.admitted = &options.admitted(batch, head, query, first);
+    terms.admitted_stride = options.admitted.strides[3];
+  }
+  return terms;
+}
+
+// Near 0 the quotient loses digits that the series keeps: 3e-10 relative at the seam.
+HWY_INLINE hn::Vec<Floats> tanh_of(hn::Vec<Floats> x) {
+  const Floats d;
+  const auto one = hn::Set(d, 1.0f), size = hn::Abs(x);
+  auto t = hn::Mul(hn::Set(d, -2.0f), size);
+  const auto e = weight_of(t);
+  const auto quotient = hn::Div(hn::Sub(one, e), hn::Add(one, e));
+  const auto square = hn::Mul(x, x);
+  auto series = hn::MulAdd(square, hn::Set(d, -17.0f / 315), hn::Set(d, 2.0f / 15));
+  series = hn::MulAdd(series, square, hn::Set(d, -1.0f / 3));
+  series = hn::MulAdd(hn::Mul(series, square), size, size);
+  const auto result = hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.1f)), series, quotient);
+  return hn::CopySign(result, x);
+}
+
+// Soft-caps logits[0, columns) in place; leaves d capped / d logit in slopes where given.
+HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
+                           float* HWY_RESTRICT slopes) {
+  const Floats d;
+  const auto cap = hn::Set(d, terms.soft_cap), after = hn::Set(d, terms.after_cap);
+  for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
+    const auto tanh = tanh_of(hn::Div(hn::Load(d, logits + j), cap));
+    hn::Store(hn::Mul(after, hn::Mul(cap, tanh)), d, logits + j);
+    if (slopes) hn::Store(hn::Mul(after, hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f))), d, slopes + j);
+  }
+}
+
+// Turns scaled scores into logits and returns how many of [begin, end) the row admits. What the boolean
+// mask or a bias of -inf hides becomes -inf by selection. Columns beyond `end` are left alone.
+HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
+                                      std::size_t columns, float* HWY_RESTRICT logits,
+                                      float* HWY_RESTRICT slopes = nullptr) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
+  std::int64_t support = 0;
+  for (std::size_t j = begin; j < end; ++j) {
+    const auto key = static_cast<std::int64_t>(j);
+    const bool hidden = terms.hides(key);
+    const float bias = terms.bias ? terms.on_bias * terms.bias[key * terms.bias_stride] : 0;
+    logits[j] = hidden ? kHidden : logits[j] + bias;
+    support += !hidden;
+  }
+  return support;
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,52 @@
+#include "isentrope/mask.h"
+
+#include <algorithm>
+
+namespace isentrope {
+namespace {
+
+// One document, or the whole call: its queries and keys.
+struct Span {
+  std::int64_t first_query, queries, first_key, keys;
+};
+
+Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::int64_t keys) {
+  if (!mask.query_starts) return {0, queries, 0, keys};
+  // The last document that begins at or before the query: empty ones before it begin there too.
+  std::int64_t low = 0, high = mask.query_starts.extents[0] - 1;
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    (mask.query_starts(middle) <= query ? low : high) = middle;
+  }
+  return {mask.query_starts(low), mask.query_starts(low + 1) - mask.query_starts(low), mask.key_starts(low),
+          mask.key_starts(low + 1) - mask.key_starts(low)};
+}
+
+KeyRange intersect(KeyRange a, KeyRange b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+}  // namespace
+
+RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
+                 std::int64_t keys) {
+  const Span span = span_of(mask, query, queries, keys);
+  // In positions of the whole sequence, in which key j of the call lies at j - first_key + key_offset.
+  const std::int64_t shift = mask.causal == Causal::bottom_right ? span.keys - span.queries : 0;
+  const std::int64_t position = query - span.first_query + mask.query_offset + shift;
+  const std::int64_t total = mask.sequence_keys > 0 ? mask.sequence_keys : mask.key_offset + span.keys;
+  KeyRange seen{mask.sequence_keys > 0 ? 0 : mask.key_offset, total};
+  if (mask.key_begin) seen.begin = std::max(seen.begin, mask.key_begin(batch));
+  if (mask.key_end) seen.end = std::min(seen.end, mask.key_end(batch));
+  const std::int64_t unpadded = seen.size();
+  if (mask.causal != Causal::none) seen.end = std::min(seen.end, position + 1);
+  if (mask.window_left >= 0) seen.begin = std::max(seen.begin, position - mask.window_left);
+  if (mask.window_right >= 0) seen.end = std::min(seen.end, position + mask.window_right + 1);
+
+  const std::int64_t to_call = span.first_key - mask.key_offset;
+  const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
+                                  {span.first_key, span.first_key + span.keys});
+  const std::int64_t padding = mask.key_begin ? mask.key_begin(batch) : 0;
+  return {.keys = here.size() > 0 ? here : KeyRange{},
+          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded}};
+}
+
+}  // namespace isentrope

@@ -1,0 +1,129 @@
+#include <cmath>
+#include <cstdlib>
+
+#include "isentrope/reference.h"
+#include "src/reference/rows.h"
+
+namespace isentrope::reference {
+namespace {
+
+double at(const std::vector<double>& values, std::size_t index) {
+  return values.empty() ? 0 : values[index];
+}
+
+// A sum, and the same sum over magnitudes.
+struct Sum {
+  double value = 0, magnitude = 0;
+
+  void add(double term, double size) {
+    value += term;
+    magnitude += size;
+  }
+};
+
+// dp_j = w do.v_j for each admitted key of a row, w the weight beside the sink.
+std::vector<Sum> weight_gradients(const Input& in, const Row& row, const std::vector<double>& d_output) {
+  const std::int64_t value_dim = in.v.extents[3];
+  std::vector<Sum> result;
+  for (const Key& key : row.keys) {
+    Sum dp;
+    for (std::int64_t c = 0; c < value_dim; ++c) {
+      const std::size_t column = row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
+      const double product =
+          row.beside_sink * at(d_output, column) * in.v(row.batch, row.kv_head, key.index, c);
+      dp.add(product, std::abs(product));
+    }
+    result.push_back(dp);
+  }
+  return result;
+}
+
+// With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
+//
+//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) ]
+std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp, const GradientInput& g) {
+  const RowStats& stats = row.statistics;
+  Sum mean;
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    const double p = std::exp(row.keys[j].logit - stats.lse);
+    mean.add(row.beside_sink * p * dp[j].value, row.beside_sink * p * dp[j].magnitude);
+  }
+  const double d_lse = at(g.d_lse, row.index), d_entropy = at(g.d_entropy, row.index);
+  const double d_collision = at(g.d_collision, row.index), d_variance = at(g.d_variance, row.index);
+  std::vector<Sum> result;
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    const double x = row.keys[j].logit - stats.lse, p = std::exp(x), u = x + stats.entropy;
+    const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
+                         2 * d_collision * (p - stats.collision) +
+                         d_variance * (u * u + 2 * u - stats.variance);
+    const double magnitude = dp[j].magnitude + mean.magnitude + std::abs(d_lse) +
+                             std::abs(d_entropy) * (std::abs(u) + 1) +
+                             2 * std::abs(d_collision) * (p + stats.collision) +
+                             std::abs(d_variance) * (u * u + 4 * std::abs(u) + stats.variance + 2);
+    result.push_back({p * value, p * magnitude});
+  }
+  return result;
+}
+
+// The results' flat arrays, with their magnitudes beside them.
+class Sums {
+ public:
+  Sums(std::vector<double>& values, std::vector<double>& magnitudes, std::int64_t count)
+      : values_(values), magnitudes_(magnitudes) {
+    values.assign(static_cast<std::size_t>(count), 0);
+    magnitudes.assign(static_cast<std::size_t>(count), 0);
+  }
+
+  void add(std::int64_t index, double value, double magnitude) const {
+    values_[static_cast<std::size_t>(index)] += value;
+    magnitudes_[static_cast<std::size_t>(index)] += magnitude;
+  }
+
+ private:
+  std::vector<double>& values_;
+  std::vector<double>& magnitudes_;
+};
+
+}  // namespace
+
+// dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i p_ij do_i, with ds = dz times
+// the soft-cap's slope.
+Gradients attention_backward(const Input& in, const AttentionOptions& options, const GradientInput& g) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2], value_dim = in.v.extents[3];
+  Gradients r;
+  const Sums dq(r.dq, r.dq_magnitude, batches * heads * queries * dim);
+  const Sums dk(r.dk, r.dk_magnitude, batches * kv_heads * keys * dim);
+  const Sums dv(r.dv, r.dv_magnitude, batches * kv_heads * keys * value_dim);
+  const Sums d_bias(r.d_bias, r.d_bias_magnitude, batches * heads * queries * keys);
+  const Sums d_lambda(r.d_lambda, r.d_lambda_magnitude, batches * heads * queries);
+  const Sums d_sink(r.d_sink, r.d_sink_magnitude, heads);
+  for (const Row& row : rows_of(in, options)) {
+    const std::vector<Sum> dp = weight_gradients(in, row, g.d_output);
+    const std::vector<Sum> dz = logit_gradients(row, dp, g);
+    const auto index = static_cast<std::int64_t>(row.index);
+    for (std::size_t j = 0; j < row.keys.size(); ++j) {
+      const Key& key = row.keys[j];
+      const double p = std::exp(key.logit - row.statistics.lse);
+      const std::int64_t key_row = (row.batch * kv_heads + row.kv_head) * keys + key.index;
+      const double ds = dz[j].value * key.slope, ds_magnitude = dz[j].magnitude * std::abs(key.slope);
+      d_bias.add(index * keys + key.index, row.on_bias * dz[j].value, std::abs(row.on_bias) * dz[j].magnitude);
+      d_lambda.add(index, ds * key.score, ds_magnitude * key.score_magnitude);
+      d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
+                 (1 - row.beside_sink) * p * dp[j].magnitude);
+      for (std::int64_t c = 0; c < dim; ++c) {
+        const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
+        const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
+        dq.add(index * dim + c, ds * k, ds_magnitude * std::abs(k));
+        dk.add(key_row * dim + c, ds * q, ds_magnitude * std::abs(q));
+      }
+      for (std::int64_t c = 0; c < value_dim; ++c) {
+        const double d = row.beside_sink * p * at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
+        dv.add(key_row * value_dim + c, d, std::abs(d));
+      }
+    }
+  }
+  return r;
+}
+
+}  // namespace isentrope::reference

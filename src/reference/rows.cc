@@ -1,0 +1,80 @@
+#include "src/reference/rows.h"
+
+#include <cmath>
+#include <limits>
+
+namespace isentrope::reference {
+namespace {
+
+// Whether boolean mask and bias leave the row this key.
+bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j) {
+  if (options.admitted && options.admitted(row.batch, row.head, row.query, j) == 0) return false;
+  return !options.bias ||
+         options.bias(row.batch, row.head, row.query, j) != -std::numeric_limits<float>::infinity();
+}
+
+void resolve_scale(const Input& in, const AttentionOptions& options, const RowView& view, Row& row) {
+  row.after_cap = row.on_bias = 1;
+  if (options.lambda) {
+    row.before_cap = options.lambda(row.batch, row.head, row.query);
+    return;
+  }
+  RowLength length = view.length;
+  if (options.admitted) {
+    length.visible = 0;
+    for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
+      length.visible += options.admitted(row.batch, row.head, row.query, j) != 0;
+    }
+  }
+  row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
+  row.after_cap = options.rule.post_cap(length, in.q.extents[3], row.head);
+  row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
+}
+
+Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
+  Key key{j, 0, 0, 0, 0};
+  for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
+    const double product = in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
+    key.score += product;
+    key.score_magnitude += std::abs(product);
+  }
+  const double scaled = row.before_cap * key.score;
+  key.logit = row.after_cap * scaled;
+  key.slope = row.after_cap;
+  if (options.soft_cap > 0) {
+    const double tanh = std::tanh(scaled / options.soft_cap);
+    key.logit = row.after_cap * options.soft_cap * tanh;
+    key.slope = row.after_cap * (1 - tanh * tanh);
+  }
+  if (options.bias) key.logit += row.on_bias * options.bias(row.batch, row.head, row.query, j);
+  return key;
+}
+
+}  // namespace
+
+std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+  std::vector<Row> rows;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t query = 0; query < queries; ++query) {
+        Row row{batch, head, head / (heads / kv_heads), query, rows.size(), 0, 1, 1, {}, {}, 1};
+        const RowView view = row_view(options.mask, batch, query, queries, keys);
+        resolve_scale(in, options, view, row);
+        RowState state;
+        for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
+          if (!is_admitted(options, row, j)) continue;
+          row.keys.push_back(key_of(in, options, row, j));
+          state = merge(state, row_state_of(row.keys.back().logit));
+        }
+        row.statistics = finalize(state);
+        if (options.sink) row.beside_sink = 1 / (1 + std::exp(options.sink(head) - row.statistics.lse));
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace isentrope::reference

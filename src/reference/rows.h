@@ -1,0 +1,31 @@
+// The rows of a reference problem and their logits.
+#pragma once
+
+#include <vector>
+
+#include "isentrope/reference.h"
+
+namespace isentrope::reference {
+
+// A key that a row admits.
+struct Key {
+  std::int64_t index;
+  double score;            // q.k
+  double score_magnitude;  // sum_c |q_c k_c|
+  double logit;
+  double slope;            // d logit / d (lambda q.k)
+};
+
+struct Row {
+  std::int64_t batch, head, kv_head, query;
+  std::size_t index;  // of the row, row-major
+  double before_cap, after_cap, on_bias;
+  std::vector<Key> keys;  // admitted
+  RowStats statistics;
+  double beside_sink;  // weight that the sink leaves the keys; 1 without one
+};
+
+// Every row, in row-major order.
+[[nodiscard]] std::vector<Row> rows_of(const Input& input, const AttentionOptions& options);
+
+}  // namespace isentrope::reference

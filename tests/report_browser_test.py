@@ -1,0 +1,169 @@
+"""What a reader's browser makes of the report: draws it, complains of nothing, answers, prints.
+
+    report_browser_test.py PROGRAM RESULT.json [--browser chromium] [--screenshots FOLDER]
+"""
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from browser import Browser
+
+LENGTHS = 5
+LOSS_POINTS = 50  # 500 steps, 10 to a point
+# Of each plot, in order: lines, vertices of each line, markers.
+EXPECTED = [(2, LENGTHS, 2 * LENGTHS),  # accuracy
+            (2, LENGTHS, LENGTHS),      # lead; the reference has no markers
+            (3, LENGTHS, 2 * LENGTHS),  # entropy and ln n
+            (2, LENGTHS, 2 * LENGTHS),  # gradient mass
+            (2, LOSS_POINTS, 0)]        # loss
+DRAWN = """[...document.querySelectorAll('figure')].map((figure) => {
+  const lines = [...figure.querySelectorAll('.plot svg .mark-line path')];
+  return [lines.length, lines.map((line) => line.getAttribute('d').match(/[ML]/g).length),
+          figure.querySelectorAll('.plot svg .mark-symbol path').length];
+})"""
+
+
+class ReportTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="isentrope-report-")
+        cls.browser = Browser(arguments.browser)
+        with open(arguments.result, encoding="utf-8") as file:
+            cls.result = json.load(file)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        cls.folder.cleanup()
+
+    def write(self, result, name="report"):
+        source, page = (os.path.join(self.folder.name, name + end) for end in (".json", ".html"))
+        with open(source, "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        subprocess.run([arguments.program, source, "--output", page], check=True, stdout=subprocess.DEVNULL)
+        return page
+
+    def open(self, page, width=1100, **emulated):
+        self.browser.emulate(width, **emulated)
+        self.browser.open(page)
+        self.browser.wait("document.documentElement.dataset.plots")
+        return self.browser.evaluate("document.documentElement.dataset.plots")
+
+    def open_sample(self, **emulated):
+        self.assertEqual(self.open(self.write(self.result), **emulated), "drawn:5/5")
+
+    def assert_quiet(self):
+        self.assertEqual(self.browser.console, [])
+        self.assertEqual([url for url in self.browser.requests if not url.startswith("file:")], [])
+
+    def test_draws_every_number(self):
+        self.open_sample()
+        drawn = self.browser.evaluate(DRAWN)
+        self.assertEqual(drawn, [[lines, [points] * lines, markers] for lines, points, markers in EXPECTED])
+        self.assert_quiet()
+
+    def test_fits_every_screen_in_both_schemes(self):
+        for name, width, mobile in (("desktop", 1100, False), ("phone", 390, True), ("narrow", 320, True)):
+            for dark in (False, True):
+                self.open_sample(width=width, mobile=mobile, dark=dark, scale=2 if mobile else 1)
+                self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
+                too_wide = self.browser.evaluate(
+                    "[...document.querySelectorAll('.plot svg')].filter((svg) => "
+                    "svg.getBoundingClientRect().right > innerWidth).length")
+                self.assertEqual(too_wide, 0)
+                self.assert_quiet()
+                if arguments.screenshots:
+                    picture = f"{name}-{'dark' if dark else 'light'}.png"
+                    self.browser.screenshot(os.path.join(arguments.screenshots, picture))
+
+    def test_follows_scheme_and_width_after_it_is_drawn(self):
+        self.open_sample()
+        colour = ("getComputedStyle(document.querySelector('.plot .mark-line path')).stroke + "
+                  "getComputedStyle(document.documentElement).backgroundColor")
+        width = "document.querySelector('.plot svg').getBoundingClientRect().width"
+        light, wide = self.browser.evaluate(colour), self.browser.evaluate(width)
+        self.browser.emulate(390, dark=True)
+        self.browser.wait(f"{width} < {wide}")
+        self.assertNotEqual(self.browser.evaluate(colour), light)
+        self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 390)
+        # Paper is white, whatever the screen is.
+        self.browser.emulate(1100, dark=True, media="print")
+        self.assertEqual(self.browser.evaluate(colour), light)
+        self.assert_quiet()
+
+    def test_answers_pointer_keys_and_legend(self):
+        self.open_sample()
+        tip = "document.querySelector('.tip:not([hidden])')?.textContent"
+        self.browser.evaluate("document.querySelector('.plot').scrollIntoView({block: 'center'})")
+        x, y = self.browser.evaluate(
+            "(({right, top}) => [right - 20, top + 100])(document.querySelector('.plot').getBoundingClientRect())")
+        self.browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.browser.wait(f"({tip} || '').includes('1024')")
+        for text in ("standard", "42.88\u00a0±\u00a00.66", "50.30\u00a0±\u00a00.40"):
+            self.assertIn(text, self.browser.evaluate(tip))
+        self.browser.evaluate("document.querySelector('.plot').focus()")
+        for kind in ("rawKeyDown", "keyUp"):
+            self.browser.send("Input.dispatchKeyEvent", type=kind, key="ArrowLeft", code="ArrowLeft")
+        self.browser.wait(f"({tip} || '').includes('47.73')")
+        lines = "document.querySelector('figure').querySelectorAll('.mark-line path').length"
+        self.browser.evaluate("document.querySelector('.legend button').click()")
+        self.browser.wait(f"{lines} === 1")
+        self.browser.evaluate("document.querySelector('.legend button').click()")
+        self.browser.wait(f"{lines} === 2")
+        self.assert_quiet()
+
+    def test_prints_with_every_table_open(self):
+        self.open_sample(dark=True)
+        folded = "document.querySelectorAll('details:not([open])').length"
+        self.assertEqual(self.browser.evaluate(folded), 5)
+        self.browser.evaluate(f"addEventListener('beforeprint', () => {{ window.foldedOnPaper = {folded}; }})")
+        pdf = self.browser.pdf()
+        self.assertEqual(pdf[:5], b"%PDF-")
+        self.assertEqual(self.browser.evaluate("foldedOnPaper"), 0)
+        self.assertEqual(self.browser.evaluate(folded), 5)
+        if arguments.screenshots:
+            with open(os.path.join(arguments.screenshots, "print.pdf"), "wb") as file:
+                file.write(pdf)
+
+    def test_draws_what_there_is(self):
+        for missing, plots in (("loss", 4), ("entropy", 4), ("gradient_mass", 4), ("accuracy", 3), ("spread", 5)):
+            result = copy.deepcopy(self.result)
+            for rule in result["rules"]:
+                del rule[missing]
+            self.assertEqual(self.open(self.write(result)), f"drawn:{plots}/{plots}", missing)
+            self.assert_quiet()
+
+    def test_hostile_names_stay_text(self):
+        result = copy.deepcopy(self.result)
+        name = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
+        result["rules"][1]["rule"] = result["command"] = name
+        self.assertEqual(self.open(self.write(result)), "drawn:5/5")
+        self.assertIsNone(self.browser.evaluate("window.broken"))
+        self.assertIn(name, self.browser.evaluate("document.querySelector('.legend').textContent"))
+        self.assert_quiet()
+
+    def test_says_when_a_plot_fails(self):
+        page = self.write(self.result)
+        with open(page, encoding="utf-8") as file:
+            html = file.read()
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(html.replace('"type":"log"', '"type":"nonsense"', 1))
+        self.assertEqual(self.open(page), "drawn:4/5")
+        self.assertIn("could not be drawn", self.browser.evaluate("document.querySelector('.plot').textContent"))
+        self.assertNotEqual(self.browser.console, [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("result")
+    parser.add_argument("--browser", default="chromium")
+    parser.add_argument("--screenshots", help="folder for pictures of the page, to look at")
+    arguments = parser.parse_args()
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,253 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "isentrope/error.h"
+#include "report/extrapolation.h"
+#include "report/line_chart.h"
+#include "report/numbers.h"
+#include "report/page.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+json sample() {
+  std::ifstream file(RESULT_JSON);
+  return json::parse(file);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int result = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++result;
+  return result;
+}
+
+// The page without the library, which is not ours to check.
+std::string own_part(const std::string& html) {
+  const auto begin = html.find("<script>\n/*!");
+  if (begin == html.npos) return html;
+  return html.substr(0, begin) + html.substr(html.find("</script>", begin));
+}
+
+std::string message_of(const json& document) {
+  try {
+    (void)extrapolation_report(document);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+LineChart two_points() {
+  LineChart chart;
+  chart.title = "title";
+  chart.series = {{"a", {1, 2}, {3, 4}}};
+  return chart;
+}
+
+TEST(Numbers, ReadAsPeopleWriteThem) {
+  EXPECT_EQ(decimal(43.268, 2), "43.27");
+  EXPECT_EQ(decimal(-1.5, 1), "−1.5");
+  EXPECT_EQ(decimal(-0.001, 2), "0.00");
+  EXPECT_EQ(decimal(kNaN, 2), "–");
+  EXPECT_EQ(signed_decimal(7.42, 2), "+7.42");
+  EXPECT_EQ(signed_decimal(0.001, 2), "0.00");
+  EXPECT_EQ(compact(1024), "1024");
+  EXPECT_EQ(compact(4205742), "4,205,742");
+  EXPECT_EQ(compact(10000), "10,000");
+  EXPECT_EQ(compact(0.001), "0.001");
+  EXPECT_EQ(compact(-12345), "−12,345");
+}
+
+TEST(Text, EscapesWhateverItIsGiven) {
+  const std::string hostile = "<b>&\"'</b>";
+  for (const Text& text : {Text(hostile), Text().plain(hostile), Text().strong(hostile),
+                           Text().code(hostile), Text().symbol(hostile), Text().small(hostile),
+                           Text().link(hostile, "https://x/" + hostile)}) {
+    EXPECT_FALSE(has(text.html(), "<b>")) << text.html();
+    EXPECT_TRUE(has(text.html(), "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;")) << text.html();
+  }
+}
+
+TEST(Text, CodeKeepsEveryCharacterAndBreaksAtWords) {
+  EXPECT_EQ(Text().code("a_b(c=1)").html(), "<code>a_<wbr>b<wbr>(c=1)</code>");
+  EXPECT_EQ(Text().code("").html(), "<code></code>");
+  EXPECT_EQ(Text().code("(_").html(), "<code>(_</code>");
+}
+
+TEST(Text, LinksLeadToTheWebOnly) {
+  EXPECT_NO_THROW((void)Text().link("x", "#here"));
+  EXPECT_THROW((void)Text().link("x", "javascript:alert(1)"), Error);
+  EXPECT_THROW((void)Text().link("x", "data:text/html,x"), Error);
+}
+
+TEST(Page, WithoutPlotsCarriesNoLibrary) {
+  const std::string html = Page("t").heading("h").prose("p").html();
+  EXPECT_LT(html.size(), 20000U);
+  EXPECT_FALSE(has(html, "<script"));
+}
+
+TEST(Page, TakesBracesForText) {
+  EXPECT_TRUE(has(Page("{{body}}").prose("{{style}}").html(), "<p>{{style}}</p>"));
+}
+
+TEST(Page, NoStringEndsTheScriptItIsIn) {
+  LineChart chart = two_points();
+  chart.x_label = "</script><!--<script>";
+  const std::string html = Page("t").plot(line_plot(chart)).html();
+  EXPECT_EQ(count(html, "<script"), count(html, "</script>"));
+  EXPECT_EQ(count(html, "<script"), 3);  // the specification, the library, the page's own
+  EXPECT_FALSE(has(html, "<!--"));
+}
+
+TEST(LinePlot, ShowsEveryNumberInItsTable) {
+  LineChart chart;
+  chart.series = {{"a", {1, 2, 3}, {1.5, kNaN, 3.5}, {0.25, 0, 0}}, {"b", {2, 4}, {20, 40}}};
+  const Plot plot = line_plot(chart);
+  ASSERT_EQ(plot.numbers.groups.size(), 1U);
+  EXPECT_EQ(plot.numbers.groups[0].rows.size(), 4U);
+  const std::string html = Page("t").plot(plot).html();
+  for (const char* number : {">1.50\u00a0±\u00a00.25<", ">3.50<", ">20.00<", ">40.00<", ">–<"})
+    EXPECT_TRUE(has(html, number)) << number;
+  EXPECT_EQ(plot.spec["data"][0]["values"].size(), 4U);
+}
+
+TEST(LinePlot, RejectsWhatItCannotDraw) {
+  LineChart chart = two_points();
+  chart.series[0].y.pop_back();
+  EXPECT_THROW((void)line_plot(chart), Error);
+  chart = two_points();
+  chart.series[0].spread = {1};
+  EXPECT_THROW((void)line_plot(chart), Error);
+  chart = two_points();
+  chart.series[0].x[0] = 0;
+  EXPECT_NO_THROW((void)line_plot(chart));
+  chart.x_axis = Axis::log2;
+  EXPECT_THROW((void)line_plot(chart), Error);
+}
+
+TEST(LinePlot, ALogarithmicBarStaysAboveZero) {
+  LineChart chart = two_points();
+  chart.y_axis = Axis::log10;
+  chart.series[0].spread = {5, 1};
+  const json points = line_plot(chart).spec["data"][0]["values"];
+  EXPECT_EQ(points[0]["low"], 3);
+  EXPECT_EQ(points[1]["low"], 3);
+}
+
+TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
+  const std::string html = extrapolation_report(sample());
+  for (const char* number :
+       {"55.60", "± 0.66", "50.30", "+7.42", "43.27", "36.53", "23.02", "15.12", "11.54", "43.11",
+        "41.17", "34.04", "20.15", "13.58", "0.1285", "6.93", "4,205,742"}) {
+    EXPECT_TRUE(has(own_part(html), number)) << number;
+  }
+  EXPECT_EQ(count(html, "<figure>"), 5);
+  EXPECT_TRUE(has(html, "a lead of <strong>7.42 points</strong>"));
+  EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
+}
+
+TEST(ExtrapolationReport, LoadsNothing) {
+  const std::string html = extrapolation_report(sample());
+  const std::string own = own_part(html);
+  EXPECT_TRUE(has(own, "default-src 'none'"));
+  for (const char* loader : {" src=", "<link", "<img", "@import", "url(", "sourceMappingURL"}) {
+    EXPECT_FALSE(has(own, loader)) << loader;
+  }
+  // What names an address is a citation to follow.
+  EXPECT_EQ(count(own, "http"), count(own, "<a href=\"http") + count(own, "http-equiv"));
+  RecordProperty("bytes", static_cast<int>(html.size()));
+  EXPECT_LT(html.size(), 700000U);
+}
+
+TEST(ExtrapolationReport, TakesTheSmallestDocument) {
+  const std::string html = extrapolation_report(
+      json::parse(R"({"lengths": [64], "rules": [{"rule": "standard", "accuracy": {"64": 50}}]})"));
+  EXPECT_EQ(count(html, "<figure>"), 1);
+  EXPECT_FALSE(has(html, "Configuration"));
+  EXPECT_FALSE(has(html, "How to reproduce"));
+  EXPECT_TRUE(has(html, "50.00"));
+}
+
+TEST(ExtrapolationReport, LeavesOutWhatIsMissing) {
+  for (const char* key :
+       {"loss", "entropy", "gradient_mass", "accuracy", "spread", "seeds", "seconds_per_step"}) {
+    json document = sample();
+    for (json& rule : document["rules"]) rule.erase(key);
+    EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
+    document = sample();
+    document["rules"][1][key] = nullptr;
+    EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
+  }
+  for (const char* key : {"schema", "program", "version", "command", "date", "train_length",
+                          "config", "corpus", "machine"}) {
+    json document = sample();
+    document.erase(key);
+    EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
+  }
+  json document = sample();
+  document["rules"][0]["accuracy"].erase("1024");
+  document["rules"][1]["loss"][3] = nullptr;
+  EXPECT_TRUE(has(extrapolation_report(document), "<td>–</td>"));
+}
+
+TEST(ExtrapolationReport, NamesTheKeyThatIsWrong) {
+  struct Wrong {
+    const char* pointer;
+    json value;
+    const char* key;
+  };
+  const Wrong wrongs[] = {
+      {"/lengths", json::array(), "lengths"},
+      {"/lengths/1", -5, "lengths[1]"},
+      {"/lengths/2", 1.5, "lengths[2]"},
+      {"/rules", json::array(), "rules"},
+      {"/rules", "standard", "rules"},
+      {"/rules/1/rule", 7, "rules[1].rule"},
+      {"/rules/0/accuracy", 55.9, "rules[0].accuracy"},
+      {"/rules/0/accuracy", json{{"sixty-four", 1}}, "rules[0].accuracy"},
+      {"/rules/1/entropy/64", "high", "rules[1].entropy.64"},
+      {"/rules/0/loss", "low", "rules[0].loss"},
+      {"/rules/1/spread", 1, "rules[1].spread"},
+      {"/rules/1/spread/entropy", 1, "rules[1].spread.entropy"},
+      {"/rules/0/seeds/1", 3, "rules[0].seeds[1]"},
+      {"/rules/0/seconds_per_step", "slow", "rules[0].seconds_per_step"},
+      {"/config", json::array({1}), "config"},
+      {"/command", 1, "command"},
+      {"/schema", 2, "schema"},
+      {"/train_length", 0, "train_length"},
+  };
+  for (const Wrong& wrong : wrongs) {
+    json document = sample();
+    document[json::json_pointer(wrong.pointer)] = wrong.value;
+    const std::string message = message_of(document);
+    const std::string expected = std::string("[extrapolation_report] ") + wrong.key + " must be ";
+    EXPECT_TRUE(has(message, expected)) << wrong.pointer << ": " << message;
+  }
+  EXPECT_TRUE(has(message_of(json::array()), "must be an object"));
+}
+
+TEST(ExtrapolationReport, HostileStringsStayText) {
+  const std::string hostile = "</script><script>alert(1)</script><img src=x>";
+  json document = sample();
+  document["rules"][1]["rule"] = hostile;
+  document["command"] = hostile;
+  document["config"][hostile] = hostile;
+  document["corpus"]["files"] = json::array({hostile, json::object({{"path", hostile}})});
+  const std::string html = extrapolation_report(document);
+  EXPECT_EQ(count(html, "<script>"), 2);
+  EXPECT_FALSE(has(own_part(html), "<img"));
+}
+
+}  // namespace
+}  // namespace isentrope::report
