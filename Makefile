@@ -7,6 +7,7 @@ PROGRAM := $(BUILD)/bin/isentrope
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
+	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
 	@echo 'make test       build and run every test'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make clean      remove the build'
@@ -20,7 +21,7 @@ configure: setup
 
 demo: configure
 	@cmake --build $(BUILD) --target programs
-	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo
+	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)

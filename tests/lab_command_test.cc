@@ -113,6 +113,7 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
       << outcome.err;
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos);
 
+  EXPECT_NE(read_file(out() / "report.html").find("<html"), std::string::npos);
   const json r = result();
   EXPECT_EQ(r["schema"], 1);
   EXPECT_EQ(r["lengths"], (json{8, 32}));
