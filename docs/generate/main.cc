@@ -46,7 +46,9 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const auto svg = [](const isentrope::report::LineChart& chart) {
     return isentrope::docs::figure(chart);
   };
-  return {{docs / "scale-rules.md",
+  const fs::path readme = docs / "../README.md";
+  return {{readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
+          {docs / "scale-rules.md",
            filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
           {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
           {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
