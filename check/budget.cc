@@ -23,6 +23,10 @@ double gamma(double k) { return k * kUnit / (1 - k * kUnit); }
 // The longest chain of additions a kernel makes over n terms: 256 within a block, then over blocks.
 double chain(std::int64_t n) { return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4); }
 
+// By how much, relatively, weights may be wrong whose logits are: each weight and their sum move by e^dx. To
+// first order 2 dx; beyond, a row may look quite different, and no sum of first-order terms would admit it.
+double growth(double dx) { return std::fmin(std::expm1(2 * dx), 1e30); }
+
 class Worst {
  public:
   explicit Worst(DType type) : type_(type) {}
@@ -33,23 +37,29 @@ class Worst {
   }
   // A result in the problem's type.
   void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
+    // What is not finite in the reference is so here; which of inf and NaN depends on whether the weight
+    // beside it underflows.
+    if (!std::isfinite(want) && !std::isfinite(got)) return;
     // What overflows the type is infinite.
-    if (std::isinf(got) && std::isinf(rounded_to(type_, static_cast<float>(want * (1 + budget))))) return;
+    if (std::isinf(got) && std::isinf(rounded_to(type_, static_cast<float>(std::abs(want) + budget)))) return;
     compare(name, index, got, want, budget * (1 + unit_of(type_)) + unit_of(type_) * std::abs(want) + floor_of(type_));
   }
   [[nodiscard]] Ratio ratio() const { return ratio_; }
 
  private:
   void compare(const char* name, std::size_t index, double got, double want, double budget) {
-    if (std::isnan(want) && std::isnan(got)) return;
+    double& of_result = ratio_.of_result[name];
+    if (std::isnan(want) && !std::isfinite(got)) return;
     if (got == want) return;  // infinities of the same sign
     double ratio = std::abs(got - want) / budget;
     if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
+    of_result = std::fmax(of_result, ratio);
     if (!(ratio > ratio_.worst)) return;
     std::ostringstream text;
     text << std::setprecision(9) << name << "[" << index << "] = " << got << ", reference " << want
          << ", budget " << budget;
-    ratio_ = {ratio, text.str()};
+    ratio_.worst = ratio;
+    ratio_.where = text.str();
   }
 
   DType type_;
@@ -64,28 +74,33 @@ double logit_error(const Problem& p, double magnitude) {
 }  // namespace
 
 Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
-  const Problem& p = data.problem;
-  const reference::Result want = reference::attention_forward(data.reference_input(), data.options());
+  return forward_error_over_budget(data.problem,
+                                   reference::attention_forward(data.reference_input(), data.options()), got);
+}
+
+Ratio forward_error_over_budget(const Problem& p, const reference::Result& want, const ForwardResult& got) {
   Worst worst(p.type);
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     const RowStats& stats = want.statistics[row];
     const double dx = logit_error(p, want.logit_magnitude[row]);
     const double sums = kExpError + gamma(chain(stats.support));
     const double slope = want.entropy_slope[row], mean = stats.lse - stats.max_logit - stats.entropy;
+    // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2 dx off.
+    const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
     worst.add("lse", row, got.lse[row], stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
-    worst.add("entropy", row, got.entropy[row], stats.entropy, 2 * dx * slope + sums * (2 + stats.entropy));
-    worst.add("collision", row, got.collision[row], stats.collision, stats.collision * (4 * dx + 2 * sums));
+    worst.add("entropy", row, got.entropy[row], stats.entropy, moved + sums * (2 + stats.entropy));
+    worst.add("collision", row, got.collision[row], stats.collision, stats.collision * (growth(2 * dx) + 2 * sums));
     worst.add("max_logit", row, got.max_logit[row], stats.max_logit,
               dx + kUnit * std::abs(stats.max_logit));
     worst.add("variance", row, got.variance[row], stats.variance,
-              2 * dx * (stats.variance + slope) + 4 * sums * (stats.variance + mean * mean));
-    worst.add("lambda", row, got.lambda[row], want.lambda[row], 2 * kUnit * std::abs(want.lambda[row]));
+              2 * dx * (1 + growth(dx)) * stats.variance + moved + 4 * sums * (stats.variance + mean * mean));
+    worst.add("lambda", row, got.lambda[row], want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
     worst.add("support", row, static_cast<double>(got.support[row]), static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at = row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
       worst.add_rounded("output", at, got.output[at], want.output[at],
-                        (2 * dx + sums + sink + gamma(chain(stats.support) + 2)) * want.value_magnitude[at] +
+                        (growth(dx) + sums + sink + gamma(chain(stats.support) + 2)) * want.value_magnitude[at] +
                             kUnit * std::abs(want.output[at]));
     }
   }
@@ -94,10 +109,13 @@ Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
 
 Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
                                  const BackwardResult& got) {
-  const Problem& p = data.problem;
   const reference::Input input = data.reference_input();
-  const reference::Gradients want = reference::attention_backward(input, data.options(), gradient);
-  const reference::Result forward = reference::attention_forward(input, data.options());
+  return backward_error_over_budget(data.problem, reference::attention_forward(input, data.options()),
+                                    reference::attention_backward(input, data.options(), gradient), got);
+}
+
+Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
+                                 const reference::Gradients& want, const BackwardResult& got) {
   double dx = 0, lse = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
     dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
@@ -105,11 +123,14 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
   }
   // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an output that
   // was rounded to the problem's type; dq, dk and dv sum over a row or a column of the tile grid.
-  const double weight = 2 * dx + 3 * kUnit * lse + kExpError + (p.type == DType::f32 ? 0 : unit_of(p.type));
+  // The soft-cap's slope is off by 2 dx / cap, relatively.
+  const double cap = p.soft_cap > 0 ? growth(dx / static_cast<double>(p.soft_cap)) + 8 * kUnit : 0;
+  const double weight = std::fmin(growth(dx + 1.5 * kUnit * lse) + kExpError + cap +
+                                  (p.type == DType::f32 ? 0 : unit_of(p.type)), 1e30);
   const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
-  const double row_factor = 2 * weight + sums, column_factor = 2 * weight + sums + column;
+  const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
   Worst worst(p.type);
   const auto compare = [&](const char* name, const std::vector<float>& results,
                            const std::vector<double>& values, const std::vector<double>& magnitudes,

@@ -1,21 +1,29 @@
 // The error budget that separates right from wrong (docs/numerics.md).
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "check/run.h"
 
 namespace isentrope::check {
 
-// The largest error over budget of any result: at most 1 when right. NaN counts as infinite unless the
-// reference has NaN there too.
+// The largest error over budget of any result: at most 1 when right. Where the reference is not finite, a
+// result must not be finite either; where it is, a result that is not counts as infinitely wrong.
 struct Ratio {
   double worst = 0;
   std::string where;
+  std::map<std::string, double> of_result{};  // "output", "lse", "dq", ...: the largest of each
 };
 
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
 [[nodiscard]] Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
                                                const BackwardResult& result);
+
+// The same against a reference that is there already.
+[[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
+                                              const ForwardResult& got);
+[[nodiscard]] Ratio backward_error_over_budget(const Problem& problem, const reference::Result& forward,
+                                               const reference::Gradients& want, const BackwardResult& got);
 
 }  // namespace isentrope::check

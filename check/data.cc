@@ -43,11 +43,35 @@ float rounded_to(DType type, float x) {
   return x;
 }
 
+void Data::make_special() {
+  std::mt19937 random(problem.seed + 333);
+  const auto row_length = [](const std::vector<float>& values, std::int64_t rows) {
+    return rows > 0 ? values.size() / static_cast<std::size_t>(rows) : 0;
+  };
+  // Ties: every fourth key is the first one again.
+  const std::size_t dim = row_length(k, problem.batch * problem.kv_heads * problem.keys);
+  for (std::size_t at = 4 * dim; at + dim <= k.size(); at += 4 * dim) std::copy_n(k.begin(), dim, k.begin() + static_cast<std::ptrdiff_t>(at));
+  // One kind a problem: a denormal times inf is inf in one precision and NaN in another.
+  static const std::vector<std::vector<float>> kPalettes = {
+      {0.0f, -0.0f, 1e-40f, -1e-40f, 6e-6f, -6e-8f, 6e4f, -6e4f},
+      {std::numeric_limits<float>::quiet_NaN()},
+      {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}};
+  const auto& palette = kPalettes[problem.seed % kPalettes.size()];
+  const std::size_t most = palette.size() > 2 ? 64 : 2;
+  for (auto* values : {&q, &k, &v}) {
+    if (values->empty()) continue;
+    for (std::size_t i = random() % (most + 1); i > 0; --i) {
+      (*values)[random() % values->size()] = rounded_to(problem.type, palette[random() % palette.size()]);
+    }
+  }
+}
+
 Data::Data(const Problem& p) : problem(p) {
   std::mt19937 random(p.seed);
   q = normal_floats(p.batch * p.heads * p.queries * p.dim, p.magnitude, p.type, random);
   k = normal_floats(p.batch * p.kv_heads * p.keys * p.dim, 1, p.type, random);
   v = normal_floats(p.batch * p.kv_heads * p.keys * p.value_dim, 1, p.type, random);
+  if (p.special) make_special();
   make_mask();
   refresh();
 }
@@ -70,7 +94,7 @@ void Data::make_mask() {
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
     // Rows that admit nothing must occur.
-    if (p.queries > 2) std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
+    if (pairs > 0 && p.queries > 2) std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }
   if (p.bias) {
     bias_ = normal_floats(pairs, 1, DType::f32, random);
@@ -84,6 +108,7 @@ void Data::make_mask() {
   }
   if (p.page_size > 0) {
     const std::int64_t pages = (p.keys + p.page_size - 1) / p.page_size;
+    page_table_.reserve(1);  // a table without pages is still a table: its view needs an address
     for (std::int64_t page = 0; page < p.batch * pages; ++page) {
       page_table_.push_back(static_cast<std::int32_t>(page));
     }
@@ -137,7 +162,7 @@ AttentionInput Data::input() const {
   in.k = tensor(paged_k_, k16_, {pages, p.kv_heads, p.page_size, p.dim});
   in.v = tensor(paged_v_, v16_, {pages, p.kv_heads, p.page_size, p.value_dim});
   in.pages.table = contiguous_view<const std::int32_t, 2>(page_table_.data(),
-                                                          {p.batch, p.batch == 0 ? 0 : pages / p.batch});
+                                                          {p.batch, (p.keys + p.page_size - 1) / p.page_size});
   in.pages.keys = p.keys;
   return in;
 }

@@ -28,6 +28,7 @@ class Data {
 
  private:
   void make_mask();
+  void make_special();
   [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& halves,
                                    const std::array<std::int64_t, 4>& shape) const;
 

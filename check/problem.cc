@@ -10,7 +10,7 @@ namespace isentrope::check {
 namespace {
 
 constexpr std::string_view kFields =
-    "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, pages, bwd, scale, seed";
+    "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, pages, special, bwd, scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -123,6 +123,8 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.sink = flag(name, value);
   } else if (name == "pages") {
     p.page_size = number<std::int64_t>(name, value, 1);
+  } else if (name == "special") {
+    p.special = flag(name, value);
   } else if (name == "bwd") {
     p.backward = flag(name, value);
   } else if (name == "scale") {
@@ -170,6 +172,7 @@ std::string text_of(const Problem& p) {
   if (p.admitted) text += " admitted=1";
   if (p.sink) text += " sink=1";
   if (p.page_size > 0) text += " pages=" + std::to_string(p.page_size);
+  if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
   if (p.magnitude != 1) text += " scale=" + shortest(p.magnitude);
   if (p.seed != 1) text += " seed=" + std::to_string(p.seed);

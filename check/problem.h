@@ -28,6 +28,7 @@ struct Problem {
   float soft_cap = 0;                                              // cap=X
   bool bias = false, admitted = false, sink = false;               // bias=1 admitted=1 sink=1
   std::int64_t page_size = 0;                                      // pages=SIZE: a paged cache
+  bool special = false;                                            // special=1: ties, -0, denormals, inf, NaN
   bool backward = false;                                           // bwd=1
   double magnitude = 1;                                            // scale=X: of q's components
   std::uint32_t seed = 1;                                          // seed=N

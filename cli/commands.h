@@ -1,9 +1,10 @@
 // The commands that isentrope runs itself; argv[0] is the command's own name. Each returns the exit
-// status: 0, or 2 for input that it does not accept, with one line on stderr.
+// status: 0, 1 for a failed check, or 2 for input that it does not accept, with one line on stderr.
 #pragma once
 
 namespace isentrope::cli {
 
+int check_command(int argc, char** argv);
 int scale_command(int argc, char** argv);
 int theory_command(int argc, char** argv);
 

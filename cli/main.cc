@@ -19,6 +19,7 @@ constexpr std::string_view kHelp = R"(Attention that knows how many keys each ro
 
 usage: isentrope COMMAND [OPTION...]
 
+  check         run problems on every instruction set of this machine, against the float64 reference
   extrapolate   train small language models that differ in their scale rule, evaluate them at
                 lengths they never saw, and write a report
   report        write the report of a result.json once more
@@ -28,6 +29,7 @@ usage: isentrope COMMAND [OPTION...]
 isentrope COMMAND --help tells more. Example:
 
   isentrope extrapolate --corpus data/king-james.txt --steps 100
+  isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'
   isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64
 )";
 
@@ -53,6 +55,7 @@ int main(int argc, char** argv) {
                command);
     return 2;
   }
+  if (command == "check") return isentrope::cli::check_command(argc - 1, argv + 1);
   if (command == "scale") return isentrope::cli::scale_command(argc - 1, argv + 1);
   if (command == "theory") return isentrope::cli::theory_command(argc - 1, argv + 1);
   const std::string program = program_of(command);

@@ -91,7 +91,7 @@ struct AttentionGradientInput {
 struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
   View<float, 4> d_bias{};    // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
-  View<float, 3> d_lambda{};  // [batch, heads, queries]; with a rule, of the lambda it gave (before soft-cap)
+  View<float, 3> d_lambda{};  // [batch, heads, queries]; of the factor before the soft-cap; without one, of lambda
   View<float, 1> d_sink{};    // [heads]
 };
 

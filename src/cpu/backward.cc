@@ -154,9 +154,10 @@ class BackwardTask {
       return view ? view(task_.batch, head_, query) : 0.0f;
     };
     const float lse = value(g.lse);
-    row_gradients_[r] = {};
+    row_gradients_[r] = {.lse = lse};
     beside_sink_[r] = 0;
-    // The row admits no key: whatever its upstream gradients hold goes nowhere.
+    // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit keys whose
+    // logits are all -inf, this lse makes them NaN, as its output is.)
     if (lse == -std::numeric_limits<float>::infinity()) return;
     const double beside_sink =
         call_.options.sink ? weight_beside_sink(lse, call_.options.sink(head_)) : 1.0;
@@ -209,7 +210,9 @@ class BackwardTask {
         gradient_row_(row_gradients_[r], begin, end, columns, row_weights, row_gradients);
       }
     }
-    const bool hides = ranges.ragged || call_.options.admitted || call_.options.bias;
+    // The register tile rounds its rows up, over keys of the block that no row of the strip may see.
+    const bool narrow = ranges.first > 0 || ranges.last < ranges.block;
+    const bool hides = ranges.ragged || narrow || call_.options.admitted || call_.options.bias;
     if (hides && !(key_.finite && query_.finite && d_output_.finite)) {
       add_products<true>(key, ranges, weights, gradients);
     } else {
@@ -237,6 +240,11 @@ class BackwardTask {
     }
   }
 
+  // Of a row that admits no key dq is 0, while its q and lambda may be NaN.
+  bool is_empty(std::size_t r) const {
+    return call_.gradient.lse(task_.batch, head_, query_of(r)) == -std::numeric_limits<float>::infinity();
+  }
+
   void write_strip() {
     const Tensor& dq = call_.dq_of_run[task_.run];
     const View<float, 3>& d_lambda = call_.d_lambda_of_run[task_.run];
@@ -245,14 +253,16 @@ class BackwardTask {
     for (std::size_t r = 0; r < rows_; ++r) {
       const float* dq_row = dq_ + r * columns_;
       if (d_lambda) {
-        double sum = 0;  // of a row that sees nothing, dq is 0 and q may be NaN
-        for (std::size_t c = 0; c < dim_ && ranges_[r].size() > 0; ++c) {
+        double sum = 0;
+        for (std::size_t c = 0; c < dim_; ++c) {
+          if (is_empty(r) && dq_row[c] == 0) continue;  // whatever q holds
           sum += static_cast<double>(dq_row[c]) *
                  static_cast<double>(queries.at(r, static_cast<std::int64_t>(c)));
         }
         d_lambda(task_.batch, head_, query_of(r)) = static_cast<float>(sum);
       }
-      write_row(dq, task_.batch, head_, query_of(r), scale_.before_cap[query_of(r)], dq_row);
+      const float lambda = is_empty(r) ? 0 : scale_.before_cap[query_of(r)];
+      write_row(dq, task_.batch, head_, query_of(r), lambda, dq_row);
     }
   }
 

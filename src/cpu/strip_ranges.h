@@ -15,14 +15,16 @@ template <std::size_t kRows>
 struct StripRanges {
   std::array<std::size_t, kRows> begin, end;
   std::size_t first = 0, last = 0;  // the union over the rows; empty when first == last
+  std::size_t block = 0;            // keys of the block
   bool ragged = false;              // some row sees less than the union
 
   // range_of_row(r) is what row r of the strip sees, over all keys.
   template <typename RangeOfRow>
-  StripRanges(std::size_t rows, std::int64_t block, std::int64_t block_keys,
-              const RangeOfRow& range_of_row) {
+  StripRanges(std::size_t rows, std::int64_t first_key, std::int64_t block_keys,
+              const RangeOfRow& range_of_row)
+      : block(static_cast<std::size_t>(block_keys)) {
     const auto clip = [&](std::int64_t key) {
-      return static_cast<std::size_t>(std::clamp(key - block, std::int64_t{0}, block_keys));
+      return static_cast<std::size_t>(std::clamp(key - first_key, std::int64_t{0}, block_keys));
     };
     for (std::size_t r = 0; r < rows; ++r) {
       const KeyRange range = range_of_row(r);

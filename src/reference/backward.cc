@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "isentrope/reference.h"
 #include "src/reference/rows.h"
@@ -52,7 +53,8 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp, con
   const double d_collision = at(g.d_collision, row.index), d_variance = at(g.d_variance, row.index);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const double x = row.keys[j].logit - stats.lse, p = std::exp(x), u = x + stats.entropy;
+    const double x = row.keys[j].logit - stats.lse, p = std::exp(x);
+    const double u = p == 0 ? 0 : x + stats.entropy;  // p u vanishes, and x may be -inf
     const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
                          2 * d_collision * (p - stats.collision) +
                          d_variance * (u * u + 2 * u - stats.variance);
@@ -109,7 +111,9 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options, c
       const double ds = dz[j].value * key.slope, ds_magnitude = dz[j].magnitude * std::abs(key.slope);
       d_bias.add(index * keys + key.index, row.on_bias * dz[j].value, std::abs(row.on_bias) * dz[j].magnitude);
       d_lambda.add(index, ds * key.score, ds_magnitude * key.score_magnitude);
-      d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
+      // Logits that are all -inf leave the sink no key to share with.
+      const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
+      if (!alone) d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
                  (1 - row.beside_sink) * p * dp[j].magnitude);
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);

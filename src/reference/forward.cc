@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "isentrope/reference.h"
 #include "src/reference/rows.h"
@@ -19,6 +20,8 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
         output[static_cast<std::size_t>(c)] += p * v;
         magnitude[static_cast<std::size_t>(c)] += p * std::abs(v);
       }
+      // A logit of -inf has no error, and the weight 0.
+      if (key.logit == -std::numeric_limits<double>::infinity()) continue;
       const double terms = std::abs(row.after_cap * row.before_cap) * key.score_magnitude + std::abs(key.logit);
       logit_magnitude = std::fmax(logit_magnitude, terms);
       slope += p * std::abs(x + row.statistics.entropy);

@@ -28,6 +28,10 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
   }
   row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
   row.after_cap = options.rule.post_cap(length, in.q.extents[3], row.head);
+  if (options.soft_cap == 0) {  // one factor, and d_lambda is of all of it
+    row.before_cap *= row.after_cap;
+    row.after_cap = 1;
+  }
   row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
 }
 
@@ -42,9 +46,9 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
   key.logit = row.after_cap * scaled;
   key.slope = row.after_cap;
   if (options.soft_cap > 0) {
-    const double tanh = std::tanh(scaled / options.soft_cap);
-    key.logit = row.after_cap * options.soft_cap * tanh;
-    key.slope = row.after_cap * (1 - tanh * tanh);
+    const double cosh = std::cosh(scaled / options.soft_cap);
+    key.logit = row.after_cap * options.soft_cap * std::tanh(scaled / options.soft_cap);
+    key.slope = row.after_cap / (cosh * cosh);
   }
   if (options.bias) key.logit += row.on_bias * options.bias(row.batch, row.head, row.query, j);
   return key;

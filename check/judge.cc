@@ -1,0 +1,67 @@
+#include "check/judge.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace isentrope::check {
+namespace {
+
+// An output that is mostly zeros or no numbers agrees with nearly anything: a kernel that never ran would
+// pass. Verdicts on such problems must not be counted as evidence.
+constexpr double kMostTelling = 0.9;
+
+bool tells_little(const std::vector<double>& output) {
+  const auto silent = std::count_if(output.begin(), output.end(),
+                                    [](double x) { return x == 0 || !std::isfinite(x); });
+  return static_cast<double>(silent) > kMostTelling * static_cast<double>(output.size());
+}
+
+}  // namespace
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::passed:
+      return "PASSED";
+    case Outcome::failed:
+      return "FAILED";
+    case Outcome::mistrusted:
+      return "MISTRUSTED";
+    case Outcome::skipped:
+      return "SKIPPED";
+  }
+  return "";
+}
+
+Judge::Judge(const Problem& problem) : data_(problem) {
+  // The operator's validator speaks first: the reference trusts its input. Without tasks that is all that runs.
+  (void)run_forward(data_, [](std::int64_t, const auto&) {});
+  forward_ = reference::attention_forward(data_.reference_input(), data_.options());
+  if (!problem.backward || problem.page_size > 0) return;
+  upstream_ = random_gradient(problem);
+  backward_ = reference::attention_backward(data_.reference_input(), data_.options(), *upstream_);
+}
+
+Verdict Judge::judge() const {
+  const Problem& p = data_.problem;
+  Verdict verdict;
+  if (p.backward && p.page_size > 0) {
+    verdict.outcome = Outcome::skipped;
+    verdict.reason = "paged keys have no backward pass";
+    return verdict;
+  }
+  const ForwardResult forward = run_forward(data_);
+  verdict.forward = forward_error_over_budget(p, forward_, forward);
+  if (backward_) {
+    verdict.backward =
+        backward_error_over_budget(p, forward_, *backward_, run_backward(data_, forward, *upstream_));
+  }
+  if (!(verdict.worst().worst <= 1)) {
+    verdict.outcome = Outcome::failed;
+  } else if (tells_little(forward_.output)) {
+    verdict.outcome = Outcome::mistrusted;
+    verdict.reason = "most outputs are 0 or not finite";
+  }
+  return verdict;
+}
+
+}  // namespace isentrope::check

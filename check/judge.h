@@ -1,0 +1,40 @@
+// Judge: one problem, its reference computed once, and a verdict for each instruction set.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "check/budget.h"
+
+namespace isentrope::check {
+
+enum class Outcome { passed, failed, mistrusted, skipped };
+[[nodiscard]] const char* name_of(Outcome outcome);
+
+struct Verdict {
+  Outcome outcome = Outcome::passed;
+  Ratio forward{}, backward{};
+  std::string reason{};  // of a verdict that is neither passed nor failed
+
+  // The worse of the two.
+  [[nodiscard]] const Ratio& worst() const { return backward.worst > forward.worst ? backward : forward; }
+};
+
+class Judge {
+ public:
+  // Throws Error when the operator rejects the problem, as it would a caller's.
+  explicit Judge(const Problem& problem);
+
+  // Runs the problem on the active target. Not while another thread changes that.
+  [[nodiscard]] Verdict judge() const;
+
+  [[nodiscard]] const Data& data() const { return data_; }
+
+ private:
+  Data data_;
+  reference::Result forward_;
+  std::optional<reference::GradientInput> upstream_;
+  std::optional<reference::Gradients> backward_;
+};
+
+}  // namespace isentrope::check
