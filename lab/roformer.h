@@ -43,9 +43,8 @@ class Roformer {
   using Observer = std::function<void(const TorchAttention&)>;
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
-  // Weights are normal with deviation 0.02; the biases of linear maps uniform within 1 /
-  // sqrt(inputs), which is no detail: b_q and b_k make a score that depends on the distance alone,
-  // and at b = 0 its gradient is 0. A function of the seed and the shape only.
+  // A function of the seed and the shape only: embeddings normal with deviation 0.02, linear maps uniform
+  // within 1 / sqrt(inputs), biases included. Neither is a detail (docs/adr/0004).
   Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint64_t seed);
 
   // tokens is [batch, length], positions index the flattened tokens; the result is [positions,
