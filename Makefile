@@ -3,7 +3,7 @@
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
 
-.PHONY: help setup configure demo test test-long test-tsan test-asan format clean
+.PHONY: help setup configure demo test test-long test-tsan numerics test-asan format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
@@ -27,6 +27,11 @@ demo: configure
 test: configure
 	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE long
+
+# The table of docs/numerics.md, for this machine.
+numerics: configure
+	@cmake --build $(BUILD) --target isentrope
+	@$(PROGRAM) check --generate 2000 --maxima
 
 test-long: configure
 	@cmake --build $(BUILD)
