@@ -8,7 +8,7 @@
 namespace isentrope::check {
 
 // How large a problem may get, in multiplications of one forward pass.
-inline constexpr std::int64_t kSmallProblem = 400'000, kLargeProblem = 20'000'000;
+inline constexpr std::int64_t kSmallProblem = 400'000;
 
 // Problem `index` of the set that `seed` names: lengths around the edges of lanes, panels, strips, blocks,
 // runs and splits, primes, one key, no rows; every type, mask, rule and option, combined at random; scales

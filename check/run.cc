@@ -48,6 +48,19 @@ std::vector<float> floats_of(const std::vector<double>& values) { return {values
 }  // namespace
 
 ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
+  AttentionOptions options = data.options();
+  options.parallel_for = parallel_for;
+  return run_forward(data, options);
+}
+
+BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                            const reference::GradientInput& gradient, const ParallelFor& parallel_for) {
+  AttentionOptions options = data.options();
+  options.parallel_for = parallel_for;
+  return run_backward(data, forward, gradient, options);
+}
+
+ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
   const Problem& p = data.problem;
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   Room output(p.type, {p.batch, p.heads, p.queries, p.value_dim});
@@ -57,8 +70,6 @@ ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
     return contiguous_view<float, 3>(values.data(), {p.batch, p.heads, p.queries});
   };
   result.support.resize(rows);
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
   const AttentionOutput out{
       output.tensor(),
       {view(result.lse), view(result.entropy), view(result.collision), view(result.max_logit),
@@ -70,7 +81,7 @@ ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
 }
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward,
-                            const reference::GradientInput& gradient, const ParallelFor& parallel_for) {
+                            const reference::GradientInput& gradient, const AttentionOptions& options) {
   const Problem& p = data.problem;
   const auto d_output = floats_of(gradient.d_output), d_lse = floats_of(gradient.d_lse),
              d_entropy = floats_of(gradient.d_entropy), d_collision = floats_of(gradient.d_collision),
@@ -101,8 +112,6 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
     result.d_sink.resize(static_cast<std::size_t>(p.heads));
     out.d_sink = contiguous_view<float, 1>(result.d_sink.data(), {p.heads});
   }
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
   attention_backward(data.input(), options, in, out);
   result.dq = dq.floats();
   result.dk = dk.floats();

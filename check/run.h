@@ -14,6 +14,8 @@ struct ForwardResult {
   std::vector<std::int64_t> support;
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for = run_serially);
+// With other options than the problem's.
+[[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options);
 
 struct BackwardResult {
   std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sink;
@@ -21,5 +23,8 @@ struct BackwardResult {
 [[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                                           const reference::GradientInput& gradient,
                                           const ParallelFor& parallel_for = run_serially);
+[[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                                          const reference::GradientInput& gradient,
+                                          const AttentionOptions& options);
 
 }  // namespace isentrope::check

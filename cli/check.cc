@@ -30,6 +30,7 @@ struct CheckArguments {
   std::string file;
   std::int64_t generate = 0;
   std::uint64_t seed = 1;
+  std::int64_t work = check::kSmallProblem;
   bool json = false, quiet = false, maxima = false;
 };
 
@@ -51,7 +52,7 @@ std::vector<Problem> problems_of(const CheckArguments& arguments) {
   std::vector<Problem> problems;
   for (const std::string& line : lines) problems.push_back(check::parse_problem(line));
   for (std::int64_t i = 0; i < arguments.generate; ++i) {
-    problems.push_back(check::generated_problem(arguments.seed, i));
+    problems.push_back(check::generated_problem(arguments.seed, i, arguments.work));
   }
   if (problems.empty()) throw Error("a problem LINE, --file or --generate must be given");
   return problems;
@@ -175,6 +176,9 @@ int check_command(int argc, char** argv) {
   app.add_option("--generate", arguments.generate, "so many problems, from --seed")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", arguments.seed, "names the set of generated problems (1)");
+  app.add_option("--work", arguments.work, "size of generated problems: multiplications of a forward pass")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")->delimiter(',');
   app.add_flag("--json", arguments.json, "JSON on stdout");
   app.add_flag("--quiet", arguments.quiet, "show only what did not pass");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -28,17 +29,26 @@ class Pool {
       tasks_ = tasks;
       next_ = 0;
       busy_ = workers_.size();
+      error_ = nullptr;
       ++job_;
     }
     wake_.notify_all();
     draw(tasks, body);
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return busy_ == 0; });
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
   void draw(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-    for (std::int64_t task; (task = next_.fetch_add(1)) < tasks;) body(task);
+    try {
+      for (std::int64_t task; (task = next_.fetch_add(1)) < tasks;) body(task);
+    } catch (...) {
+      // The caller gets it, once nobody works on its data any more; tasks not begun are dropped.
+      next_ = tasks;
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
   }
 
   void work(const std::stop_token& stop) {
@@ -61,6 +71,7 @@ class Pool {
   std::atomic<std::int64_t> next_ = 0;
   std::size_t busy_ = 0;
   std::uint64_t job_ = 0;
+  std::exception_ptr error_;  // the first of a job
   std::vector<std::jthread> workers_;  // last: they stop before anything they use goes
 };
 
@@ -73,9 +84,11 @@ void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& bo
   if (tasks <= 1 || inside_pool) return run_serially(tasks, body);
   static Pool pool;
   pool.run(tasks, [&body](std::int64_t task) {
-    inside_pool = true;
+    struct Inside {
+      Inside() { inside_pool = true; }
+      ~Inside() { inside_pool = false; }
+    } inside;
     body(task);
-    inside_pool = false;
   });
 }
 

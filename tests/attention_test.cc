@@ -69,6 +69,8 @@ std::vector<Problem> problems() {
            "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
            "shape=1x2x50x77x16 cap=2 scale=4",
            "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
+           "shape=1x1x131x29x8 cap=0.5 scale=100",
+           "shape=1x1x53x53x24 mask=causal:top_left rule=xai_temperature(len=8)",
            "shape=1x3x50x77x16 bias=1 rule=log_scaling(n_floor=16,alpha=0.5)",
            "shape=2x3x40x50x16 sink=1 mask=causal:bottom_right",
            "shape=2x3x40x50x16 lambda=1 mask=causal:bottom_right",

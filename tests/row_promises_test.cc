@@ -102,6 +102,7 @@ void expect_poisoned_rows(const char* line, std::vector<float> Data::*argument, 
     const auto at = static_cast<std::size_t>(i * p.value_dim);
     if (sees(i)) {
       EXPECT_FALSE(std::isfinite(forward.output[at])) << "row " << i;
+      EXPECT_FALSE(std::isfinite(backward.dq[static_cast<std::size_t>(i * p.dim)])) << "row " << i;
       if (argument != &Data::v) {
         EXPECT_FALSE(std::isfinite(forward.entropy[static_cast<std::size_t>(i)])) << "row " << i;
       }

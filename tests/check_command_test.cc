@@ -1,0 +1,61 @@
+// isentrope check as a user runs it.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "isentrope/target.h"
+#include "tests/support/command.h"
+
+namespace isentrope {
+namespace {
+
+Outcome check(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {ISENTROPE_PROGRAM, "check"});
+  return run_command(arguments);
+}
+
+TEST(CheckCommand, AProblemPassesOnEveryTarget) {
+  const Outcome outcome = check({"dt=bf16 shape=1x2:1x33x65x16 mask=causal:bottom_right,window=10:0 bwd=1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const std::string& target : supported_targets()) {
+    EXPECT_NE(outcome.out.find("PASSED     " + target), std::string::npos) << outcome.out;
+  }
+  EXPECT_NE(outcome.out.find("0 failed"), std::string::npos);
+}
+
+TEST(CheckCommand, SaysWhatItCannotJudge) {
+  const Outcome zeros = check({"shape=1x1x30x2x4 mask=causal:bottom_right"});
+  EXPECT_EQ(zeros.code, 0);
+  EXPECT_NE(zeros.out.find("MISTRUSTED"), std::string::npos) << zeros.out;
+  const Outcome pages = check({"shape=1x1x3x20x4 pages=4 bwd=1"});
+  EXPECT_NE(pages.out.find("SKIPPED"), std::string::npos) << pages.out;
+  EXPECT_NE(pages.out.find("paged keys have no backward pass"), std::string::npos) << pages.out;
+}
+
+TEST(CheckCommand, ReadsAFileAndGenerates) {
+  const TemporaryFolder folder;
+  const auto file = write_file(folder / "problems.txt", "# two of them\nshape=1x1x3x4x5\n\nshape=1x1x5x4x3 # and this\n");
+  const std::string target = supported_targets().front();
+  const Outcome outcome =
+      check({"--file", file.string(), "--generate", "5", "--seed", "3", "--targets", target, "--json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["verdicts"].size(), 7u);
+  EXPECT_EQ(json["verdicts"][0]["problem"], "shape=1x1x3x4x5");
+  EXPECT_EQ(json["verdicts"][0]["target"], target);
+  EXPECT_LE(json["verdicts"][0]["forward"]["error_over_budget"], 1);
+}
+
+TEST(CheckCommand, BadInputIsExitStatusTwoAndOneLine) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{}, {"shape=1x1"}, {"shape=1x1x1x1x0"}, {"shape=1x3:2x1x1x1"}, {"color=blue"},
+        {"shape=1x1x1x1x1", "--targets", "AVX9"}, {"--file", "/nonexistent"}, {"--generate", "-1"}}) {
+    const Outcome outcome = check(arguments);
+    EXPECT_EQ(outcome.code, 2) << (arguments.empty() ? "" : arguments[0]);
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace isentrope
