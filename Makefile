@@ -7,6 +7,7 @@ PROGRAM := $(BUILD)/bin/isentrope
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
+	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
@@ -17,12 +18,12 @@ setup:
 	@scripts/setup
 
 configure: setup
-	@cmake --preset release -Wno-dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
+	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 
 demo: configure
 	@cmake --build $(BUILD) --target programs
-	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo
+	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)
@@ -38,7 +39,7 @@ test-long: configure
 	@ctest --test-dir $(BUILD) --output-on-failure -L long
 
 test-asan: setup
-	@cmake --preset asan -Wno-dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
+	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 	@cmake --build build/asan
 	@ctest --test-dir build/asan --output-on-failure -j 2 -LE long

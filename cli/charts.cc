@@ -10,7 +10,6 @@
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/row_expectation.h"
-#include "isentrope/theory/sampled_gradient.h"
 
 namespace isentrope::cli {
 namespace {
@@ -67,7 +66,8 @@ std::vector<double> figure_lengths(double step) {
   return n;
 }
 
-std::vector<double> values_at(const std::vector<double>& x, const std::function<double(double)>& f) {
+std::vector<double> values_at(const std::vector<double>& x,
+                              const std::function<double(double)>& f) {
   std::vector<double> y;
   for (const double value : x) y.push_back(f(value));
   return y;
@@ -81,6 +81,22 @@ double Comparison::lambda(const ScaleRule& rule, std::int64_t n) const {
 
 double Comparison::alpha(const ScaleRule& rule, std::int64_t n) const {
   return lambda(rule, n) * std::sqrt(static_cast<double>(dim));
+}
+
+std::vector<std::optional<theory::GradientSpread>> Comparison::spreads(std::int64_t n) const {
+  std::vector<double> alphas;
+  for (const ScaleRule& rule : rules) {
+    if (const double value = alpha(rule, n); value >= 0 && value <= kSharpest)
+      alphas.push_back(value);
+  }
+  const auto sampled = theory::sampled_gradient(static_cast<double>(n), alphas);
+  std::vector<std::optional<theory::GradientSpread>> result;
+  auto next = sampled.begin();
+  for (const ScaleRule& rule : rules) {
+    const double value = alpha(rule, n);
+    result.push_back(value >= 0 && value <= kSharpest ? std::optional(*next++) : std::nullopt);
+  }
+  return result;
 }
 
 LineChart scale_chart(const Comparison& comparison) {
@@ -114,12 +130,13 @@ LineChart starved_chart(const Comparison& comparison) {
                "starved rows, %");
   chart.decimals = 1;
   chart.y_from_zero = true;
-  add_rules(chart, comparison, [&](const auto& rule, std::int64_t n) {
-    const double alpha = comparison.alpha(rule, n);
-    if (!(alpha >= 0 && alpha <= kSharpest)) return kMissing;
-    return 100 *
-           theory::sampled_gradient(static_cast<double>(n), std::vector{alpha}).front().starved;
-  });
+  add_rules(chart, comparison, [](const auto&, std::int64_t) { return kMissing; });
+  for (std::size_t i = 0; i < comparison.lengths.size(); ++i) {
+    const auto spreads = comparison.spreads(comparison.lengths[i]);
+    for (std::size_t rule = 0; rule < spreads.size(); ++rule) {
+      if (spreads[rule]) chart.series[rule].y[i] = 100 * spreads[rule]->starved;
+    }
+  }
   return chart;
 }
 

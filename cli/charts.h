@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "isentrope/scale_rule.h"
+#include "isentrope/theory/sampled_gradient.h"
 #include "report/line_chart.h"
 
 namespace isentrope::cli {
@@ -20,6 +22,9 @@ struct Comparison {
   [[nodiscard]] double lambda(const ScaleRule& rule, std::int64_t n) const;
   // lambda sqrt(d): the factor on scores of unit variance.
   [[nodiscard]] double alpha(const ScaleRule& rule, std::int64_t n) const;
+  // Of sampled rows of n normal scores, the same rows for every rule. Nothing for rules sharper
+  // than the sample reaches (alpha above 60).
+  [[nodiscard]] std::vector<std::optional<theory::GradientSpread>> spreads(std::int64_t n) const;
 };
 
 [[nodiscard]] report::LineChart scale_chart(const Comparison& comparison);

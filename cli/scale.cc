@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ namespace {
 using nlohmann::ordered_json;
 
 struct ScaleArguments {
-  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144,1048576";
+  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144";
   std::vector<std::string> compare;
-  std::int64_t dim = 0, head = 0;
+  std::optional<std::int64_t> dim;
+  std::int64_t head = 0;
   bool json = false, list = false;
 };
 
@@ -89,47 +91,47 @@ void print_catalogue() {
       "rules.\n");
 }
 
-// What the model at hand uses; the rule and dimension then serve as if they had been typed.
-ModelScale read_model(const ScaleArguments& arguments) {
-  const ModelScale model = scale_of_config(read_file(arguments.config));
-  if (!arguments.json) {
-    fmt::print("rule    {}\nlayers  {}\n", model.rule.text(), model.layers);
-    if (model.elsewhere != model.rule) fmt::print("others  {}\n", model.elsewhere.text());
-    for (const std::string& key : model.keys) fmt::print("key     {}\n", key);
-    for (const std::string& note : model.notes) fmt::print("note    {}\n", note);
-    fmt::print("\n");
-  }
-  return model;
+void print_model(const ModelScale& model) {
+  fmt::print("rule    {}\nlayers  {}\n", model.rule.text(), model.layers);
+  if (model.elsewhere != model.rule) fmt::print("others  {}\n", model.elsewhere.text());
+  for (const std::string& key : model.keys) fmt::print("key     {}\n", key);
+  for (const std::string& note : model.notes) fmt::print("note    {}\n", note);
+  fmt::print("\n");
 }
 
+// The model's own rule first, when there is a model; its head dimension serves unless one was
+// given.
+std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
+                                const std::optional<ModelScale>& model) {
+  std::vector<ScaleRule> rules;
+  if (model) rules.push_back(model->rule);
+  if (!arguments.rule.empty()) rules.push_back(ScaleRule::parse(arguments.rule));
+  for (const std::string& text : arguments.compare) rules.push_back(ScaleRule::parse(text));
+  return rules;
+}
+
+// Prints once nothing can fail any more.
 void run_scale(ScaleArguments arguments) {
   if (arguments.list) return print_catalogue();
   if (arguments.rule.empty() && arguments.config.empty()) {
     throw Error("a RULE or --config must be given (--list shows the rules)");
   }
-  std::vector<ScaleRule> rules;
-  if (!arguments.config.empty()) {
-    const ModelScale model = read_model(arguments);
-    rules.push_back(model.rule);
-    if (arguments.dim == 0 && model.dim >= 2) arguments.dim = model.dim;
+  std::optional<ModelScale> model;
+  if (!arguments.config.empty()) model = scale_of_config(read_file(arguments.config));
+  if (!arguments.dim) arguments.dim = model && model->dim >= 2 ? model->dim : 64;
+  const std::int64_t dim = *arguments.dim;
+  if (dim < 2 || dim > 10000000) {
+    throw Error(fmt::format("[scale] dim must be at least 2 and at most 1e+07; got dim = {}", dim));
   }
-  if (arguments.dim == 0) arguments.dim = 64;
-  if (!arguments.rule.empty()) rules.push_back(ScaleRule::parse(arguments.rule));
-  for (const std::string& text : arguments.compare) rules.push_back(ScaleRule::parse(text));
-  if (arguments.dim < 2 || arguments.dim > 10000000) {
-    throw Error(fmt::format("[scale] dim must be at least 2 and at most 1e+07; got dim = {}",
-                            arguments.dim));
-  }
+  const std::vector<ScaleRule> rules = rules_of(arguments, model);
   const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
-  if (arguments.json) {
-    print_json(rules, lengths, arguments.dim, arguments.head);
-  } else {
-    print_text(rules, lengths, arguments.dim, arguments.head);
-  }
-  if (!arguments.report.empty()) {
-    write_file(arguments.report, scale_page(rules, lengths, arguments.dim, arguments.head));
-    if (!arguments.json) fmt::print("\n{}\n", arguments.report);
-  }
+  for (const ScaleRule& rule : rules) (void)lambda_at(rule, lengths.front(), dim, arguments.head);
+  if (!arguments.report.empty())
+    write_file(arguments.report, scale_page(rules, lengths, dim, arguments.head));
+  if (arguments.json) return print_json(rules, lengths, dim, arguments.head);
+  if (model) print_model(*model);
+  print_text(rules, lengths, dim, arguments.head);
+  if (!arguments.report.empty()) fmt::print("\n{}\n", arguments.report);
 }
 
 }  // namespace

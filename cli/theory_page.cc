@@ -11,7 +11,6 @@
 #include "isentrope/theory/dimension.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
-#include "isentrope/theory/sampled_gradient.h"
 #include "isentrope/theory/variance.h"
 #include "report/line_chart.h"
 #include "report/page.h"
@@ -139,19 +138,18 @@ Table rule_table(std::int64_t dim) {
   for (const std::int64_t n : lengths) table.columns.push_back(fmt::format("n = {}", n));
   Comparison comparison{ScaleRule::all(512), lengths, dim, 0};
   TableGroup group;
-  for (const ScaleRule& rule : comparison.rules) {
-    report::TableRow row{Text().code(rule.text()), {}};
-    for (const std::int64_t n : lengths) {
-      const double alpha = comparison.alpha(rule, n);
-      Text cell(fmt::format("{:.3g}", alpha));
-      if (alpha <= 60) {
-        const auto spread =
-            theory::sampled_gradient(static_cast<double>(n), std::vector{alpha}).front();
-        cell.small(fmt::format("mass {:.2f}, starved {:.0f} %", spread.mean, 100 * spread.starved));
+  for (const ScaleRule& rule : comparison.rules)
+    group.rows.push_back({Text().code(rule.text()), {}});
+  for (const std::int64_t n : lengths) {
+    const auto spreads = comparison.spreads(n);
+    for (std::size_t i = 0; i < spreads.size(); ++i) {
+      Text cell(fmt::format("{:.3g}", comparison.alpha(comparison.rules[i], n)));
+      if (spreads[i]) {
+        cell.small(fmt::format("mass {:.2f}, starved {:.0f} %", spreads[i]->mean,
+                               100 * spreads[i]->starved));
       }
-      row.cells.push_back(cell);
+      group.rows[i].cells.push_back(cell);
     }
-    group.rows.push_back(std::move(row));
   }
   table.groups.push_back(std::move(group));
   return table;
@@ -185,7 +183,7 @@ std::string theory_page(std::int64_t dim) {
       {ScaleRule::standard(), ScaleRule::entropy_invariant(), ScaleRule::log_length(),
        ScaleRule::scaled({2.5}), ScaleRule::grad_max_normal(), ScaleRule::logn(512),
        ScaleRule::infoscale(), ScaleRule::dynamic_yarn(512)},
-      {16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576},
+      {16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144},
       dim,
       0};
   Page page(

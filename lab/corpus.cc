@@ -13,7 +13,10 @@ namespace {
 
 std::string read_file(const std::string& path) {
   const std::filesystem::file_status status = std::filesystem::status(path);
-  if (!std::filesystem::exists(status)) throw Error(fmt::format("[corpus] no such file: {}", path));
+  if (!std::filesystem::exists(status)) {
+    throw Error(fmt::format("[corpus] no such file: {}{}", path,
+                            path == kKingJames ? "; `make setup` extracts it" : ""));
+  }
   if (std::filesystem::is_directory(status)) {
     throw Error(fmt::format("[corpus] a file is needed; got the directory {}", path));
   }

@@ -11,6 +11,9 @@ namespace isentrope::lab {
 
 using Token = std::int32_t;
 
+// The demo's text, which `make setup` extracts.
+inline constexpr const char* kKingJames = "data/king-james.txt";
+
 struct CorpusFile {
   std::string path;
   std::int64_t bytes = 0;

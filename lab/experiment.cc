@@ -19,6 +19,7 @@
 #include "lab/run_folder.h"
 #include "lab/tokenizer.h"
 #include "lab/trainer.h"
+#include "report/extrapolation.h"
 
 namespace isentrope::lab {
 namespace {
@@ -159,7 +160,9 @@ json Experiment::run() {
   for (const Model& model : models) results.push_back(measure(model, checkpoint_of(model)));
 
   json result = result_json(results);
-  replace_file(folder_.result(), std::vector<std::string_view>{result.dump(1) + "\n"});
+  const std::string page = report::extrapolation_report(result), text = result.dump(1) + "\n";
+  replace_file(folder_.report(), std::vector<std::string_view>{page});
+  replace_file(folder_.result(), std::vector<std::string_view>{text});
   folder_.finish();
   return result;
 }

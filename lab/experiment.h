@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "isentrope/scale_rule.h"
+#include "lab/corpus.h"
 #include "lab/progress.h"
 
 namespace isentrope::lab {
 
 struct ExperimentOptions {
   std::vector<ScaleRule> rules{ScaleRule::standard(), ScaleRule::entropy_invariant()};
-  std::vector<std::string> corpus{"data/king-james.txt"};
+  std::vector<std::string> corpus{kKingJames};
   std::string tokenizer;        // a SentencePiece file; bytes when empty
   std::int64_t vocabulary = 0;  // pieces of a SentencePiece model to train on the corpus; 0: none
 

@@ -70,7 +70,8 @@ void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::stri
   };
   // Of an option given twice the last counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--rules", rules, "Scale rules, one model each, separated by commas")
+  app.add_option("--rules", rules, "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
+                 "has a training length tied to this one")
       ->capture_default_str();
   app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")
       ->take_all()
@@ -157,7 +158,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw Error(one_line(error.what()));
   }
   ExperimentOptions& options = line.experiment;
-  options.rules = parse_rules(rules);
+  options.rules = rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length)) : parse_rules(rules);
   std::ranges::sort(options.lengths);
   const auto repeated = std::ranges::unique(options.lengths);
   options.lengths.erase(repeated.begin(), repeated.end());

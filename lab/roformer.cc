@@ -12,12 +12,12 @@
 namespace isentrope::lab {
 namespace {
 
-constexpr double kDeviation = 0.02;  // of the initial weights, as in BERT
+constexpr double kEmbeddingDeviation = 0.02;  // as in BERT
 constexpr double kRotaryBase = 10000;
 constexpr double kNormEpsilon = 1e-12;  // as in BERT
 
-at::Tensor normal(at::IntArrayRef shape, at::Generator& generator) {
-  return at::empty(shape, at::kFloat).normal_(0, kDeviation, generator);
+at::Tensor uniform(at::IntArrayRef shape, double bound, at::Generator& generator) {
+  return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
 }
 
 }  // namespace
@@ -61,8 +61,8 @@ Roformer::Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint6
   validate(shape);
   const std::int64_t width = shape.width;
   at::Generator generator = at::detail::createCPUGenerator(random_bits(seed, Stream::weights, 0));
-  embedding_ = add("embedding", normal({shape.vocabulary, width}, generator));
-  embedding_norm_ = add_norm("embedding_norm");
+  embedding_ = add("embedding", at::empty({shape.vocabulary, width}, at::kFloat)
+                                    .normal_(0, kEmbeddingDeviation, generator));
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     layers_.push_back({.qkv = add_linear(prefix + "qkv", width, 3 * width, generator),
@@ -83,8 +83,9 @@ at::Tensor Roformer::add(const std::string& name, at::Tensor value) {
 
 Roformer::Linear Roformer::add_linear(const std::string& name, std::int64_t in, std::int64_t out,
                                       at::Generator& generator) {
-  return {add(name + ".weight", normal({out, in}, generator)),
-          add(name + ".bias", at::zeros({out}))};
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  return {add(name + ".weight", uniform({out, in}, bound, generator)),
+          add(name + ".bias", uniform({out}, bound, generator))};
 }
 
 Roformer::LayerNorm Roformer::add_norm(const std::string& name) {
@@ -107,7 +108,7 @@ at::Tensor Roformer::attend(const Layer& layer, const at::Tensor& h, const at::T
 at::Tensor Roformer::forward(const at::Tensor& tokens, const at::Tensor& positions,
                              const Observer& observer) const {
   const at::Tensor table = rotary_table(tokens.size(1), shape_.width / shape_.heads);
-  at::Tensor h = embedding_norm_(at::embedding(embedding_, tokens));
+  at::Tensor h = at::embedding(embedding_, tokens);
   for (const Layer& layer : layers_) {
     h = layer.attention_norm(h + attend(layer, h, table, observer));
     h = layer.feed_forward_norm(h + layer.down(at::gelu(layer.up(h))));

@@ -1,7 +1,7 @@
 // RoFormer (Su et al. 2021): a post-LayerNorm encoder with rotary positions, whose attention is
 // Isentrope's operator under a scale rule.
 //
-//   h = LN(embed(tokens))
+//   h = embed(tokens)
 //   each layer:  h = LN(h + W_o attention(rotate(q), rotate(k), v))     q, k, v = W_qkv h
 //                h = LN(h + W_down gelu(W_up h))
 //   logits = h embed^T + b, at the positions asked for
@@ -43,7 +43,8 @@ class Roformer {
   using Observer = std::function<void(const TorchAttention&)>;
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
-  // Weights are normal with deviation 0.02, biases 0: a function of the seed and the shape only.
+  // A function of the seed and the shape only: embeddings normal with deviation 0.02, linear maps uniform
+  // within 1 / sqrt(inputs), biases included. Neither is a detail (docs/adr/0004).
   Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint64_t seed);
 
   // tokens is [batch, length], positions index the flattened tokens; the result is [positions,
@@ -82,7 +83,6 @@ class Roformer {
   ScaleRule rule_;
   std::vector<NamedTensor> parameters_;
   at::Tensor embedding_, output_bias_;
-  LayerNorm embedding_norm_;
   std::vector<Layer> layers_;
 };
 

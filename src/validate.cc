@@ -182,12 +182,17 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
 
 }  // namespace
 
-void validate_forward(const AttentionInput& in, const AttentionOptions& options,
-                      const AttentionOutput& out) {
-  const Checks check("attention_forward");
+void validate_input(const char* function, const AttentionInput& in, const AttentionOptions& options) {
+  const Checks check(function);
   check_tensors(check, in);
   check_pages(check, in);
   check_options(check, in, options);
+}
+
+void validate_forward(const AttentionInput& in, const AttentionOptions& options,
+                      const AttentionOutput& out) {
+  const Checks check("attention_forward");
+  validate_input("attention_forward", in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<3> rows = {batch, heads, queries};
   check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});

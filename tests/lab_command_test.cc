@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "lab/safetensors.h"
+#include "isentrope/scale_rule.h"
 #include "tests/support/command.h"
 #include "tests/support/lab_text.h"
 
@@ -113,6 +114,7 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
       << outcome.err;
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos);
 
+  EXPECT_NE(read_file(out() / "report.html").find("<html"), std::string::npos);
   const json r = result();
   EXPECT_EQ(r["schema"], 1);
   EXPECT_EQ(r["lengths"], (json{8, 32}));
@@ -141,6 +143,12 @@ TEST_F(Extrapolate, PrintsTheResultAsJson) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   EXPECT_EQ(json::parse(outcome.out), result());
+}
+
+TEST_F(Extrapolate, TakesEveryRule) {
+  const Outcome outcome = run_command(command({"--rules", "all", "--steps", "2"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(result()["rules"].size(), ScaleRule::all().size());
 }
 
 TEST_F(Extrapolate, ShowsHelp) {

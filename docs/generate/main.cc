@@ -1,0 +1,79 @@
+// Writes the computed parts of docs/: what stands between <!-- begin NAME --> and <!-- end NAME
+// -->, and the figures. With --check, says which files are no longer current and fails.
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "cli/charts.h"
+#include "docs/generate/tables.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using isentrope::ScaleRule;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string filled(std::string page, const std::map<std::string, std::string>& tables) {
+  for (const auto& [name, table] : tables) {
+    const std::string begin = "<!-- begin " + name + " -->\n", end = "<!-- end " + name + " -->";
+    const auto from = page.find(begin), to = page.find(end);
+    if (from == std::string::npos || to == std::string::npos)
+      throw std::runtime_error("no place for " + name);
+    page.replace(from + begin.size(), to - from - begin.size(), table);
+  }
+  return page;
+}
+
+// Each computed file and what it should hold.
+std::map<fs::path, std::string> wanted(const fs::path& docs) {
+  namespace cli = isentrope::cli;
+  const cli::Comparison rules{
+      {ScaleRule::standard(), ScaleRule::entropy_invariant(), ScaleRule::grad_max_normal(),
+       ScaleRule::scaled({2.5}), ScaleRule::log_length()},
+      {16, 64, 256, 1024, 4096, 16384, 65536, 262144},
+      64,
+      0};
+  const auto svg = [](const isentrope::report::LineChart& chart) {
+    return isentrope::docs::figure(chart);
+  };
+  const fs::path readme = docs / "../README.md";
+  return {{readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
+          {docs / "scale-rules.md",
+           filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
+          {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
+          {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
+          {docs / "figures/cosine-optimum.svg", svg(cli::cosine_optimum_chart(128))},
+          {docs / "figures/entropy-law.svg", svg(cli::entropy_law_chart(512, 64))},
+          {docs / "figures/entropy.svg", svg(cli::entropy_chart(rules))},
+          {docs / "figures/starved.svg", svg(cli::starved_chart(rules))}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool check = argc == 3 && std::string(argv[2]) == "--check";
+  if (argc != 2 && !check) {
+    fmt::print(stderr, "usage: isentrope_generate_docs DOCS [--check]\n");
+    return 2;
+  }
+  int stale = 0;
+  for (const auto& [path, text] : wanted(argv[1])) {
+    if (read(path) == text) continue;
+    ++stale;
+    fmt::print("{}{}\n", check ? "not current, build the target docs: " : "", path.string());
+    if (check) continue;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  return check && stale > 0 ? 1 : 0;
+}

@@ -1,0 +1,53 @@
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "docs/generate/tables.h"
+#include "isentrope/rule_catalogue.h"
+#include "isentrope/scale_rule.h"
+
+namespace isentrope::docs {
+namespace {
+
+std::string catalogue_table() {
+  Rows rows = {{"rule", "lambda", "at n = 1", "take it for", "source"}};
+  for (const RuleInfo& rule : rule_catalogue()) {
+    rows.push_back({"`" + signature(rule) + "`", "`" + std::string(rule.formula) + "`",
+                    std::string(rule.at_one), std::string(rule.use), std::string(rule.source)});
+  }
+  return markdown_table(rows);
+}
+
+std::string factor_table() {
+  constexpr std::int64_t kDim = 128;
+  const std::vector<std::int64_t> lengths = {1, 16, 64, 512, 4096, 16384, 131072, 1048576};
+  Rows rows = {{"rule"}};
+  for (const std::int64_t n : lengths) rows.front().push_back(fmt::format("n = {}", n));
+  for (const ScaleRule& rule : ScaleRule::all()) {
+    rows.push_back({"`" + rule.text() + "`"});
+    for (const std::int64_t n : lengths) {
+      rows.back().push_back(
+          fmt::format("{:.4g}", rule.lambda({n, n - 1, n}, kDim) * std::sqrt(kDim)));
+    }
+  }
+  return markdown_table(rows);
+}
+
+}  // namespace
+
+std::string markdown_table(const Rows& rows) {
+  std::string text;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (const std::string& cell : rows[i]) text.append("| ").append(cell).append(" ");
+    text.append("|\n");
+    for (std::size_t column = 0; i == 0 && column < rows[i].size(); ++column) text.append("|---");
+    if (i == 0) text.append("|\n");
+  }
+  return text;
+}
+
+std::map<std::string, std::string> rule_tables() {
+  return {{"rules", catalogue_table()}, {"factors", factor_table()}};
+}
+
+}  // namespace isentrope::docs

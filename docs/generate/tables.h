@@ -1,0 +1,28 @@
+// The computed parts of the documentation: Markdown tables by the name of their place, and figures.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "report/line_chart.h"
+
+namespace isentrope::docs {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+// | a | b |, the first row being the head.
+[[nodiscard]] std::string markdown_table(const Rows& rows);
+
+// Tables of scale-rules.md and of theory.md.
+[[nodiscard]] std::map<std::string, std::string> rule_tables();
+[[nodiscard]] std::map<std::string, std::string> theory_tables();
+
+// Tables of README.md; `docs` holds results/demo.json, the result.json of a run of the demo.
+[[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
+
+// A chart as a small SVG file: lines, axes and names.
+[[nodiscard]] std::string figure(const report::LineChart& chart);
+
+}  // namespace isentrope::docs

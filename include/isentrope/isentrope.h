@@ -1,0 +1,155 @@
+/* Isentrope in C: attention with a length rule, and the statistics of every row.
+ *
+ *   isentrope_options* options = isentrope_options_create();
+ *   isentrope_options_set_rule(options, "entropy_invariant(base=512)");
+ *   isentrope_forward_call call = {.struct_size = sizeof call, .q = ..., .k = ..., .v = ..., .output = ...};
+ *   if (isentrope_forward(options, &call) != ISENTROPE_OK) puts(isentrope_last_error());
+ *   isentrope_options_destroy(options);
+ *
+ * Meaning, shapes and edge cases are those of isentrope/attention.h. Arrays belong to the caller and are
+ * looked at during a call only. A function that does not return ISENTROPE_OK has written nothing but the
+ * message of isentrope_last_error(). Options may be used by several threads at once while nobody sets them.
+ */
+#ifndef ISENTROPE_ISENTROPE_H_
+#define ISENTROPE_ISENTROPE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ISENTROPE_API __attribute__((visibility("default")))
+#else
+#define ISENTROPE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Statuses and types are int32_t in every signature: an enum's size is the compiler's affair. */
+typedef int32_t isentrope_status;
+enum {
+  ISENTROPE_OK = 0,
+  ISENTROPE_BAD_ARGUMENT = 1,
+  ISENTROPE_OUT_OF_MEMORY = 2,
+  ISENTROPE_FAILED = 3 /* in the caller's parallel_for, or by a fault of the library */
+};
+
+typedef int32_t isentrope_dtype;
+enum { ISENTROPE_F32 = 1, ISENTROPE_BF16 = 2, ISENTROPE_F16 = 3, ISENTROPE_U8 = 4, ISENTROPE_I32 = 5, ISENTROPE_I64 = 6 };
+
+/* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may be 0 or
+ * negative where the array is read. All zero: an array that was not given. */
+typedef struct isentrope_array {
+  void* data; /* inputs are not written */
+  isentrope_dtype dtype;
+  int32_t rank; /* at most 4; extents and strides beyond it are not read */
+  int64_t extents[4];
+  int64_t strides[4];
+} isentrope_array;
+
+/* Row-major, without gaps. */
+ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype, int32_t rank,
+                                                         const int64_t* extents);
+
+/* --- options */
+
+typedef struct isentrope_options isentrope_options;
+
+/* The standard scale, no mask. NULL when there is no memory. */
+ISENTROPE_API isentrope_options* isentrope_options_create(void);
+ISENTROPE_API void isentrope_options_destroy(isentrope_options* options); /* NULL is fine */
+
+/* "standard", "entropy_invariant(base=512)", ...; the message of a failure lists what there is. */
+ISENTROPE_API isentrope_status isentrope_options_set_rule(isentrope_options* options, const char* text);
+
+typedef int32_t isentrope_causal;
+enum { ISENTROPE_CAUSAL_NONE = 0, ISENTROPE_CAUSAL_TOP_LEFT = 1, ISENTROPE_CAUSAL_BOTTOM_RIGHT = 2 };
+ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options, isentrope_causal causal);
+
+/* Keys position - left ... position + right; negative: no limit. */
+ISENTROPE_API isentrope_status isentrope_options_set_window(isentrope_options* options, int64_t left, int64_t right);
+
+/* Where this call's queries and keys lie in the sequence; sequence_keys = 0: the sequence ends with them. */
+ISENTROPE_API isentrope_status isentrope_options_set_offsets(isentrope_options* options, int64_t query_offset,
+                                                             int64_t key_offset, int64_t sequence_keys);
+
+/* I64 [batch]: the keys that are no padding are begin ... end - 1. NULL: no limit on that side. */
+ISENTROPE_API isentrope_status isentrope_options_set_padding(isentrope_options* options, const isentrope_array* begin,
+                                                             const isentrope_array* end);
+
+/* I64 [documents + 1]: where packed documents begin. Both or neither. */
+ISENTROPE_API isentrope_status isentrope_options_set_documents(isentrope_options* options,
+                                                               const isentrope_array* query_starts,
+                                                               const isentrope_array* key_starts);
+
+/* U8 and F32 [batch, heads, queries, keys]; F32 [heads]; F32 [batch, heads, queries], which takes the rule's
+ * place. NULL: none. */
+ISENTROPE_API isentrope_status isentrope_options_set_admitted(isentrope_options* options, const isentrope_array* admitted);
+ISENTROPE_API isentrope_status isentrope_options_set_bias(isentrope_options* options, const isentrope_array* bias);
+ISENTROPE_API isentrope_status isentrope_options_set_sink(isentrope_options* options, const isentrope_array* sink);
+ISENTROPE_API isentrope_status isentrope_options_set_lambda(isentrope_options* options, const isentrope_array* lambda);
+
+ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, float soft_cap);
+
+/* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return. NULL: the
+ * library's own threads. */
+typedef void (*isentrope_run)(void* task, int64_t index);
+typedef void (*isentrope_parallel_for)(void* user, int64_t tasks, isentrope_run run, void* task);
+ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(isentrope_options* options,
+                                                                  isentrope_parallel_for parallel_for, void* user);
+
+/* --- calls
+ *
+ * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the caller's.
+ * Arrays that are not given are not computed; those marked * must be given. */
+
+typedef struct isentrope_forward_call {
+  size_t struct_size;
+  isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike */
+  /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest sequence. */
+  isentrope_array page_table;
+  int64_t paged_keys;
+  isentrope_array output; /* *; F32 or of the type of q */
+  isentrope_array lse, entropy, collision, max_logit, variance, lambda; /* F32 [batch, heads, queries] */
+  isentrope_array support;                                              /* I64 [batch, heads, queries] */
+} isentrope_forward_call;
+
+ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* options, const isentrope_forward_call* call);
+
+typedef struct isentrope_backward_call {
+  size_t struct_size;
+  isentrope_array q, k, v;                                     /* * */
+  isentrope_array output, lse;                                 /* *; of the forward pass */
+  isentrope_array entropy, collision, variance;                /* of the forward pass, beside their gradients */
+  isentrope_array d_output;                                    /* upstream */
+  isentrope_array d_lse, d_entropy, d_collision, d_variance;   /* upstream, F32 */
+  isentrope_array dq, dk, dv;                                  /* *; F32 or of the type of q */
+  isentrope_array d_bias, d_lambda, d_sink;                    /* F32 */
+} isentrope_backward_call;
+
+ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options, const isentrope_backward_call* call);
+
+/* --- the rest */
+
+/* The softmax scale of a row that sees `keys` keys, the last of them at its own position. */
+ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim, int64_t head,
+                                                     double* lambda);
+
+/* Instruction sets, best first; NULL from index on. The one in use; another one for every thread. */
+ISENTROPE_API const char* isentrope_target(int32_t index);
+ISENTROPE_API const char* isentrope_active_target(void);
+ISENTROPE_API isentrope_status isentrope_use_target(const char* name);
+
+/* What went wrong in this thread's last call that failed: "[function] what is required; got what". Until the
+ * next one that fails. */
+ISENTROPE_API const char* isentrope_last_error(void);
+
+/* "0.1.0" */
+ISENTROPE_API const char* isentrope_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ISENTROPE_ISENTROPE_H_ */

@@ -1,0 +1,399 @@
+/* The C interface, used from C: what it computes, and what it says of every bad argument. */
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "isentrope/isentrope.h"
+
+enum { HEADS = 2, QUERIES = 3, KEYS = 4, DIM = 2, ROWS = HEADS * QUERIES };
+
+static int failures = 0;
+
+static void expect(int condition, const char* what, int line) {
+  if (condition) return;
+  ++failures;
+  fprintf(stderr, "line %d: %s; last error: %s\n", line, what, isentrope_last_error());
+}
+#define EXPECT(condition) expect((condition) != 0, #condition, __LINE__)
+
+static void expect_error(isentrope_status status, const char* message, int line) {
+  expect(status == ISENTROPE_BAD_ARGUMENT, "a bad argument was accepted", line);
+  expect(strcmp(isentrope_last_error(), message) == 0, message, line);
+}
+#define EXPECT_ERROR(status, message) expect_error(status, message, __LINE__)
+
+static float q[ROWS * DIM], k[HEADS * KEYS * DIM], v[HEADS * KEYS * DIM];
+static float output[ROWS * DIM], lse[ROWS], entropy[ROWS], collision[ROWS], variance[ROWS];
+static float max_logit[ROWS], lambda[ROWS];
+static int64_t support[ROWS];
+
+static const int64_t kQueryShape[4] = {1, HEADS, QUERIES, DIM}, kKeyShape[4] = {1, HEADS, KEYS, DIM};
+static const int64_t kPairShape[4] = {1, HEADS, QUERIES, KEYS};
+
+static isentrope_array floats(float* data, int rank, const int64_t* shape) {
+  return isentrope_array_contiguous(data, ISENTROPE_F32, rank, shape);
+}
+
+/* Everything asked for, and every output marked so that a write would show. */
+static isentrope_forward_call forward_call(void) {
+  isentrope_forward_call call;
+  size_t i;
+  memset(&call, 0, sizeof call);
+  for (i = 0; i < sizeof q / sizeof *q; ++i) q[i] = (float)sin((double)i);
+  for (i = 0; i < sizeof k / sizeof *k; ++i) k[i] = (float)cos((double)i);
+  for (i = 0; i < sizeof v / sizeof *v; ++i) v[i] = (float)i;
+  for (i = 0; i < sizeof output / sizeof *output; ++i) output[i] = -77;
+  for (i = 0; i < ROWS; ++i) {
+    lse[i] = entropy[i] = collision[i] = variance[i] = max_logit[i] = lambda[i] = -77;
+    support[i] = -77;
+  }
+  call.struct_size = sizeof call;
+  call.q = floats(q, 4, kQueryShape);
+  call.k = floats(k, 4, kKeyShape);
+  call.v = floats(v, 4, kKeyShape);
+  call.output = floats(output, 4, kQueryShape);
+  call.lse = floats(lse, 3, kQueryShape);
+  call.entropy = floats(entropy, 3, kQueryShape);
+  call.collision = floats(collision, 3, kQueryShape);
+  call.max_logit = floats(max_logit, 3, kQueryShape);
+  call.variance = floats(variance, 3, kQueryShape);
+  call.lambda = floats(lambda, 3, kQueryShape);
+  call.support = isentrope_array_contiguous(support, ISENTROPE_I64, 3, kQueryShape);
+  return call;
+}
+
+static int outputs_untouched(void) {
+  size_t i;
+  int touched = 0;
+  for (i = 0; i < sizeof output / sizeof *output; ++i) touched |= output[i] != -77;
+  for (i = 0; i < ROWS; ++i) {
+    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77;
+    touched |= max_logit[i] != -77 || lambda[i] != -77 || support[i] != -77;
+  }
+  return !touched;
+}
+
+static void test_forward_agrees_with_its_definition(void) {
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  int row, j;
+  EXPECT(isentrope_options_set_causal(options, ISENTROPE_CAUSAL_BOTTOM_RIGHT) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_rule(options, "entropy_invariant(base=4)") == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  for (row = 0; row < ROWS; ++row) {
+    const int head = row / QUERIES, seen = row % QUERIES + 1 + KEYS - QUERIES;
+    const double scale = log(seen) / log(4) / sqrt(DIM);
+    double sum = 0, h = 0, out = 0;
+    for (j = 0; j < seen; ++j) {
+      const float* key = k + (head * KEYS + j) * DIM;
+      sum += exp(scale * (q[row * DIM] * key[0] + q[row * DIM + 1] * key[1]));
+    }
+    for (j = 0; j < seen; ++j) {
+      const float* key = k + (head * KEYS + j) * DIM;
+      const double p = exp(scale * (q[row * DIM] * key[0] + q[row * DIM + 1] * key[1])) / sum;
+      h -= p * log(p);
+      out += p * v[(head * KEYS + j) * DIM];
+    }
+    EXPECT(fabs(lse[row] - log(sum)) < 1e-5);
+    EXPECT(fabs(entropy[row] - h) < 1e-5);
+    EXPECT(fabs(output[row * DIM] - out) < 1e-4);
+    EXPECT(fabs(lambda[row] - scale) < 1e-6);
+    EXPECT(support[row] == seen);
+  }
+  isentrope_options_destroy(options);
+}
+
+static void in_reverse(void* user, int64_t tasks, isentrope_run run, void* task) {
+  int64_t i;
+  *(int64_t*)user += 1;
+  for (i = tasks; i-- > 0;) run(task, i);
+}
+static void forgetful(void* user, int64_t tasks, isentrope_run run, void* task) { (void)user, (void)tasks, (void)run, (void)task; }
+
+static void test_every_option_has_its_effect(void) {
+  static int64_t begin[1] = {1}, end[1] = {3}, query_starts[3] = {0, 1, QUERIES}, key_starts[3] = {0, 3, KEYS};
+  static uint8_t admitted[ROWS * KEYS];
+  static float bias[ROWS * KEYS], sink[HEADS] = {1, 2}, table[ROWS];
+  const int64_t one = 1, three = 3, heads = HEADS;
+  isentrope_array first = isentrope_array_contiguous(begin, ISENTROPE_I64, 1, &one);
+  isentrope_array last = isentrope_array_contiguous(end, ISENTROPE_I64, 1, &one);
+  isentrope_array queries = isentrope_array_contiguous(query_starts, ISENTROPE_I64, 1, &three);
+  isentrope_array keys = isentrope_array_contiguous(key_starts, ISENTROPE_I64, 1, &three);
+  isentrope_array mask = isentrope_array_contiguous(admitted, ISENTROPE_U8, 4, kPairShape);
+  isentrope_array added = floats(bias, 4, kPairShape), extra = floats(sink, 1, &heads), scales = floats(table, 3, kPairShape);
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  int64_t jobs = 0;
+  int i;
+  EXPECT(isentrope_options_set_padding(options, &first, &last) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 2);
+  EXPECT(isentrope_options_set_padding(options, NULL, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_documents(options, &queries, &keys) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 3 && support[1] == 1);
+  EXPECT(isentrope_options_set_documents(options, NULL, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_window(options, 0, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[2] == 1 && output[4] == v[4]);
+  EXPECT(isentrope_options_set_offsets(options, 1, 0, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && output[4] == v[6]);
+  EXPECT(isentrope_options_set_offsets(options, 0, 0, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_window(options, -1, -1) == ISENTROPE_OK);
+  for (i = 0; i < ROWS * KEYS; ++i) admitted[i] = i % KEYS == 2;
+  EXPECT(isentrope_options_set_admitted(options, &mask) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 1 && output[0] == v[4]);
+  EXPECT(isentrope_options_set_sink(options, &extra) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && output[0] > 0 && output[0] < v[4]);
+  EXPECT(isentrope_options_set_sink(options, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_admitted(options, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_lambda(options, &scales) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && lambda[0] == 0 && fabs(entropy[0] - log(KEYS)) < 1e-6);
+  for (i = 0; i < ROWS * KEYS; ++i) bias[i] = i % KEYS == 1 ? 5.0f : -5.0f;
+  EXPECT(isentrope_options_set_bias(options, &added) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && max_logit[0] == 5);
+  EXPECT(isentrope_options_set_bias(options, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_lambda(options, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_soft_cap(options, 0.125f) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && max_logit[0] <= 0.125f);
+  EXPECT(isentrope_options_set_parallel_for(options, in_reverse, &jobs) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && jobs > 0);
+  EXPECT(isentrope_options_set_parallel_for(options, forgetful, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_FAILED);
+  EXPECT(strcmp(isentrope_last_error(), "[parallel_for] every task must run once; got 0 of 2") == 0);
+  EXPECT(isentrope_options_set_parallel_for(options, NULL, NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  isentrope_options_destroy(options);
+}
+
+static void test_pages(void) {
+  static int32_t pages[2] = {1, 0};
+  static float whole[ROWS * DIM];
+  const int64_t table[2] = {1, 2}, halves[4] = {2, HEADS, KEYS / 2, DIM};
+  static float paged_k[HEADS * KEYS * DIM], paged_v[HEADS * KEYS * DIM];
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  int head, j, c;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  memcpy(whole, output, sizeof whole);
+  for (head = 0; head < HEADS; ++head) {
+    for (j = 0; j < KEYS; ++j) {
+      for (c = 0; c < DIM; ++c) {
+        const int to = ((pages[j / 2] * HEADS + head) * 2 + j % 2) * DIM + c, from = (head * KEYS + j) * DIM + c;
+        paged_k[to] = k[from];
+        paged_v[to] = v[from];
+      }
+    }
+  }
+  call.k = floats(paged_k, 4, halves);
+  call.v = floats(paged_v, 4, halves);
+  call.page_table = isentrope_array_contiguous(pages, ISENTROPE_I32, 2, table);
+  call.paged_keys = KEYS;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  EXPECT(memcmp(whole, output, sizeof whole) == 0);
+  pages[0] = 7;
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention_forward] pages.table must name pages below 2; got 7");
+  isentrope_options_destroy(options);
+}
+
+static float dq[ROWS * DIM], dk[HEADS * KEYS * DIM], dv[HEADS * KEYS * DIM], ones[ROWS * DIM];
+
+static isentrope_backward_call backward_call(const isentrope_forward_call* forward) {
+  isentrope_backward_call call;
+  size_t i;
+  memset(&call, 0, sizeof call);
+  for (i = 0; i < sizeof ones / sizeof *ones; ++i) ones[i] = 1;
+  for (i = 0; i < sizeof dq / sizeof *dq; ++i) dq[i] = -77;
+  for (i = 0; i < sizeof dk / sizeof *dk; ++i) dk[i] = dv[i] = -77;
+  call.struct_size = sizeof call;
+  call.q = forward->q;
+  call.k = forward->k;
+  call.v = forward->v;
+  call.output = forward->output;
+  call.lse = forward->lse;
+  call.d_output = floats(ones, 4, kQueryShape);
+  call.dq = floats(dq, 4, kQueryShape);
+  call.dk = floats(dk, 4, kKeyShape);
+  call.dv = floats(dv, 4, kKeyShape);
+  return call;
+}
+
+static void test_backward_agrees_with_differences(void) {
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call forward = forward_call();
+  isentrope_backward_call call = backward_call(&forward);
+  const double step = 0x1p-8;
+  double change = 0, column = 0;
+  int i, sign;
+  EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK);
+  EXPECT(isentrope_backward(options, &call) == ISENTROPE_OK);
+  for (i = 0; i < KEYS; ++i) column += dv[i * DIM];
+  EXPECT(fabs(column - QUERIES) < 1e-5); /* weights of a row add up to 1 */
+  for (sign = -1; sign <= 1; sign += 2) {
+    q[0] += (float)(sign * step);
+    EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK);
+    q[0] -= (float)(sign * step);
+    change += sign * (output[0] + output[1]) / (2 * step);
+  }
+  EXPECT(fabs(change - dq[0]) < 1e-3 * (1 + fabs(change)));
+  isentrope_options_destroy(options);
+}
+
+/* Each array of a call, broken in three ways; `name` is what messages call it. */
+static void expect_array_errors(isentrope_options* options, isentrope_forward_call* call, isentrope_array* array,
+                                const char* name, const char* types, isentrope_dtype other) {
+  static const char* const kNames[] = {"none", "F32", "BF16", "F16", "U8", "I32", "I64"};
+  const isentrope_array good = *array;
+  char message[256];
+  array->dtype = other;
+  sprintf(message, "[isentrope_forward] %s must be %s; got %s", name, types, kNames[other]);
+  EXPECT_ERROR(isentrope_forward(options, call), message);
+  *array = good;
+  array->rank = 2;
+  sprintf(message, "[isentrope_forward] %s must have rank %d; got 2", name, (int)good.rank);
+  EXPECT_ERROR(isentrope_forward(options, call), message);
+  *array = good;
+  array->data = NULL;
+  sprintf(message, "[isentrope_forward] %s must have data; got a null pointer", name);
+  EXPECT_ERROR(isentrope_forward(options, call), message);
+  *array = good;
+  array->extents[2] += 1;
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_BAD_ARGUMENT);
+  *array = good;
+  EXPECT(outputs_untouched());
+}
+
+static void test_bad_forward_arguments(void) {
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  struct {
+    isentrope_forward_call call;
+    unsigned char tail[8];
+  } newer;
+  char message[128];
+  expect_array_errors(options, &call, &call.q, "q", "F32, BF16 or F16", ISENTROPE_I64);
+  expect_array_errors(options, &call, &call.k, "k", "F32, BF16 or F16", ISENTROPE_U8);
+  expect_array_errors(options, &call, &call.v, "v", "F32, BF16 or F16", ISENTROPE_I32);
+  expect_array_errors(options, &call, &call.output, "output", "F32, BF16 or F16", ISENTROPE_I64);
+  expect_array_errors(options, &call, &call.lse, "lse", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &call.entropy, "entropy", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &call.collision, "collision", "F32", ISENTROPE_BF16);
+  expect_array_errors(options, &call, &call.max_logit, "max_logit", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &call.variance, "variance", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &call.lambda, "lambda", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &call.support, "support", "I64", ISENTROPE_I32);
+  call.k.extents[1] = 3;
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention_forward] k must have heads that divide those of q; got 3 for 2");
+  call = forward_call();
+  memset(&call.q, 0, sizeof call.q);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+  EXPECT_ERROR(isentrope_forward(NULL, &call), "[isentrope_forward] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_forward(options, NULL), "[isentrope_forward] call must not be NULL; got NULL");
+  call = forward_call();
+  call.struct_size = 8;
+  sprintf(message, "[isentrope_forward] call.struct_size must be the size of the struct, %u; got 8", (unsigned)sizeof call);
+  EXPECT_ERROR(isentrope_forward(options, &call), message);
+  memset(&newer, 0, sizeof newer);
+  newer.call = forward_call();
+  newer.call.struct_size = sizeof newer;
+  newer.tail[3] = 1;
+  EXPECT_ERROR(isentrope_forward(options, &newer.call),
+               "[isentrope_forward] call must leave empty what version 0.1.0 does not know; got more");
+  EXPECT(outputs_untouched());
+  newer.tail[3] = 0;
+  EXPECT(isentrope_forward(options, &newer.call) == ISENTROPE_OK);
+  isentrope_options_destroy(options);
+}
+
+static void test_bad_backward_arguments(void) {
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call forward = forward_call();
+  isentrope_backward_call call = backward_call(&forward);
+  isentrope_array* const arrays[] = {&call.q, &call.k, &call.v, &call.output, &call.lse, &call.d_output, &call.dq, &call.dk, &call.dv};
+  size_t i;
+  for (i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
+    const isentrope_array good = *arrays[i];
+    arrays[i]->dtype = ISENTROPE_U8;
+    EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    *arrays[i] = good;
+    arrays[i]->data = NULL;
+    EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    *arrays[i] = good;
+    arrays[i]->extents[2] = 9;
+    EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    *arrays[i] = good;
+  }
+  call.d_entropy = forward.entropy;
+  EXPECT_ERROR(isentrope_backward(options, &call), "[attention_backward] entropy must have shape [1, 2, 3]; got [0, 0, 0]");
+  EXPECT_ERROR(isentrope_backward(NULL, &call), "[isentrope_backward] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_backward(options, NULL), "[isentrope_backward] call must not be NULL; got NULL");
+  for (i = 0; i < sizeof dq / sizeof *dq; ++i) EXPECT(dq[i] == -77);
+  for (i = 0; i < sizeof dk / sizeof *dk; ++i) EXPECT(dk[i] == -77 && dv[i] == -77);
+  isentrope_options_destroy(options);
+}
+
+static void test_bad_options(void) {
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  isentrope_array wrong = call.q;
+  double scale = 5;
+  wrong.dtype = ISENTROPE_I32;
+  EXPECT(isentrope_options_set_rule(options, "entropi_invariant") == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(strstr(isentrope_last_error(), "entropy_invariant") != NULL);
+  EXPECT_ERROR(isentrope_options_set_rule(options, NULL), "[isentrope_options_set_rule] text must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_rule(NULL, "standard"), "[isentrope_options_set_rule] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_causal(options, 3), "[isentrope_options_set_causal] causal must be one of the three ISENTROPE_CAUSAL; got 3");
+  EXPECT_ERROR(isentrope_options_set_padding(options, &wrong, NULL), "[isentrope_options_set_padding] begin must be I64; got I32");
+  EXPECT_ERROR(isentrope_options_set_padding(options, NULL, &wrong), "[isentrope_options_set_padding] end must be I64; got I32");
+  EXPECT_ERROR(isentrope_options_set_documents(options, &wrong, NULL), "[isentrope_options_set_documents] query_starts must be I64; got I32");
+  wrong = isentrope_array_contiguous(support, ISENTROPE_I64, 1, kQueryShape);
+  EXPECT_ERROR(isentrope_options_set_documents(options, &wrong, NULL), "[isentrope_options_set_documents] query_starts and key_starts must be given together; got one of them");
+  EXPECT_ERROR(isentrope_options_set_admitted(options, &wrong), "[isentrope_options_set_admitted] admitted must be U8; got I64");
+  EXPECT_ERROR(isentrope_options_set_bias(options, &wrong), "[isentrope_options_set_bias] bias must be F32; got I64");
+  EXPECT_ERROR(isentrope_options_set_sink(options, &wrong), "[isentrope_options_set_sink] sink must be F32; got I64");
+  EXPECT_ERROR(isentrope_options_set_lambda(options, &wrong), "[isentrope_options_set_lambda] lambda must be F32; got I64");
+  EXPECT_ERROR(isentrope_options_set_window(NULL, 0, 0), "[isentrope_options_set_window] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_offsets(NULL, 0, 0, 0), "[isentrope_options_set_offsets] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_soft_cap(NULL, 0), "[isentrope_options_set_soft_cap] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_parallel_for(NULL, NULL, NULL), "[isentrope_options_set_parallel_for] options must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_rule_lambda("standard", -1, 64, 0, &scale), "[isentrope_rule_lambda] keys must not be negative; got -1");
+  EXPECT_ERROR(isentrope_rule_lambda("standard", 1, 64, 0, NULL), "[isentrope_rule_lambda] lambda must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_rule_lambda("standard", 1, 0, 0, &scale), "[lambda] dim must be at least 1; got dim = 0");
+  EXPECT(scale == 5);
+  EXPECT(isentrope_options_set_soft_cap(options, -1) == ISENTROPE_OK);
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention_forward] soft_cap must be finite and not negative; got -1.000000");
+  EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_offsets(options, 0, -4, 0) == ISENTROPE_OK);
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention_forward] mask.key_offset must not be negative; got -4");
+  EXPECT(outputs_untouched());
+  isentrope_options_destroy(options);
+  isentrope_options_destroy(NULL);
+}
+
+static void test_targets_and_version(void) {
+  int32_t last = 0;
+  double scale = 0;
+  EXPECT(isentrope_target(0) != NULL && isentrope_target(-1) == NULL && isentrope_target(1000) == NULL);
+  EXPECT(strcmp(isentrope_active_target(), isentrope_target(0)) == 0);
+  while (isentrope_target(last + 1) != NULL) ++last;
+  EXPECT(isentrope_use_target(isentrope_target(last)) == ISENTROPE_OK);
+  EXPECT(strcmp(isentrope_active_target(), isentrope_target(last)) == 0);
+  EXPECT(isentrope_use_target("PDP11") == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(strstr(isentrope_last_error(), isentrope_target(last)) != NULL);
+  EXPECT_ERROR(isentrope_use_target(NULL), "[isentrope_use_target] name must not be NULL; got NULL");
+  EXPECT(isentrope_use_target(isentrope_target(0)) == ISENTROPE_OK);
+  EXPECT(isentrope_rule_lambda("entropy_invariant(base=512)", 512, 64, 0, &scale) == ISENTROPE_OK);
+  EXPECT(fabs(scale - 0.125) < 1e-12);
+  EXPECT(strcmp(isentrope_version(), "0.1.0") == 0);
+}
+
+int main(void) {
+  test_forward_agrees_with_its_definition();
+  test_every_option_has_its_effect();
+  test_pages();
+  test_backward_agrees_with_differences();
+  test_bad_forward_arguments();
+  test_bad_backward_arguments();
+  test_bad_options();
+  test_targets_and_version();
+  printf("%d failures\n", failures);
+  return failures != 0;
+}
