@@ -70,7 +70,7 @@ void Data::make_mask() {
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
     // Rows that admit nothing must occur.
-    if (p.queries > 2) std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
+    if (p.queries > 2 && !admitted_.empty()) std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }
   if (p.bias) {
     bias_ = normal_floats(pairs, 1, DType::f32, random);

@@ -27,7 +27,9 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
     }
   }
   row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
-  row.after_cap = options.rule.post_cap(length, in.q.extents[3], row.head);
+  const double after = options.rule.post_cap(length, in.q.extents[3], row.head);
+  // Without a soft-cap there is one scale, and the gradient is that of all of it.
+  (options.soft_cap > 0 ? row.after_cap : row.before_cap) *= after;
   row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
 }
 
@@ -42,9 +44,10 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
   key.logit = row.after_cap * scaled;
   key.slope = row.after_cap;
   if (options.soft_cap > 0) {
-    const double tanh = std::tanh(scaled / options.soft_cap);
-    key.logit = row.after_cap * options.soft_cap * tanh;
-    key.slope = row.after_cap * (1 - tanh * tanh);
+    // 1 - tanh^2 would lose its digits where tanh is close to 1.
+    const double cosh = std::cosh(scaled / options.soft_cap);
+    key.logit = row.after_cap * options.soft_cap * std::tanh(scaled / options.soft_cap);
+    key.slope = row.after_cap / (cosh * cosh);
   }
   if (options.bias) key.logit += row.on_bias * options.bias(row.batch, row.head, row.query, j);
   return key;
