@@ -33,15 +33,17 @@ double term(double weight, double value, bool weightless) { return weightless ? 
 
 RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
   const bool no_a = a.lse == -kInfinity, no_b = b.lse == -kInfinity;
-  const bool nan = std::isnan(a.lse) || std::isnan(b.lse);
+  const std::int64_t support = a.support + b.support;
+  // Always the same NaN: a sum of two passes on the first one's sign and payload, and would not commute.
+  if (std::isnan(a.lse) || std::isnan(b.lse)) return {kNaN, kNaN, kNaN, kNaN, kNaN, support};
   RowStats merged;
-  merged.max_logit = nan ? kNaN : std::fmax(a.max_logit, b.max_logit);
-  merged.support = a.support + b.support;
+  merged.max_logit = std::fmax(a.max_logit, b.max_logit) + 0.0;  // of 0 and -0 always 0
+  merged.support = support;
   if (no_a && no_b) {
     merged.entropy = merged.collision = merged.variance = kNaN;
     return merged;
   }
-  merged.lse = nan ? kNaN : std::fmax(a.lse, b.lse) + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
+  merged.lse = std::fmax(a.lse, b.lse) + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
   merged.entropy = term(w.a, a.entropy, no_a) + term(w.b, b.entropy, no_b) + entropy_of(w);
   merged.collision = term(w.a * w.a, a.collision, no_a) + term(w.b * w.b, b.collision, no_b);
   merged.variance = term(w.a, a.variance, no_a) + term(w.b, b.variance, no_b);
@@ -64,7 +66,7 @@ void merge_row(const RowStats& a, const float* from_a, const RowStats& b, const 
   merged = merge(a, b, w);
   for (std::int64_t c = 0; c < columns; ++c) {
     const double sum = term(w.a, from_a[c], no_a) + term(w.b, from_b[c], no_b);
-    to[c] = static_cast<float>(no_a && no_b ? kNaN : sum);
+    to[c] = static_cast<float>((no_a && no_b) || std::isnan(sum) ? kNaN : sum);
   }
 }
 

@@ -34,17 +34,20 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const std::int64_t position = query - span.first_query + mask.query_offset + shift;
   const std::int64_t total = mask.sequence_keys > 0 ? mask.sequence_keys : mask.key_offset + span.keys;
   KeyRange seen{mask.sequence_keys > 0 ? 0 : mask.key_offset, total};
-  if (mask.key_begin) seen.begin = std::max(seen.begin, mask.key_begin(batch));
-  if (mask.key_end) seen.end = std::min(seen.end, mask.key_end(batch));
+  // The caller's numbers may be anything: what no position reaches is as good as none.
+  const std::int64_t padding = mask.key_begin ? std::clamp<std::int64_t>(mask.key_begin(batch), 0, total) : 0;
+  seen.begin = std::max(seen.begin, padding);
+  if (mask.key_end) seen.end = std::clamp<std::int64_t>(mask.key_end(batch), 0, total);
   const std::int64_t unpadded = seen.size();
   if (mask.causal != Causal::none) seen.end = std::min(seen.end, position + 1);
   if (mask.window_left >= 0) seen.begin = std::max(seen.begin, position - mask.window_left);
-  if (mask.window_right >= 0) seen.end = std::min(seen.end, position + mask.window_right + 1);
+  if (mask.window_right >= 0 && mask.window_right < total - position) {
+    seen.end = std::min(seen.end, position + mask.window_right + 1);
+  }
 
   const std::int64_t to_call = span.first_key - mask.key_offset;
   const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
                                   {span.first_key, span.first_key + span.keys});
-  const std::int64_t padding = mask.key_begin ? mask.key_begin(batch) : 0;
   return {.keys = here.size() > 0 ? here : KeyRange{},
           .length = {.visible = seen.size(), .position = position - padding, .total = unpadded}};
 }

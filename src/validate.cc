@@ -1,5 +1,6 @@
 #include "src/validate.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -26,6 +27,9 @@ bool has_elements(const Shape<Rank>& shape) {
   }
   return true;
 }
+
+// Sums of a few positions stay far from the ends of their type.
+constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
 
 // The checks of one function, which every message begins with.
 class Checks {
@@ -84,9 +88,13 @@ class Checks {
 void check_tensors(const Checks& check, const AttentionInput& in) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   for (const auto& [name, tensor] : {std::pair{"q", &in.q}, {"k", &in.k}, {"v", &in.v}}) {
+    double elements = 1;
     for (const std::int64_t extent : tensor->extents) {
       if (extent < 0) check.fail(name, "have no negative extent", text_of(tensor->extents));
+      elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
     }
+    // Of broadcast tensors too: the products of extents below are then exact.
+    if (elements > 0x1p56) check.fail(name, "have at most 2^56 elements", text_of(tensor->extents));
   }
   if (dim < 1) check.fail("q", "have a head dimension of at least 1", text_of(in.q.extents));
   if (in.v.extents[3] < 1) {
@@ -109,9 +117,9 @@ void check_pages(const Checks& check, const AttentionInput& in) {
   if (!in.pages) return;
   const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
   if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
-  const std::int64_t needed = (in.pages.keys + page_size - 1) / page_size;
+  const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
   const auto& table = in.pages.table;
-  if (in.pages.keys < 0 || table.extents[0] != in.q.extents[0] || table.extents[1] < needed) {
+  if (in.pages.keys < 0 || in.pages.keys > kFarthest || table.extents[0] != in.q.extents[0] || table.extents[1] < needed) {
     check.fail("pages.table", "have a row for each batch and a column for each page of pages.keys",
                text_of(table.extents) + " for " + std::to_string(in.pages.keys) + " keys");
   }
@@ -148,6 +156,7 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
                                     {"mask.key_offset", mask.key_offset},
                                     {"mask.sequence_keys", mask.sequence_keys}}) {
     if (value < 0) check.fail(name, "not be negative", std::to_string(value));
+    if (value > kFarthest) check.fail(name, "be at most 2^60", std::to_string(value));
   }
   if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
     check.fail("mask.sequence_keys", "count at least the " + std::to_string(mask.key_offset + keys) +

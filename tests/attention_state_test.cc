@@ -64,6 +64,13 @@ RC_GTEST_PROP(AttentionState, MergeIsExactlyCommutative, ()) {
   RC_ASSERT(same_bits(merge(a, b), merge(b, a)));
 }
 
+TEST(AttentionState, MergeCommutesInTheBitsOfNaNAndOfZero) {
+  const AttentionState positive = state_of({0.0}, {1}), negative = state_of({-0.0}, {1});
+  const AttentionState nan = state_of({NAN}, {1}), other_nan = state_of({-kInfinity, -NAN, kInfinity}, {1, 1, 1});
+  EXPECT_TRUE(same_bits(merge(positive, negative), merge(negative, positive)));
+  EXPECT_TRUE(same_bits(merge(nan, other_nan), merge(other_nan, nan)));
+}
+
 RC_GTEST_PROP(AttentionState, MergeIsAssociative, ()) {
   const AttentionState a = generated(), b = generated(), c = generated();
   expect_close(merge(merge(a, b), c), merge(a, merge(b, c)));

@@ -112,7 +112,8 @@ TEST(RowState, EqualLogitsHaveTheEntropyOfTheirNumber) {
 }
 
 TEST(RowState, OneNaNMakesEveryStatisticNaN) {
-  for (const Logits& logits : {Logits{NAN}, Logits{1, NAN}, Logits{NAN, 1}, Logits{1, NAN, 1e9}}) {
+  for (const Logits& logits : {Logits{NAN}, Logits{1, NAN}, Logits{NAN, 1}, Logits{1, NAN, 1e9},
+                               Logits{-std::numeric_limits<double>::infinity(), NAN, 1}}) {
     const RowStats stats = finalize(state_of(logits));
     EXPECT_TRUE(std::isnan(stats.lse) && std::isnan(stats.entropy) && std::isnan(stats.collision) &&
                 std::isnan(stats.max_logit) && std::isnan(stats.variance));

@@ -39,7 +39,8 @@ struct RowState {
 [[nodiscard]] inline RowState rebase(const RowState& a, double m) {
   if (a.max == m) return a;
   // Keys whose logits are all -inf weigh nothing; -inf times the sum would be NaN.
-  if (a.max == -std::numeric_limits<double>::infinity()) return {m, 0, 0, 0, 0, a.support};
+  // A NaN among them must not vanish, so it is the weight that decides.
+  if (a.s0 == 0) return {m, 0, 0, 0, 0, a.support};
   const double shift = a.max - m;
   const double f = std::exp(shift);
   const double s1_prime = a.s1_prime + shift * (2 * a.s1 + shift * a.s0);

@@ -1,0 +1,176 @@
+// Fuzz target: the C interface. Whatever its arguments, a call either works or says why it does not, writes
+// nothing outside its outputs, and lets no exception through.
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "fuzz/byte_source.h"
+#include "isentrope/isentrope.h"
+
+namespace isentrope::fuzz {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(), kLeast = std::numeric_limits<std::int64_t>::min();
+
+std::int64_t number_from(ByteSource& bytes) {
+  return bytes.one_of<std::int64_t>({0, 1, 2, 3, 4, 5, 17, -1, -2, 100, std::int64_t{1} << 31, std::int64_t{1} << 62, kMost, kLeast});
+}
+
+// Memory for the arrays of one call: an array that would reach outside of it gets none.
+class Arena {
+ public:
+  Arena() : memory_(1 << 15) {}
+
+  isentrope_array array_from(ByteSource& bytes, isentrope_dtype type, std::vector<std::int64_t> shape, bool written) {
+    isentrope_array array = isentrope_array_contiguous(nullptr, type, static_cast<std::int32_t>(shape.size()), shape.data());
+    const std::uint8_t faults = bytes.byte();
+    if (faults % 16 == 1) array.dtype = bytes.byte() % 9 - 1;
+    if (faults % 16 == 2) array.rank = bytes.byte() % 8 - 2;
+    if (faults % 16 == 3) array.extents[bytes.byte() % 4] = number_from(bytes);
+    if (faults % 16 == 4) array.strides[bytes.byte() % 4] = number_from(bytes);
+    if (faults % 16 == 5) array = {};
+    if (faults % 16 != 6) place(array, written);
+    return array;
+  }
+
+  [[nodiscard]] void* words(const std::vector<std::int64_t>& values) {
+    void* at = take(values.size() * sizeof(std::int64_t));
+    if (at != nullptr) std::memcpy(at, values.data(), values.size() * sizeof(std::int64_t));
+    return at;
+  }
+
+ private:
+  void* take(std::size_t size) {
+    size = (size + 7) / 8 * 8;
+    if (size > memory_.size() - used_) return nullptr;
+    used_ += size;
+    return memory_.data() + used_ - size;
+  }
+
+  void place(isentrope_array& array, bool written) {
+    double low = 0, high = 0, count = 1;
+    for (int axis = 0; axis < 4; ++axis) {
+      const auto extent = static_cast<double>(array.extents[axis]), stride = static_cast<double>(array.strides[axis]);
+      if (axis >= array.rank) break;
+      if (extent > 0) (stride < 0 ? low : high) += (extent - 1) * stride;
+      count *= extent;
+    }
+    // Broadcasting makes calls of any length legal, and this one should end.
+    if (count > 2000 || high - low > 2000 || (written && low < 0)) return;
+    std::byte* memory = static_cast<std::byte*>(take(static_cast<std::size_t>(8 * (high - low + 1))));
+    if (memory == nullptr) return;
+    if (!written) {
+      for (int i = 0; i < static_cast<int>(8 * (high - low + 1)); ++i) memory[i] = static_cast<std::byte>(i * 37 % 61);
+    }
+    constexpr std::int64_t kSizes[] = {8, 4, 2, 2, 1, 4, 8};
+    const std::int64_t size = array.dtype >= 0 && array.dtype < 7 ? kSizes[array.dtype] : 8;
+    array.data = memory - static_cast<std::int64_t>(low) * size;
+  }
+
+  std::vector<std::byte> memory_;
+  std::size_t used_ = 0;
+};
+
+struct Shape {
+  std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
+};
+
+void expect_message(isentrope_status status) {
+  require(status == ISENTROPE_OK || *isentrope_last_error() == '[', "a failure without a message");
+}
+
+void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_options* options) {
+  const auto list = [&](std::vector<std::int64_t> values) {
+    if (bytes.byte() % 4 == 0) values[bytes.byte() % values.size()] = number_from(bytes);
+    isentrope_array array = arena.array_from(bytes, ISENTROPE_I64, {static_cast<std::int64_t>(values.size())}, false);
+    if (array.data != nullptr && array.strides[0] == 1) array.data = arena.words(values);
+    return array;
+  };
+  const auto floats = [&](std::vector<std::int64_t> shape) { return arena.array_from(bytes, ISENTROPE_F32, shape, false); };
+  static const char* const rules[] = {"standard", "entropy_invariant(base=512)", "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
+  for (int i = bytes.byte() % 5; i > 0; --i) {
+    isentrope_array a{}, b{};
+    switch (bytes.byte() % 12) {
+      case 0: expect_message(isentrope_options_set_rule(options, bytes.one_of(rules))); break;
+      case 1: expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1)); break;
+      case 2: expect_message(isentrope_options_set_window(options, number_from(bytes), number_from(bytes))); break;
+      case 3: expect_message(isentrope_options_set_offsets(options, number_from(bytes), number_from(bytes), number_from(bytes))); break;
+      case 4:
+        a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 1));
+        a.extents[0] = s.batch;
+        expect_message(isentrope_options_set_padding(options, &a, nullptr));
+        break;
+      case 5:
+        a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 3));
+        a.extents[0] = s.batch;
+        expect_message(isentrope_options_set_padding(options, nullptr, &a));
+        break;
+      case 6:
+        a = list({0, s.queries / 2, s.queries});
+        b = list({0, s.keys / 2, s.keys});
+        expect_message(isentrope_options_set_documents(options, &a, &b));
+        break;
+      case 7:
+        a = arena.array_from(bytes, ISENTROPE_U8, {s.batch, s.heads, s.queries, s.keys}, false);
+        expect_message(isentrope_options_set_admitted(options, &a));
+        break;
+      case 8: a = floats({s.batch, s.heads, s.queries, s.keys}); expect_message(isentrope_options_set_bias(options, &a)); break;
+      case 9: a = floats({s.heads}); expect_message(isentrope_options_set_sink(options, &a)); break;
+      case 10: a = floats({s.batch, s.heads, s.queries}); expect_message(isentrope_options_set_lambda(options, &a)); break;
+      default: expect_message(isentrope_options_set_soft_cap(options, bytes.one_of({0.0f, 1.0f, -1.0f, 3e38f})));
+    }
+  }
+}
+
+void run(ByteSource bytes) {
+  Arena arena;
+  Shape s{bytes.one_of({1, 2, 0}), bytes.one_of({2, 4, 1}), bytes.one_of({2, 1, 3}), bytes.one_of({2, 3, 0}), bytes.one_of({4, 5, 0}), bytes.one_of({2, 3, 0}), bytes.one_of({2, 1, 0})};
+  isentrope_options* options = isentrope_options_create();
+  set_options(bytes, arena, s, options);
+  const auto in = [&](isentrope_dtype type, std::vector<std::int64_t> shape) { return arena.array_from(bytes, type, std::move(shape), false); };
+  const auto out = [&](isentrope_dtype type, std::vector<std::int64_t> shape) { return arena.array_from(bytes, type, std::move(shape), true); };
+  const isentrope_dtype type = bytes.one_of<isentrope_dtype>({ISENTROPE_F32, ISENTROPE_BF16, ISENTROPE_F16});
+  const std::vector<std::int64_t> rows{s.batch, s.heads, s.queries}, output{s.batch, s.heads, s.queries, s.value_dim};
+  isentrope_forward_call call{};
+  call.struct_size = bytes.byte() % 16 == 1 ? static_cast<std::size_t>(number_from(bytes)) & 255 : sizeof call;
+  call.q = in(type, {s.batch, s.heads, s.queries, s.dim});
+  call.k = in(type, {s.batch, s.kv_heads, s.keys, s.dim});
+  call.v = in(type, {s.batch, s.kv_heads, s.keys, s.value_dim});
+  if (bytes.byte() % 4 == 1) {
+    call.page_table = in(ISENTROPE_I32, {s.batch, 2});
+    call.paged_keys = number_from(bytes);
+    if (call.page_table.data != nullptr && bytes.flag()) std::memset(call.page_table.data, 0, 8);
+  }
+  call.output = out(ISENTROPE_F32, output);
+  call.lse = out(ISENTROPE_F32, rows);
+  call.entropy = out(ISENTROPE_F32, rows);
+  call.collision = out(ISENTROPE_F32, rows);
+  call.variance = out(ISENTROPE_F32, rows);
+  call.support = out(ISENTROPE_I64, rows);
+  const isentrope_status status = isentrope_forward(options, &call);
+  expect_message(status);
+  isentrope_backward_call back{};
+  back.struct_size = sizeof back;
+  back.q = call.q, back.k = call.k, back.v = call.v;
+  back.output = call.output, back.lse = call.lse, back.entropy = call.entropy;
+  back.collision = call.collision, back.variance = call.variance;
+  back.d_output = in(ISENTROPE_F32, output);
+  back.d_entropy = in(ISENTROPE_F32, rows);
+  back.d_variance = in(ISENTROPE_F32, rows);
+  back.dq = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.dim});
+  back.dk = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.dim});
+  back.dv = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.value_dim});
+  back.d_bias = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.keys});
+  back.d_sink = out(ISENTROPE_F32, {s.heads});
+  expect_message(isentrope_backward(options, &back));
+  isentrope_options_destroy(options);
+}
+
+}  // namespace
+}  // namespace isentrope::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size <= 256) isentrope::fuzz::run({data, size});
+  return 0;
+}

@@ -1,0 +1,65 @@
+// Fuzz target: the forward pass of every instruction set against the float64 reference.
+
+#include <algorithm>
+
+#include "check/budget.h"
+#include "fuzz/problem_source.h"
+#include "isentrope/target.h"
+
+namespace isentrope::fuzz {
+namespace {
+
+// What holds of every row, whatever its numbers.
+void check_bounds(const check::ForwardResult& got, std::size_t row, const std::string& where) {
+  const auto support = static_cast<double>(got.support[row]);
+  const double entropy = got.entropy[row], collision = got.collision[row];
+  require(!(entropy < 0) && !(entropy > std::log(std::max(support, 1.0)) + 1e-4), "entropy out of bounds: " + where);
+  require(!(collision * support < 1 - 1e-4 && support > 0) && !(collision > 1 + 1e-4),
+          "collision out of bounds: " + where);
+  require(!(got.variance[row] < 0), "negative variance: " + where);
+}
+
+void settle(const check::Problem& p, const reference::Result& want, std::size_t row, bool uncertain,
+            check::ForwardResult& got) {
+  const auto columns = static_cast<std::size_t>(p.value_dim);
+  for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) {
+    // A weight may vanish in float and not in double, so NaN and inf stand for each other in the output.
+    const bool finite = std::isfinite(want.output[at]);
+    require(finite || uncertain || !std::isfinite(got.output[at]), "a finite output hides a NaN: " + text_of(p));
+    if (uncertain || !finite) got.output[at] = static_cast<float>(want.output[at]);
+  }
+  if (!uncertain) return;
+  const RowStats& stats = want.statistics[row];
+  got.lse[row] = static_cast<float>(stats.lse);
+  got.entropy[row] = static_cast<float>(stats.entropy);
+  got.collision[row] = static_cast<float>(stats.collision);
+  got.max_logit[row] = static_cast<float>(stats.max_logit);
+  got.variance[row] = static_cast<float>(stats.variance);
+}
+
+void run(ByteSource bytes) {
+  check::Problem p = problem_from(bytes);
+  // A cache without pages has no page table.
+  if (bytes.flag() && p.batch * p.keys > 0) p.page_size = 1 + bytes.up_to(6);
+  static const std::vector<std::string> targets = supported_targets();
+  use_target(targets[bytes.byte() % targets.size()]);
+  check::Data data(p);
+  sprinkle(bytes, false, data);
+  check::ForwardResult got = run_forward(data);
+  const reference::Result want = reference::attention_forward(data.reference_input(), data.options());
+  for (std::size_t row = 0; row < want.statistics.size(); ++row) {
+    require(got.support[row] == want.statistics[row].support, "wrong support: " + text_of(p));
+    check_bounds(got, row, text_of(p));
+    settle(p, want, row, is_uncertain(p, want.logit_magnitude[row]), got);
+  }
+  const check::Ratio ratio = forward_error_over_budget(data, got);
+  require(ratio.worst <= 1, text_of(p) + " on " + active_target() + ": " + ratio.where);
+}
+
+}  // namespace
+}  // namespace isentrope::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size <= 512) isentrope::fuzz::run({data, size});
+  return 0;
+}

@@ -1,0 +1,65 @@
+// Problems, and the numbers in them, out of a fuzzer's bytes.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "check/data.h"
+#include "fuzz/byte_source.h"
+
+namespace isentrope::fuzz {
+
+inline check::Problem problem_from(ByteSource& bytes) {
+  check::Problem p;
+  p.type = bytes.one_of({DType::f32, DType::bf16, DType::f16});
+  p.batch = bytes.one_of({1, 2, 0});
+  p.kv_heads = bytes.one_of({1, 2, 3});
+  p.heads = p.kv_heads * bytes.one_of({1, 2, 4});
+  p.queries = bytes.up_to(9);
+  p.keys = bytes.up_to(bytes.byte() % 16 == 1 ? 280 : 20);
+  p.dim = 1 + bytes.up_to(17);
+  p.value_dim = 1 + bytes.up_to(17);
+  p.causal = bytes.one_of({Causal::none, Causal::top_left, Causal::bottom_right});
+  p.window_left = bytes.one_of({-1, 0, 1, 5, 40});
+  p.window_right = bytes.one_of({-1, 0, 1, 5, 40});
+  if (bytes.flag()) {
+    p.query_offset = bytes.up_to(300);
+    p.key_offset = bytes.up_to(300);
+  }
+  const std::uint8_t flags = bytes.byte();
+  p.left_padding = flags & 1;
+  p.right_padding = flags & 2;
+  p.lambda_table = flags & 4;
+  p.bias = flags & 8;
+  p.admitted = flags & 16;
+  p.sink = flags & 32;
+  p.documents = flags & 64 ? 1 + bytes.up_to(3) : 0;
+  if (flags & 128) p.soft_cap = bytes.one_of({0.5f, 5.0f, 30.0f});
+  static const std::vector<ScaleRule> rules = ScaleRule::all(16);
+  p.rule = rules[bytes.byte() % rules.size()];
+  p.magnitude = bytes.one_of({1.0, 0.0, 1e-3, 20.0});
+  p.seed = bytes.byte();
+  return p;
+}
+
+// Overwrites some numbers by those at which arithmetic goes wrong. The largest leave room for sums in float.
+inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  while (!bytes.empty()) {
+    auto& numbers = *bytes.one_of({&data.q, &data.k, &data.v});
+    const auto at = static_cast<std::size_t>(bytes.up_to(65535));
+    float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e17f, kInfinity, -kInfinity, kNaN});
+    if (finite_only && !(std::abs(value) < 2)) value = 2;
+    if (!numbers.empty()) numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
+  }
+  data.refresh();
+}
+
+// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is where numbers
+// are so large that float cannot tell the keys apart, or infinite.
+inline bool is_uncertain(const check::Problem& p, double logit_magnitude) {
+  return !(static_cast<double>(p.dim + 16) * 0x1p-24 * logit_magnitude < 0.03);
+}
+
+}  // namespace isentrope::fuzz
