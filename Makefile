@@ -3,12 +3,17 @@
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
 
-.PHONY: help setup configure demo test test-asan format clean
+# Seconds that each fuzz target runs, and the targets.
+FUZZ_TIME := 60
+FUZZ := rule problem merge c_api forward backward
+
+.PHONY: help setup configure demo test test-asan fuzz format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
 	@echo 'make test       build and run every test'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make clean      remove the build'
 
 setup:
@@ -31,6 +36,17 @@ test-asan: setup
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 	@cmake --build build/asan
 	@ctest --test-dir build/asan --output-on-failure -j 2
+
+fuzz: setup
+	@cmake --preset fuzz -Wno-dev -DISENTROPE_TORCH=OFF --log-level=NOTICE
+	@cmake --build build/fuzz --target $(addprefix fuzz_,$(FUZZ))
+	@mkdir -p build/fuzz/found
+	@for name in $(FUZZ); do \
+	  mkdir -p build/fuzz/grown/$$name && echo "== $$name" && \
+	  build/fuzz/bin/fuzz_$$name -max_total_time=$(FUZZ_TIME) -timeout=20 -print_funcs=0 -verbosity=0 \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/found/$$name- \
+	    build/fuzz/grown/$$name fuzz/corpus/$$name || exit 1; \
+	done
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i

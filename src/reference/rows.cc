@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "src/scale_table.h"
+
 namespace isentrope::reference {
 namespace {
 
@@ -30,6 +32,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
   const double after = options.rule.post_cap(length, in.q.extents[3], row.head);
   // Without a soft-cap there is one scale, and the gradient is that of all of it.
   (options.soft_cap > 0 ? row.after_cap : row.before_cap) *= after;
+  row.before_cap = in_float_range(row.before_cap);
   row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
 }
 
