@@ -3,7 +3,11 @@
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
 
-.PHONY: help setup configure demo test test-long test-tsan numerics test-asan format clean
+# Seconds that each fuzz target runs, and the targets.
+FUZZ_TIME := 60
+FUZZ := rule problem merge c_api forward backward
+
+.PHONY: help setup configure demo test test-long test-asan test-tsan numerics fuzz format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
@@ -12,6 +16,7 @@ help:
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
+	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make clean      remove the build'
 
 setup:
@@ -45,9 +50,20 @@ test-asan: setup
 	@ctest --test-dir build/asan --output-on-failure -j 2 -LE long
 
 test-tsan: setup
-	@cmake --preset tsan -Wno-dev --log-level=NOTICE
+	@cmake --preset tsan --log-level=NOTICE
 	@cmake --build build/tsan --target threads_test row_promises_test
 	@ctest --test-dir build/tsan --output-on-failure -R 'threads_test|row_promises_test.*Threads'
+
+fuzz: setup
+	@cmake --preset fuzz -Wno-dev -DISENTROPE_TORCH=OFF --log-level=NOTICE
+	@cmake --build build/fuzz --target $(addprefix fuzz_,$(FUZZ))
+	@mkdir -p build/fuzz/found
+	@for name in $(FUZZ); do \
+	  mkdir -p build/fuzz/grown/$$name && echo "== $$name" && \
+	  build/fuzz/bin/fuzz_$$name -max_total_time=$(FUZZ_TIME) -timeout=20 -print_funcs=0 -verbosity=0 \
+	    -print_final_stats=1 -artifact_prefix=build/fuzz/found/$$name- \
+	    build/fuzz/grown/$$name fuzz/corpus/$$name || exit 1; \
+	done
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 
 namespace isentrope::fuzz {
 
@@ -38,6 +39,13 @@ inline void require(bool condition, const std::string& what) {
   if (condition) return;
   std::fprintf(stderr, "fuzz: %s\n", what.c_str());
   std::abort();
+}
+
+// The same, for a message that takes time to make.
+template <typename Describe>
+  requires std::is_invocable_v<Describe>
+void require(bool condition, const Describe& describe) {
+  if (!condition) require(false, std::string(describe()));
 }
 
 }  // namespace isentrope::fuzz

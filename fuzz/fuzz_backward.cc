@@ -22,7 +22,7 @@ void run(ByteSource bytes) {
   const reference::GradientInput gradient = check::random_gradient(p);
   const check::BackwardResult got = run_backward(data, run_forward(data), gradient);
   const check::Ratio ratio = backward_error_over_budget(data, gradient, got);
-  require(ratio.worst <= 1, text_of(p) + " on " + active_target() + ": " + ratio.where);
+  require(ratio.worst <= 1, [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
 }
 
 }  // namespace

@@ -10,13 +10,13 @@ namespace isentrope::fuzz {
 namespace {
 
 // What holds of every row, whatever its numbers.
-void check_bounds(const check::ForwardResult& got, std::size_t row, const std::string& where) {
+void check_bounds(const check::ForwardResult& got, std::size_t row, const check::Problem& p) {
   const auto support = static_cast<double>(got.support[row]);
   const double entropy = got.entropy[row], collision = got.collision[row];
-  require(!(entropy < 0) && !(entropy > std::log(std::max(support, 1.0)) + 1e-4), "entropy out of bounds: " + where);
+  require(!(entropy < 0) && !(entropy > std::log(std::max(support, 1.0)) + 1e-4), [&] { return "entropy out of bounds: " + text_of(p); });
   require(!(collision * support < 1 - 1e-4 && support > 0) && !(collision > 1 + 1e-4),
-          "collision out of bounds: " + where);
-  require(!(got.variance[row] < 0), "negative variance: " + where);
+          [&] { return "collision out of bounds: " + text_of(p); });
+  require(!(got.variance[row] < 0), [&] { return "negative variance: " + text_of(p); });
 }
 
 void settle(const check::Problem& p, const reference::Result& want, std::size_t row, bool uncertain,
@@ -25,7 +25,7 @@ void settle(const check::Problem& p, const reference::Result& want, std::size_t 
   for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) {
     // A weight may vanish in float and not in double, so NaN and inf stand for each other in the output.
     const bool finite = std::isfinite(want.output[at]);
-    require(finite || uncertain || !std::isfinite(got.output[at]), "a finite output hides a NaN: " + text_of(p));
+    require(finite || uncertain || !std::isfinite(got.output[at]), [&] { return "a finite output hides a NaN: " + text_of(p); });
     if (uncertain || !finite) got.output[at] = static_cast<float>(want.output[at]);
   }
   if (!uncertain) return;
@@ -48,12 +48,12 @@ void run(ByteSource bytes) {
   check::ForwardResult got = run_forward(data);
   const reference::Result want = reference::attention_forward(data.reference_input(), data.options());
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
-    require(got.support[row] == want.statistics[row].support, "wrong support: " + text_of(p));
-    check_bounds(got, row, text_of(p));
+    require(got.support[row] == want.statistics[row].support, [&] { return "wrong support: " + text_of(p); });
+    check_bounds(got, row, p);
     settle(p, want, row, is_uncertain(p, want.logit_magnitude[row]), got);
   }
   const check::Ratio ratio = forward_error_over_budget(data, got);
-  require(ratio.worst <= 1, text_of(p) + " on " + active_target() + ": " + ratio.where);
+  require(ratio.worst <= 1, [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 namespace isentrope {
 namespace {
 
+// Beyond every position that validation lets through, and far from the ends of the type.
+constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
+
 // One document, or the whole call: its queries and keys.
 struct Span {
   std::int64_t first_query, queries, first_key, keys;
@@ -35,12 +38,12 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const std::int64_t total = mask.sequence_keys > 0 ? mask.sequence_keys : mask.key_offset + span.keys;
   KeyRange seen{mask.sequence_keys > 0 ? 0 : mask.key_offset, total};
   // The caller's numbers may be anything: what no position reaches is as good as none.
-  const std::int64_t padding = mask.key_begin ? std::clamp<std::int64_t>(mask.key_begin(batch), 0, total) : 0;
+  const std::int64_t padding = mask.key_begin ? std::clamp<std::int64_t>(mask.key_begin(batch), 0, kFarthest) : 0;
   seen.begin = std::max(seen.begin, padding);
   if (mask.key_end) seen.end = std::clamp<std::int64_t>(mask.key_end(batch), 0, total);
   const std::int64_t unpadded = seen.size();
   if (mask.causal != Causal::none) seen.end = std::min(seen.end, position + 1);
-  if (mask.window_left >= 0) seen.begin = std::max(seen.begin, position - mask.window_left);
+  if (mask.window_left >= 0) seen.begin = std::max(seen.begin, position - std::min(mask.window_left, kFarthest));
   if (mask.window_right >= 0 && mask.window_right < total - position) {
     seen.end = std::min(seen.end, position + mask.window_right + 1);
   }

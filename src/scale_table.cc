@@ -40,9 +40,9 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
         const double before = options.rule.pre_cap(row.length, dim, head);
         const double after = options.rule.post_cap(row.length, dim, head);
         const bool capped = options.soft_cap > 0;
-        before_cap_.push_back(static_cast<float>(capped ? before : before * after));
-        after_cap_.push_back(static_cast<float>(capped ? after : 1));
-        on_bias_.push_back(static_cast<float>(options.rule.on_bias(row.length, dim, head)));
+        before_cap_.push_back(static_cast<float>(in_float_range(capped ? before : before * after)));
+        after_cap_.push_back(static_cast<float>(in_float_range(capped ? after : 1)));
+        on_bias_.push_back(static_cast<float>(in_float_range(options.rule.on_bias(row.length, dim, head))));
       }
     }
   }

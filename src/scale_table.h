@@ -1,11 +1,20 @@
 // ScaleTable: a rule, resolved for one call into one lambda per row.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "isentrope/attention.h"
 
 namespace isentrope {
+
+// What kernels multiply by. A rule may leave the range of float, and an infinite scale would make a score of
+// 0 a NaN.
+[[nodiscard]] inline double in_float_range(double scale) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return std::clamp(scale, -kMost, kMost);
+}
 
 // The softmax scales of one head's queries. Kernels read these numbers, never rules.
 struct HeadScale {

@@ -136,7 +136,7 @@ void check_pages(const Checks& check, const AttentionInput& in) {
 void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
                   std::int64_t rows) {
   if (!starts) check.fail(name, "be given where the other side's starts are", "none");
-  const std::int64_t last = starts.extents[0] - 1;
+  const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
   if (last < 1 || starts(0) != 0 || starts(last) != rows) {
     check.fail(name, "begin with 0 and end with " + std::to_string(rows),
                last < 0 ? "no elements" : std::to_string(starts(0)) + " ... " + std::to_string(starts(last)));

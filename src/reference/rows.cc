@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "src/scale_table.h"
+
 namespace isentrope::reference {
 namespace {
 
@@ -32,6 +34,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
     row.before_cap *= row.after_cap;
     row.after_cap = 1;
   }
+  row.before_cap = in_float_range(row.before_cap);
   row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
 }
 
