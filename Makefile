@@ -55,7 +55,8 @@ test-tsan: setup
 	@ctest --test-dir build/tsan --output-on-failure -R 'threads_test|row_promises_test.*Threads'
 
 fuzz: setup
-	@cmake --preset fuzz -Wno-dev -DISENTROPE_TORCH=OFF --log-level=NOTICE
+	@command -v clang++-19 > /dev/null || { echo 'make fuzz needs: apt-get install clang-19 libclang-rt-19-dev'; exit 1; }
+	@cmake --preset fuzz -DISENTROPE_TORCH=OFF --log-level=NOTICE
 	@cmake --build build/fuzz --target $(addprefix fuzz_,$(FUZZ))
 	@mkdir -p build/fuzz/found
 	@for name in $(FUZZ); do \
