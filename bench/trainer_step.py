@@ -47,16 +47,13 @@ class Roformer(torch.nn.Module):
         super().__init__()
         self.dim = width // heads
         self.embedding = torch.nn.Embedding(VOCABULARY, width)
-        self.embedding_norm = torch.nn.LayerNorm(width)
         self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.output_bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                torch.nn.init.normal_(parameter, std=0.02)
+        torch.nn.init.normal_(self.embedding.weight, std=0.02)
 
     def forward(self, tokens, positions):
         table = rotary_table(tokens.shape[1], self.dim)
-        h = self.embedding_norm(self.embedding(tokens))
+        h = self.embedding(tokens)
         for layer in self.layers:
             h = layer(h, table)
         return F.linear(h.flatten(0, 1).index_select(0, positions), self.embedding.weight, self.output_bias)
