@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """A training step of the laboratory against the same model in Python with torch's own attention.
 
-    bench/trainer_step.py                     # alternates both, prints seconds per step and their ratio
-    bench/trainer_step.py --program ''        # Python alone
+    bench/trainer_step.py                  # alternates both, prints seconds per step and their ratio
+    bench/trainer_step.py --python-only    # one run in Python
 
-Model, batch, optimiser and threads are the same; each side counts all that a step takes, drawing its
-data included. Run it on a machine that does nothing else.
+Model, batch, optimiser and threads are the same. Each run is a process of its own and counts all that
+its steps take, the first one and drawing the data included. Run it on a machine that does nothing else.
 """
 
 import argparse
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -98,13 +99,22 @@ def python_step(options):
     return (time.perf_counter() - start) / options.steps
 
 
-def program_step(options):
+def arguments_of(options):
+    names = ["steps", "layers", "width", "heads", "batch", "train_length", "threads", "corpus"]
+    return [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
+
+
+def python_process(options):
+    out = subprocess.run([sys.executable, __file__, "--python-only", *arguments_of(options)], check=True,
+                         stdout=subprocess.PIPE)
+    return float(out.stdout)
+
+
+def program_process(options):
     with tempfile.TemporaryDirectory() as folder:
-        names = ["steps", "layers", "width", "heads", "batch", "train_length", "threads", "corpus"]
-        arguments = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
         out = subprocess.run(
             [options.program, "extrapolate", "--rules=entropy_invariant", f"--lengths={options.train_length}",
-             f"--output={folder}", "--json", "--quiet", *arguments],
+             f"--output={folder}", "--json", "--quiet", *arguments_of(options)],
             check=True, stdout=subprocess.PIPE)
     return json.loads(out.stdout)["rules"][0]["seconds_per_step"]
 
@@ -113,8 +123,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/release/bin/isentrope")
     parser.add_argument("--corpus", default="data/king-james.txt")
+    parser.add_argument("--python-only", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=2)
@@ -124,18 +135,18 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 
+    if options.python_only:
+        print(python_step(options))
+        return
     ours, theirs = [], []
     for _ in range(options.rounds):
-        theirs.append(python_step(options))
-        line = f"python {theirs[-1]:.4f} s/step"
-        if options.program:
-            ours.append(program_step(options))
-            line += f"   isentrope {ours[-1]:.4f} s/step   ratio {ours[-1] / theirs[-1]:.3f}"
-        print(line, flush=True)
-    if ours:
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-        print(f"median: python {statistics.median(theirs):.4f}, isentrope {statistics.median(ours):.4f} s/step, "
-              f"ratio {ratio:.3f}")
+        theirs.append(python_process(options))
+        ours.append(program_process(options))
+        print(f"python {theirs[-1]:.4f}   isentrope {ours[-1]:.4f} s/step   ratio {ours[-1] / theirs[-1]:.3f}",
+              flush=True)
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
+    print(f"median: python {statistics.median(theirs):.4f}   isentrope {statistics.median(ours):.4f} s/step   "
+          f"ratio {ratio:.3f}")
 
 
 if __name__ == "__main__":
