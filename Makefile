@@ -17,6 +17,7 @@ help:
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
+	@echo 'make numerics   measure errors over budget on this machine, for docs/numerics.md'
 	@echo 'make clean      remove the build'
 
 setup:
@@ -34,10 +35,12 @@ test: configure
 	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE long
 
-# The table of docs/numerics.md, for this machine.
+# The table and the figure of docs/numerics.md, from this machine.
 numerics: configure
 	@cmake --build $(BUILD) --target isentrope
-	@$(PROGRAM) check --generate 2000 --maxima
+	@$(PROGRAM) check --generate 2000 --maxima --json > $(BUILD)/numerics.json
+	@python3 -m json.tool --compact $(BUILD)/numerics.json docs/results/numerics.json
+	@cmake --build $(BUILD) --target docs
 
 test-long: configure
 	@cmake --build $(BUILD)

@@ -47,6 +47,32 @@ TEST(CheckCommand, ReadsAFileAndGenerates) {
   EXPECT_LE(json["verdicts"][0]["forward"]["error_over_budget"], 1);
 }
 
+TEST(CheckCommand, MaximaAreThoseOfTheVerdicts) {
+  const std::string target = supported_targets().front();
+  const std::vector<std::string> problems = {"--generate", "20", "--targets", target, "--json"};
+  std::vector<std::string> maxima = problems;
+  maxima.emplace_back("--maxima");
+  const auto each = nlohmann::json::parse(check(problems).out);
+  const auto most = nlohmann::json::parse(check(maxima).out);
+  EXPECT_TRUE(most["verdicts"].empty());
+  EXPECT_EQ(most["summary"], each["summary"]);
+  double worst_verdict = 0, worst_result = 0;
+  for (const auto& verdict : each["verdicts"]) {
+    for (const char* pass : {"forward", "backward"}) {
+      if (verdict.contains(pass)) {
+        worst_verdict = std::max(worst_verdict, verdict[pass]["error_over_budget"].get<double>());
+      }
+    }
+  }
+  for (const auto& [result, of_target] : most["error_over_budget"].items()) {
+    const auto& ratios = of_target[target];
+    EXPECT_EQ(ratios["quantiles"].back(), ratios["maximum"]) << result;
+    worst_result = std::max(worst_result, ratios["maximum"].get<double>());
+  }
+  EXPECT_GT(worst_verdict, 0);
+  EXPECT_EQ(worst_result, worst_verdict);
+}
+
 TEST(CheckCommand, BadInputIsExitStatusTwoAndOneLine) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{}, {"shape=1x1"}, {"shape=1x1x1x1x0"}, {"shape=1x3:2x1x1x1"}, {"color=blue"},

@@ -42,8 +42,10 @@ std::vector<double> ticks_of(const Scale& scale) {
   double step = std::pow(10, std::floor(std::log10(scale.high - scale.low)));
   if ((scale.high - scale.low) / step < 3) step /= 2;
   if ((scale.high - scale.low) / step > 7) step *= 2;
-  for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high * 1.0001; ++i)
-    ticks.push_back(i * step);
+  for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high * 1.0001; ++i) {
+    // 3 / 20 is 0.15 and 3 * 0.05 is not.
+    ticks.push_back(step < 1 ? i / std::round(1 / step) : i * step);
+  }
   return ticks;
 }
 

@@ -22,6 +22,10 @@ using Rows = std::vector<std::vector<std::string>>;
 // Tables of README.md; `docs` holds results/demo.json, the result.json of a run of the demo.
 [[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
 
+// Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
+[[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
+[[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
+
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);
 

@@ -1,0 +1,69 @@
+// Measured errors over their budgets, out of docs/results/numerics.json.
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "docs/generate/tables.h"
+
+namespace isentrope::docs {
+namespace {
+
+using nlohmann::json;
+
+// {"output f32": {"AVX2": {"maximum": 0.2, "quantiles": [...]}}}
+json measured(const std::filesystem::path& docs) {
+  return json::parse(std::ifstream(docs / "results/numerics.json")).at("error_over_budget");
+}
+
+// Where the machine has AVX-512, its set stands first and EMU128 or SCALAR last.
+std::vector<std::string> targets_of(const json& results) {
+  std::set<std::string, std::greater<>> names;
+  for (const auto& [target, ratios] : results.at("output f32").items()) names.insert(target);
+  std::vector<std::string> wide, narrow;
+  for (const std::string& name : names) (name.starts_with("AVX") ? wide : narrow).push_back(name);
+  wide.insert(wide.end(), narrow.begin(), narrow.end());
+  return wide;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs) {
+  const json results = measured(docs);
+  const std::vector<std::string> targets = targets_of(results);
+  Rows rows = {{"result"}};
+  rows.front().insert(rows.front().end(), targets.begin(), targets.end());
+  for (const auto& [result, of_target] : results.items()) {
+    rows.push_back({result});
+    for (const std::string& target : targets) {
+      rows.back().push_back(
+          fmt::format("{:.2g}", of_target.at(target).at("maximum").get<double>()));
+    }
+  }
+  return {{"maxima", markdown_table(rows)}};
+}
+
+report::LineChart error_over_budget_chart(const std::filesystem::path& docs) {
+  const json results = measured(docs);
+  const std::string target = targets_of(results).front();
+  report::LineChart chart;
+  chart.x_label = "share of problems (%)";
+  chart.y_label = "worst error over budget, f32, " + target;
+  chart.y_from_zero = true;
+  for (const char* result :
+       {"output", "lse", "entropy", "collision", "variance", "dq", "dk", "dv"}) {
+    report::Series series{.name = report::Text(result), .x = {}, .y = {}};
+    const json& quantiles =
+        results.at(std::string(result) + " f32").at(target).at("quantiles");
+    for (std::size_t i = 0; i < quantiles.size(); ++i) {
+      series.x.push_back(100 * static_cast<double>(i) / static_cast<double>(quantiles.size() - 1));
+      series.y.push_back(quantiles[i].get<double>());
+    }
+    chart.series.push_back(series);
+  }
+  return chart;
+}
+
+}  // namespace isentrope::docs
