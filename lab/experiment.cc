@@ -254,6 +254,7 @@ json Experiment::result_json(const std::vector<ModelResult>& results) const {
   return {{"schema", 1},
           {"program", "isentrope extrapolate"},
           {"version", ISENTROPE_VERSION},
+          {"command", options_.command},
           {"date", date_now()},
           {"train_length", options_.train_length},
           {"lengths", options_.lengths},

@@ -35,6 +35,7 @@ struct ExperimentOptions {
   std::int64_t threads = 0;  // 0: all cores
   std::filesystem::path output = "results/extrapolate";
   bool resume = false;
+  std::string command;  // what was typed, without --resume; told in result.json
 
   // Steps in which the learning rate rises: 100, less in a short run.
   [[nodiscard]] std::int64_t warm_up() const { return steps < 500 ? steps / 5 : 100; }

@@ -17,6 +17,11 @@ namespace {
 using namespace isentrope;
 using namespace isentrope::lab;
 
+int complain(int code, std::string_view text) {
+  fmt::print(stderr, "isentrope extrapolate: {}\n", text);
+  return code;
+}
+
 void run(const CommandLine& line) {
   const std::string folder = line.experiment.output.string();
   Progress progress(stderr, line.quiet ? Progress::Style::silent : Progress::style_of(stderr));
@@ -28,16 +33,12 @@ void run(const CommandLine& line) {
   }
 }
 
-int complain(int code, std::string_view text) {
-  fmt::print(stderr, "isentrope extrapolate: {}\n", text);
-  return code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
+  CommandLine line;
   try {
-    const CommandLine line = parse_command_line(argc, argv);
+    line = parse_command_line(argc, argv);
     if (!line.help.empty()) {
       fmt::print("{}", line.help);
       return 0;
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
     return complain(2, error.what());
   } catch (const Interrupted&) {
     return complain(
-        130, fmt::format("interrupted and saved; to go on: {}", resuming_command(argc, argv)));
+        130, fmt::format("interrupted and saved; to go on: {} --resume", line.experiment.command));
   } catch (const c10::Error& error) {
     return complain(1, error.what_without_backtrace());
   } catch (const std::exception& error) {

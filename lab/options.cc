@@ -70,8 +70,10 @@ void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::stri
   };
   // Of an option given twice the last counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--rules", rules, "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
-                 "has a training length tied to this one")
+  app.add_option(
+         "--rules", rules,
+         "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
+         "has a training length tied to this one")
       ->capture_default_str();
   app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")
       ->take_all()
@@ -118,6 +120,21 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// The command as one would type it, without --resume.
+std::string command_of(int argc, const char* const* argv) {
+  std::string command = "isentrope extrapolate";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--resume") continue;
+    const bool plain = argument.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                           "-_=+,./:@%") == std::string_view::npos;
+    command +=
+        plain && !argument.empty() ? fmt::format(" {}", argument) : fmt::format(" '{}'", argument);
+  }
+  return command;
+}
+
 }  // namespace
 
 std::vector<ScaleRule> parse_rules(std::string_view text) {
@@ -158,26 +175,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     throw Error(one_line(error.what()));
   }
   ExperimentOptions& options = line.experiment;
-  options.rules = rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length)) : parse_rules(rules);
+  options.command = command_of(argc, argv);
+  options.rules = rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length))
+                                 : parse_rules(rules);
   std::ranges::sort(options.lengths);
   const auto repeated = std::ranges::unique(options.lengths);
   options.lengths.erase(repeated.begin(), repeated.end());
   return line;
-}
-
-std::string resuming_command(int argc, const char* const* argv) {
-  std::string command = "isentrope extrapolate";
-  bool resumes = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    const bool plain = argument.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                           "-_=+,./:@%") == std::string_view::npos;
-    command +=
-        plain && !argument.empty() ? fmt::format(" {}", argument) : fmt::format(" '{}'", argument);
-    resumes = resumes || argument == "--resume";
-  }
-  return resumes ? command : command + " --resume";
 }
 
 }  // namespace isentrope::lab

@@ -22,7 +22,4 @@ struct CommandLine {
 // "standard,constant(scale=1),x(a=1,b=2)" -> the rules; commas within parentheses belong to a rule.
 [[nodiscard]] std::vector<ScaleRule> parse_rules(std::string_view text);
 
-// The same command with --resume, as one would type it.
-[[nodiscard]] std::string resuming_command(int argc, const char* const* argv);
-
 }  // namespace isentrope::lab

@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/files.h"
 #include "isentrope/error.h"
 #include "report/extrapolation.h"
 
@@ -18,27 +18,10 @@ namespace {
 using isentrope::Error;
 
 nlohmann::json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path)) throw Error("cannot read " + path.string());
   try {
-    return nlohmann::json::parse(file);
+    return nlohmann::json::parse(isentrope::cli::read_file(path));
   } catch (const nlohmann::json::parse_error& error) {
     throw Error(fmt::format("{} is not JSON (byte {})", path.string(), error.byte));
-  }
-}
-
-// Beside the target first, so that a failure leaves an older report as it was.
-void write(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::path part = path;
-  part += ".part";
-  std::ofstream file(part, std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  if (!file || error) {
-    std::filesystem::remove(part, error);
-    throw Error("cannot write " + path.string());
   }
 }
 
@@ -60,7 +43,7 @@ int main(int argc, char** argv) {
   }
   if (output.empty()) output = result.parent_path() / "report.html";
   try {
-    write(output, isentrope::report::extrapolation_report(read_json(result)));
+    isentrope::cli::write_file(output, isentrope::report::extrapolation_report(read_json(result)));
   } catch (const Error& error) {
     fmt::print(stderr, "isentrope report: {}\n", error.what());
     return 2;

@@ -71,10 +71,9 @@ TEST(Options, WhatIsTypedBesideAPresetChangesIt) {
   EXPECT_EQ(parse({"--preset=demo"}).experiment.layers, 4);
 }
 
-TEST(Options, SayHowToResume) {
-  const char* const command[] = {"isentrope-extrapolate", "--rules", "constant(scale=1)"};
-  EXPECT_EQ(resuming_command(3, command),
-            "isentrope extrapolate --rules 'constant(scale=1)' --resume");
+TEST(Options, KnowTheCommandToTypeAgain) {
+  EXPECT_EQ(parse({"--rules", "constant(scale=1)", "--resume"}).experiment.command,
+            "isentrope extrapolate --rules 'constant(scale=1)'");
 }
 
 TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
