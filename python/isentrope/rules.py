@@ -243,4 +243,4 @@ def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
         return text
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"[attention] scale must be a number; got {scale!r}")
-    return OPS.rule_text(f"constant({float(scale)!r}) * {text}")
+    return f"constant(scale={float(scale)!r}) * {text}"

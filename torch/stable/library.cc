@@ -32,6 +32,7 @@ void define(TorchLibraryHandle library) {
   schema("rule_to_json(str rule) -> str");
   schema("rule_from_json(str json) -> str");
   schema("rule_lambda(str rule, int n, int d, int head) -> float");
+  schema("rule_reads_position(str rule) -> bool");
   schema("rule_catalogue() -> str");
   schema("model_scale(str config_json) -> str");
 }
@@ -63,6 +64,7 @@ const bool registered = [] {
   implement(any, "rule_to_json", rule_to_json);
   implement(any, "rule_from_json", rule_from_json);
   implement(any, "rule_lambda", rule_lambda);
+  implement(any, "rule_reads_position", rule_reads_position);
   implement(any, "rule_catalogue", rule_catalogue);
   implement(any, "model_scale", model_scale);
   return true;

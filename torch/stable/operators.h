@@ -18,6 +18,7 @@ void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_lambda(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_reads_position(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_catalogue(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void model_scale(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 

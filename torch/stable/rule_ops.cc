@@ -1,6 +1,7 @@
 // The operators on rules: text, JSON, numbers, the catalogue, and the rule of a model's
 // config.json.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "isentrope/rule_catalogue.h"
@@ -32,6 +33,17 @@ void rule_lambda(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if (keys < 0) throw Error("[lambda_] n must not be negative; got " + std::to_string(keys));
   stack[0] = to_value(
       parsed_rule(text).lambda({.visible = keys, .position = keys - 1, .total = keys}, dim, head));
+}
+
+void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  const std::string text = Arguments(stack).text();
+  const auto terms = parsed_rule(text).terms();
+  const bool reads = std::ranges::any_of(terms, [](const ScaleRule::Term& term) {
+    const LengthSource source = term.form.length.source;
+    return term.form.growth != Growth::one &&
+           (source == LengthSource::position || source == LengthSource::total);
+  });
+  stack[0] = static_cast<StableIValue>(reads);
 }
 
 // {"name": ["parameter", ...], ...}: what a front end's own constructors are held to.
