@@ -1,5 +1,5 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate` writes, out of its
-// result.json.
+// isentrope report RESULT.json: the page that `isentrope extrapolate` or `isentrope inspect` writes, out of
+// its JSON.
 
 #include <fmt/core.h>
 
@@ -12,6 +12,7 @@
 
 #include "isentrope/error.h"
 #include "report/extrapolation.h"
+#include "report/inspection.h"
 
 namespace {
 
@@ -46,11 +47,11 @@ void write(const std::filesystem::path& path, const std::string& text) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a result.json that isentrope extrapolate wrote: one HTML file, complete in "
-      "itself.",
+      "The report of a JSON file that isentrope extrapolate or isentrope inspect wrote: one HTML file, "
+      "complete in itself.",
       "isentrope report");
   std::filesystem::path result, output;
-  app.add_option("RESULT.json", result, "what isentrope extrapolate wrote")->required();
+  app.add_option("RESULT.json", result, "what isentrope extrapolate or isentrope inspect wrote")->required();
   app.add_option("-o,--output", output,
                  "where the page goes; report.html beside RESULT.json by default");
   try {
@@ -60,7 +61,10 @@ int main(int argc, char** argv) {
   }
   if (output.empty()) output = result.parent_path() / "report.html";
   try {
-    write(output, isentrope::report::extrapolation_report(read_json(result)));
+    const nlohmann::json document = read_json(result);
+    const bool inspection = document.is_object() && document.value("kind", nlohmann::json()) == "inspection";
+    write(output, inspection ? isentrope::report::inspection_report(document)
+                             : isentrope::report::extrapolation_report(document));
   } catch (const Error& error) {
     fmt::print(stderr, "isentrope report: {}\n", error.what());
     return 2;

@@ -22,6 +22,15 @@ from isentrope.ssmax import SSMax
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
+
+
+def inspect(*args, **kwargs):
+    """`isentrope.inspection.inspect`, which needs transformers."""
+    from isentrope.inspection import inspect as run
+
+    return run(*args, **kwargs)
+
+
 __all__ = [
     "AttentionState",
     "SSMax",
@@ -30,6 +39,7 @@ __all__ = [
     "attention",
     "attention_rows",
     "decode",
+    "inspect",
     "merge",
     "row_lengths",
     "sdpa",
