@@ -25,7 +25,7 @@ setup:
 
 configure: setup
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
-	  -DISENTROPE_TORCH=ON --log-level=NOTICE
+	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON --log-level=NOTICE
 
 demo: configure
 	@cmake --build $(BUILD) --target programs

@@ -22,7 +22,8 @@ usage: isentrope COMMAND [OPTION...]
   check         run problems on every instruction set of this machine, against the float64 reference
   extrapolate   train small language models that differ in their scale rule, evaluate them at
                 lengths they never saw, and write a report
-  report        write the report of a result.json once more
+  inspect       entropy of every layer and head of a Hugging Face or GGUF model against the length
+  report        write the report of a JSON result once more
   scale         the softmax scale of a rule, length by length, and the rule a model's config.json implies
   theory        what a scale does to entropy and gradient, and which scale suits a length
 
@@ -40,6 +41,15 @@ std::string program_of(std::string_view command) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto beside = self.parent_path() / name;
   return !error && std::filesystem::exists(beside) ? beside.string() : name;
+}
+
+// How to come by the commands that are programs of their own.
+std::string_view advice(std::string_view command) {
+  if (command == "extrapolate") {
+    return "; the laboratory needs libtorch: in a checkout, make demo builds and runs it";
+  }
+  if (command == "inspect") return "; it comes with the Python package: pip install '.[inspect]' in a checkout";
+  return "";
 }
 
 }  // namespace
@@ -60,7 +70,7 @@ int main(int argc, char** argv) {
   if (command == "theory") return isentrope::cli::theory_command(argc - 1, argv + 1);
   const std::string program = program_of(command);
   execvp(program.c_str(), argv + 1);
-  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({})\n",
-             command, command, std::strerror(errno));
+  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({}){}\n",
+             command, command, std::strerror(errno), advice(command));
   return 2;
 }

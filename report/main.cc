@@ -1,5 +1,5 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate` writes, out of its
-// result.json.
+// isentrope report RESULT.json: the page that `isentrope extrapolate` or `isentrope inspect` writes, out of
+// its JSON.
 
 #include <fmt/core.h>
 
@@ -12,6 +12,7 @@
 #include "cli/files.h"
 #include "isentrope/error.h"
 #include "report/extrapolation.h"
+#include "report/inspection.h"
 
 namespace {
 
@@ -29,11 +30,11 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a result.json that isentrope extrapolate wrote: one HTML file, complete in "
-      "itself.",
+      "The report of a JSON file that isentrope extrapolate or isentrope inspect wrote: one HTML file, "
+      "complete in itself.",
       "isentrope report");
   std::filesystem::path result, output;
-  app.add_option("RESULT.json", result, "what isentrope extrapolate wrote")->required();
+  app.add_option("RESULT.json", result, "what isentrope extrapolate or isentrope inspect wrote")->required();
   app.add_option("-o,--output", output,
                  "where the page goes; report.html beside RESULT.json by default");
   try {
@@ -43,7 +44,10 @@ int main(int argc, char** argv) {
   }
   if (output.empty()) output = result.parent_path() / "report.html";
   try {
-    isentrope::cli::write_file(output, isentrope::report::extrapolation_report(read_json(result)));
+    const nlohmann::json document = read_json(result);
+    const bool inspection = document.is_object() && document.value("kind", nlohmann::json()) == "inspection";
+    isentrope::cli::write_file(output, inspection ? isentrope::report::inspection_report(document)
+                                                  : isentrope::report::extrapolation_report(document));
   } catch (const Error& error) {
     fmt::print(stderr, "isentrope report: {}\n", error.what());
     return 2;

@@ -1,0 +1,47 @@
+"""Attention that knows how many keys each row sees, and tells how focused each row is.
+
+    z_j = lambda(n, d) q.k_j          p = softmax(z)          o = sum_j p_j v_j
+
+`attention`, `varlen_attention` and `decode` compute it; `ScaleRule` says how lambda depends on n; `Statistics`
+are what a row knows of itself. `isentrope.hf` registers the attention with transformers.
+"""
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
+        name="torch",
+    ) from _error
+
+from isentrope import _operators as _operators
+from isentrope import sdpa as sdpa
+from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
+from isentrope.rules import ScaleRule
+from isentrope.ssmax import SSMax
+from isentrope.states import AttentionState, merge
+from isentrope.statistics import Statistics
+
+
+
+def inspect(*args, **kwargs):
+    """`isentrope.inspection.inspect`, which needs transformers."""
+    from isentrope.inspection import inspect as run
+
+    return run(*args, **kwargs)
+
+
+__all__ = [
+    "AttentionState",
+    "SSMax",
+    "ScaleRule",
+    "Statistics",
+    "attention",
+    "attention_rows",
+    "decode",
+    "inspect",
+    "merge",
+    "row_lengths",
+    "sdpa",
+    "varlen_attention",
+]

@@ -1,0 +1,229 @@
+"""The operators in the library, and what torch must know of them: shapes, gradients, batching, sharding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import isentrope
+
+
+def _library() -> Path:
+    # An editable installation keeps sources and libraries apart: each folder of the package may have it.
+    for folder in isentrope.__path__:
+        path = Path(folder) / "libisentrope_operators.so"
+        if path.exists():
+            return path
+    raise ImportError(f"isentrope: no libisentrope_operators.so in {list(isentrope.__path__)}; pip install . again")
+
+
+torch.ops.load_library(str(_library()))
+OPS = torch.ops.isentrope
+
+# Where the schema of attention has its tensors; the arguments that all operators share are the first 19.
+Q, K, V, LAMBDA, MASK, BIAS, SINK, KEY_BEGIN, KEY_END, QUERY_STARTS, KEY_STARTS = range(11)
+TENSORS, SHARED = 11, 19
+
+
+def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
+    """As the kernels lay out a result: heads inside rows where `like` has them there."""
+    batch, heads = like.shape[:2]
+    if like.stride(1) < like.stride(2):
+        return like.new_empty((batch, rows, heads, columns)).transpose(1, 2)
+    return like.new_empty((batch, heads, rows, columns))
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+
+
+def _results(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows = q.shape[:3]
+    count = (wanted & 0b111111).bit_count()
+    support = rows if wanted >> 6 & 1 else (0,)
+    return (
+        _laid_out_as(q, q.shape[2], columns),
+        q.new_empty((count, *rows), dtype=torch.float32),
+        q.new_empty(support, dtype=torch.int64),
+    )
+
+
+@torch.library.register_fake("isentrope::attention")
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = args[:3]
+    _check_shapes(q, k, v)
+    return _results(q, v.shape[3], args[SHARED])
+
+
+@torch.library.register_fake("isentrope::decode")
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = args[:3]
+    _check_shapes(q, k, v)
+    return _results(q, v.shape[3], args[SHARED + 2])
+
+
+@torch.library.register_fake("isentrope::row_lengths")
+def _(q: Tensor, *args: Any) -> Tensor:
+    return q.new_empty(q.shape[:3], dtype=torch.int64)
+
+
+@torch.library.register_fake("isentrope::attention_backward")
+def _(*args: Any) -> tuple[Tensor, ...]:
+    q, k, v = args[:3]
+    wants_bias, wants_lambda, wants_sink = args[-3:]
+
+    def optional(want: bool, *shape: Any) -> Tensor:
+        return q.new_empty(shape if want else (0,), dtype=torch.float32)
+
+    return (
+        _laid_out_as(q, q.shape[2], q.shape[3]),
+        _laid_out_as(k, k.shape[2], k.shape[3]),
+        _laid_out_as(v, v.shape[2], v.shape[3]),
+        optional(wants_bias, *q.shape[:3], k.shape[2]),
+        optional(wants_lambda, *q.shape[:3]),
+        optional(wants_sink, q.shape[1]),
+    )
+
+
+def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[2])
+    ctx.save_for_backward(*inputs[:TENSORS], output[0], output[1])
+    ctx.numbers = inputs[TENSORS:]
+
+
+def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
+    none = (None,) * (TENSORS + len(ctx.numbers))
+    if d_output is None and d_statistics is None:
+        return none
+    *tensors, output, statistics = ctx.saved_tensors
+    wants = [ctx.needs_input_grad[index] for index in (BIAS, LAMBDA, SINK)]
+    if d_statistics is not None:
+        d_statistics = d_statistics.contiguous()
+    arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants)
+    transformed = torch._C._are_functorch_transforms_active()
+    backward = TransformableBackward.apply if transformed else OPS.attention_backward
+    dq, dk, dv, d_bias, d_lambda, d_sink = backward(*arguments)
+    found = list(none)
+    found[Q], found[K], found[V] = dq, dk, dv
+    for index, want, gradient in zip((BIAS, LAMBDA, SINK), wants, (d_bias, d_lambda, d_sink)):
+        found[index] = gradient if want else None
+    return tuple(found)
+
+
+def _no_second_order(ctx: Any, *_: Any) -> tuple:
+    raise NotImplementedError("[attention] double backward is not implemented; got create_graph=True")
+
+
+torch.library.register_autograd("isentrope::attention", _gradients, setup_context=_save)
+torch.library.register_autograd("isentrope::attention_backward", _no_second_order)
+
+
+def _one_by_one(operator: Any) -> Any:
+    """A batching rule: the operator once for each sample. Its calls are long enough for that."""
+
+    def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:
+        def sample(index: int) -> list:
+            return [
+                arg if dim is None else arg.select(dim, index) for arg, dim in zip(args, in_dims, strict=True)
+            ]
+
+        results = [operator(*sample(index)) for index in range(info.batch_size)]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
+        return tuple(torch.stack(column) for column in zip(*results)), (0,) * len(results[0])
+
+    return rule
+
+
+for _name in ("attention", "attention_backward", "decode", "row_lengths"):
+    torch.library.register_vmap(f"isentrope::{_name}", _one_by_one(getattr(OPS, _name).default))
+
+
+class _Transformable(torch.autograd.Function):
+    """An operator for torch.func and forward-mode, which do not see through register_autograd.
+
+    There a forward-mode derivative would silently be zero: here it is an error.
+    """
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
+        return _one_by_one(cls.apply)(info, in_dims, *args)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> None:
+        raise NotImplementedError("[attention] forward-mode derivatives are not implemented; use reverse mode")
+
+
+class Transformable(_Transformable):
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return OPS.attention(*args)
+
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_gradients)
+
+
+class TransformableBackward(_Transformable):
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        return OPS.attention_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        pass
+
+    backward = staticmethod(_no_second_order)
+
+
+def _register_sharding() -> None:
+    """DTensors sharded by batch or by head stay as they are."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    keep, batch, head = Replicate(), Shard(0), Shard(1)
+    # One placement for each tensor of the schema.
+    by_batch = [batch] * 6 + [keep] + [batch] * 2 + [keep] * 2
+    by_head = [head] * 6 + [Shard(0)] + [keep] * 4
+    whole = [keep] * TENSORS
+
+    def inputs(placements: list, args: tuple) -> list:
+        return [place if arg is not None else None for place, arg in zip(placements, args)]
+
+    @register_sharding(OPS.attention.default)
+    def _(*args: Any) -> list:
+        support = args[SHARED] >> 6 & 1
+        rest = [None] * (len(args) - TENSORS)
+        return [
+            ([places[Q], statistics, places[Q] if support else keep], inputs(places, args) + rest)
+            for places, statistics in ((whole, keep), (by_batch, Shard(1)), (by_head, Shard(2)))
+        ]
+
+    @register_sharding(OPS.attention_backward.default)
+    def _(*args: Any) -> list:
+        wants = args[-3:]
+        numbers = [None] * (SHARED + 1 - TENSORS)
+
+        def strategy(places: list, statistics: Any, d_sink: Any) -> tuple[list, list]:
+            optional = [p if want else keep for p, want in zip((places[Q], places[Q], d_sink), wants)]
+            passed = [places[Q], statistics, places[Q], statistics]
+            upstream = inputs(passed, args[SHARED + 1 : SHARED + 5])
+            return ([places[Q]] * 3 + optional, inputs(places, args) + numbers + upstream + [None] * 3)
+
+        return [
+            strategy(whole, keep, keep),
+            strategy(by_batch, Shard(1), Partial()),
+            strategy(by_head, Shard(2), Shard(0)),
+        ]
+
+
+if torch.distributed.is_available():
+    try:
+        _register_sharding()
+    except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
+        pass

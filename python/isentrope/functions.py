@@ -1,0 +1,331 @@
+"""The functions that compute attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from isentrope._operators import OPS, Transformable
+from isentrope.rules import ScaleRule, rule_text
+from isentrope.statistics import LSE, Statistics, unpack, wanted_bits
+
+Rule = str | ScaleRule
+StatisticNames = bool | Sequence[str]
+
+_ATTENTION = OPS.attention.default
+_CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
+_NO_WINDOW = (-1, -1)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    rule: Rule = "standard",
+    scale: float | None = None,
+    causal: bool | str = False,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    attn_mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    key_begin: Tensor | None = None,
+    key_end: Tensor | None = None,
+    query_offset: int = 0,
+    key_offset: int = 0,
+    sequence_keys: int = 0,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """Attention whose softmax scale depends on how many keys each row sees.
+
+        z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
+
+    Shapes and types:
+        q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
+            all float32, bfloat16 or float16, of any strides. kv_heads divides heads: query head h reads key head
+            h // (heads / kv_heads).
+        rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks leave a row.
+        scale: takes the place of the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
+        causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
+        window_size: (left, right), keys position - left ... position + right; -1: no limit.
+        attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
+            softmax and from n.
+        bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
+        soft_cap: 0 for none.
+        sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
+        key_begin, key_end: integers [batch]; the keys that are no padding are key_begin ... key_end - 1.
+        query_offset, key_offset, sequence_keys: where queries and keys lie in a sequence of which they are a
+            part; sequence_keys = 0: it ends with them.
+        return_stats: False, True, or the names of some `Statistics`.
+
+    Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it
+    and `Statistics`. A row that admits no key has output 0. Output and statistics are differentiable with respect
+    to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
+
+    Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
+    Source of the rules: docs/scale-rules.md.
+    """
+    call = _call(
+        q, k, v, None, attn_mask, bias, sinks, key_begin, key_end, None, None, rule_text(rule, scale),
+        causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
+    )  # fmt: skip
+    return _attend(call, return_stats)
+
+
+def attention_rows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lambda_: Tensor,
+    *,
+    causal: bool | str = False,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    attn_mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    key_begin: Tensor | None = None,
+    key_end: Tensor | None = None,
+    query_offset: int = 0,
+    key_offset: int = 0,
+    sequence_keys: int = 0,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """`attention` with the softmax scale of each row given, and differentiable with respect to it.
+
+    lambda_: float32, broadcastable to [batch, heads, queries]. The rest, errors included, as in `attention`.
+    """
+    if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
+        raise TypeError(f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}")
+    lambda_ = _expanded("lambda_", lambda_, tuple(q.shape[:3])).float()
+    call = _call(
+        q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, None, None, "standard",
+        causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
+    )  # fmt: skip
+    result = _attend(call, return_stats)
+    if return_stats is False or result[1].lambda_ is None:
+        return result
+    return result[0], result[1]._replace(lambda_=lambda_)
+
+
+def varlen_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    *,
+    rule: Rule = "standard",
+    scale: float | None = None,
+    causal: bool | str = False,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """Attention within each of several documents that lie behind one another, without padding.
+
+    Names as in `torch.nn.attention.varlen.varlen_attn`:
+        q: [all queries, heads, dim], k: [all keys, kv_heads, dim], v: [all keys, kv_heads, value_dim].
+        cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], where documents begin: 0, ..., all queries | keys.
+        max_q, max_k: accepted and not needed.
+        window_size: (-1, 0) is causal, as there.
+
+    n is that of the document. Returns the output [all queries, heads, value_dim], and statistics [heads, all
+    queries]. The rest, errors included, as in `attention`.
+    """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor) or tensor.dim() != 3:
+            raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {_kind(tensor)}")
+    q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
+    starts = [_integers(name, x) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
+    call = _call(
+        q, k, v, None, None, None, sinks, None, None, *starts, rule_text(rule, scale),
+        causal, window_size, 0, 0, 0, soft_cap,
+    )  # fmt: skip
+    result = _attend(call, return_stats)
+    output = result if return_stats is False else result[0]
+    output = output.squeeze(0).transpose(0, 1)
+    if return_stats is False:
+        return output
+    return output, Statistics(*(None if x is None else x.squeeze(0) for x in result[1]))
+
+
+def decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seqused_k: Tensor,
+    *,
+    rule: Rule = "standard",
+    scale: float | None = None,
+    causal: bool | str = True,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """Attention of the last few queries of each sequence over a cache that is kept in pages.
+
+        q: [batch, heads, queries, dim]; the queries are the last of their sequence.
+        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim].
+        block_table: int32 or int64 [batch, pages of a sequence]: which page has keys page_size i and on.
+        seqused_k: int32 or int64 [batch]: keys of each sequence, those of the queries included.
+
+    n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
+    """
+    call = _call(q, k_cache, v_cache, None, None, None, sinks, None, None, None, None, rule_text(rule, scale),
+                 causal, window_size, 0, 0, 0, soft_cap)  # fmt: skip
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call[:11]):
+        raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
+    wanted = wanted_bits(return_stats) if return_stats is not False else 0
+    table, used = _integers("block_table", block_table).int(), _integers("seqused_k", seqused_k)
+    output, statistics, support = OPS.decode(*call, table, used, wanted)
+    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+
+
+def row_lengths(
+    q: Tensor,
+    k: Tensor,
+    *,
+    causal: bool | str = False,
+    window_size: tuple[int, int] = _NO_WINDOW,
+    attn_mask: Tensor | None = None,
+    key_begin: Tensor | None = None,
+    key_end: Tensor | None = None,
+    query_offset: int = 0,
+    key_offset: int = 0,
+    sequence_keys: int = 0,
+) -> Tensor:
+    """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
+    call = _call(q, k, k, None, attn_mask, None, None, key_begin, key_end, None, None, "standard",
+                 causal, window_size, query_offset, key_offset, sequence_keys, 0.0)  # fmt: skip
+    return OPS.row_lengths(*call)
+
+
+def _attend(call: tuple, return_stats: StatisticNames) -> Any:
+    # Without gradients and statistics a call has nothing to return but its output.
+    wanted = wanted_bits(return_stats) if return_stats is not False else torch.is_grad_enabled() * LSE
+    if not torch.compiler.is_compiling() and _transformed():
+        output, statistics, support = Transformable.apply(*call, wanted)
+    else:
+        output, statistics, support = _ATTENTION(*call, wanted)
+    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+
+
+def _transformed() -> bool:
+    """Whether torch.func or forward-mode is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _call(
+    q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
+    causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
+) -> tuple:  # fmt: skip
+    """The arguments the operators share, checked for what the library cannot see."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        _fail_kinds(q, k, v)
+    if not (q.is_cpu and k.is_cpu and v.is_cpu):
+        _check_devices(q, k, v)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    try:
+        alignment = _CAUSAL[causal]
+    except (KeyError, TypeError):
+        raise ValueError(
+            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
+        ) from None
+    left, right = _NO_WINDOW if window_size is _NO_WINDOW else _window(window_size)
+    if attn_mask is not None:
+        attn_mask = _mask(attn_mask, q, k)
+    if bias is not None:
+        bias = _bias(bias, q, k)
+    if sinks is not None:
+        sinks = _floats("sinks", sinks)
+    if key_begin is not None:
+        key_begin = _integers("key_begin", key_begin)
+    if key_end is not None:
+        key_end = _integers("key_end", key_end)
+    return (q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
+            alignment, left, right, query_offset, key_offset, sequence_keys, soft_cap)  # fmt: skip
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
+
+
+def _fail_kinds(*tensors: object) -> None:
+    for name, tensor in zip("qkv", tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"[attention] {name} must be a tensor; got {_kind(tensor)}")
+
+
+def _check_devices(*tensors: Tensor) -> None:
+    # Meta tensors have shapes alone, which is all that their kernel needs.
+    if all(tensor.is_meta for tensor in tensors):
+        return
+    for name, tensor in zip("qkv", tensors):
+        if not tensor.is_cpu:
+            raise ValueError(f"[attention] {name} must lie on the CPU; got {tensor.device}")
+
+
+def _window(window_size: Any) -> tuple[int, int]:
+    try:
+        left, right = window_size
+    except (TypeError, ValueError):
+        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}") from None
+    for side in (left, right):
+        if isinstance(side, float):
+            raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    return left, right
+
+
+def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"[attention] {name} must be broadcastable to {list(shape)}; got {list(tensor.shape)}"
+        ) from None
+
+
+def _weights_shape(q: Tensor, k: Tensor) -> tuple:
+    for name, tensor in (("q", q), ("k", k)):
+        if tensor.dim() != 4:
+            raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+    return (*q.shape[:3], k.shape[2])
+
+
+def _mask(mask: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(
+            f"[attention] attn_mask must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
+        )
+    return _expanded("attn_mask", mask, _weights_shape(q, k))
+
+
+def _floats(name: str, tensor: Any) -> Tensor:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {_kind(tensor)}")
+    return tensor.float()
+
+
+def _bias(bias: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded("bias", _floats("bias", bias), _weights_shape(q, k))
+
+
+def _integers(name: str, tensor: Any) -> Tensor:
+    if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {_kind(tensor)}")
+    return tensor.long()

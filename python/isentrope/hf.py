@@ -1,0 +1,204 @@
+"""isentrope as an attention of transformers.
+
+    import isentrope.hf
+    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="isentrope")
+    isentrope.hf.set_rule(model, "logn(2048)")
+
+Importing this module registers the attention and its masks under that name. transformers does not save the choice
+with a model: name it again at every `from_pretrained`. docs/transformers.md has what a mask means for n.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+try:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        "isentrope.hf needs transformers 5.18 or later: pip install transformers", name="transformers"
+    ) from _error
+
+from isentrope._operators import OPS
+from isentrope.functions import attention
+from isentrope.rules import ScaleRule, rule_text
+from isentrope.statistics import Statistics
+
+NAME = "isentrope"
+# What set_rule() leaves on a module: the rule, and whether it asks for more than the number of keys.
+_RULE, _READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
+
+
+class Record(NamedTuple):
+    """One call of one attention: the module, and the statistics that `record` was asked for."""
+
+    module: nn.Module
+    statistics: Statistics
+
+
+class _Recording(NamedTuple):
+    wanted: tuple[str, ...]
+    records: list[Record]
+
+
+_recording: _Recording | None = None
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
+
+    Raises ValueError for dropout, which would take weights the statistics do not know of.
+    """
+    if dropout > 0:
+        raise ValueError(f"[isentrope.hf] attention dropout must be 0, in training too; got {dropout}")
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
+    options: dict[str, Any] = {}
+    if mask is None and causal:
+        if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
+            # The first fill of a static cache: what lies behind the queries is not there yet.
+            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+        options["causal"] = "bottom_right"
+    if mask is not None and getattr(module, _READS_POSITION, False):
+        options |= _positions(mask, query.shape[2])
+    recording = None if torch.compiler.is_compiling() else _recording
+    result = attention(
+        query, key, value, rule=getattr(module, _RULE, "standard"), scale=scaling, attn_mask=mask, bias=bias, soft_cap=softcap or 0.0,
+        sinks=s_aux, return_stats=recording.wanted if recording else False, **options,
+    )  # fmt: skip
+    if recording:
+        result, statistics = result
+        recording.records.append(Record(module, statistics))
+    return result.transpose(1, 2), None
+
+
+def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
+    """Masks of the library are boolean; a caller's own may be added to the logits, hidden keys being very low."""
+    if mask is None or mask.dtype == torch.bool:
+        return None if mask is None else mask[..., :keys], bias
+    mask = mask[..., :keys]
+    admitted = mask > torch.finfo(mask.dtype).min / 2
+    added = torch.where(admitted, mask, 0)
+    return admitted, added if bias is None else added + bias
+
+
+def _positions(mask: Tensor, queries: int) -> dict[str, Any]:
+    """Where a mask's sequences begin and end, for rules that ask for more than the number of keys."""
+    seen = mask.flatten(1, 2).any(1)
+    index = torch.arange(seen.shape[1])
+    end = torch.where(seen, index + 1, 0).amax(1)
+    begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
+    offset = max(int(end.max()) - queries, 0) if end.numel() else 0
+    return {"key_begin": begin, "key_end": end, "query_offset": offset}
+
+
+AttentionInterface.register(NAME, attention_forward)
+# Without masks of its own an attention gets none at all, and padding would be seen.
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def attentions(model: nn.Module) -> list[nn.Module]:
+    """The modules that compute attention, in the order of the layers. ValueError unless they use isentrope."""
+    used = getattr(model.config, "_attn_implementation", None)
+    if used != NAME:
+        raise ValueError(
+            f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}, '
+            "which it keeps where its architecture has no exchangeable attention"
+        )
+    named = [m for m in model.modules() if "Attention" in type(m).__name__]
+    found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
+    if not found:
+        raise ValueError(f"[isentrope.hf] the model must have attention modules; got {type(model).__name__}")
+    return found
+
+
+class ModelRule(NamedTuple):
+    """What a model's configuration says about its scale."""
+
+    rule: ScaleRule
+    layers: str
+    """Which layers it acts on: "all", "without rotary embedding", "global"."""
+    keys: list[str]
+    """The keys of the configuration that decided."""
+    notes: list[str]
+    by_length: bool
+    """Whether the model answers longer inputs with another scale already."""
+
+
+def model_rule(model: nn.Module) -> ModelRule:
+    """The rule the model came with, from its configuration. Raises ValueError where that has impossible values."""
+    config = model.config.get_text_config()
+    found = json.loads(OPS.model_scale(json.dumps(config.to_dict(), default=str)))
+    rule = ScaleRule(found["rule"])
+    stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
+    grows = rule.lambda_(64, 64) != rule.lambda_(1 << 24, 64)
+    return ModelRule(rule, found["layers"], found["keys"], found["notes"], grows or stretched)
+
+
+def set_rule(
+    model: nn.Module, rule: str | ScaleRule | None, layers: Iterable[int] | None = None, force: bool = False
+) -> None:
+    """Gives all layers, or those of the indices `layers`, a rule; None takes it away again.
+
+    The model's own softmax scale takes the place of the rule's 1/sqrt(d): the rule brings its growth with n, where
+    n counts the keys a row sees, padding excluded.
+
+    Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none, or
+    when the model scales by length already (Llama 4, Ministral 3, YaRN, ...) and `force` is not given.
+    """
+    found = attentions(model)
+    chosen = range(len(found)) if layers is None else list(layers)
+    for index in chosen:
+        if not 0 <= index < len(found):
+            raise ValueError(f"[set_rule] layers must be below {len(found)}; got {index}")
+    if rule is not None:
+        rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
+        OPS.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
+        own = model_rule(model)
+        if own.by_length and not force:
+            raise ValueError(
+                f"[set_rule] the model must not scale by length already; got {own.rule.text!r} from "
+                f"{', '.join(own.keys)} (force=True applies both)"
+            )
+    for index in chosen:
+        setattr(found[index], _RULE, rule or "standard")
+        setattr(found[index], _READS_POSITION, rule is not None and OPS.rule_reads_position(rule.text))
+
+
+@contextmanager
+def record(*wanted: str) -> Iterator[list[Record]]:
+    """Collects statistics of every attention that runs inside the block, except in compiled models.
+
+        with isentrope.hf.record("entropy", "support") as records:
+            model(**inputs)
+
+    Raises RuntimeError inside another one.
+    """
+    global _recording
+    if _recording is not None:
+        raise RuntimeError("[record] a recording must not be under way already; got a second one")
+    _recording = _Recording(wanted, [])
+    try:
+        yield _recording.records
+    finally:
+        _recording = None

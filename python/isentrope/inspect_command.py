@@ -1,0 +1,116 @@
+"""isentrope inspect MODEL --text FILE: the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="isentrope inspect",
+        description="Entropy of every layer and head of a model against the number of keys a row sees.",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="what the model reads")
+    parser.add_argument("--texts", type=int, default=4, help="how many stretches of the file, evenly spread (4)")
+    parser.add_argument("--max-length", type=int, default=4096, help="tokens of each (4096)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the result as JSON; - for standard output")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
+    return parser
+
+
+def load(path: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder or a GGUF file, on this machine alone. ValueError when it is neither."""
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+
+    if path.is_dir() and not (path / "config.json").exists():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1:
+            raise ValueError(f"[inspect] MODEL must be a folder with config.json or a GGUF file; got {path}")
+        path = files[0]
+    if not path.exists():
+        raise ValueError(f"[inspect] MODEL must exist; got {path}")
+    folder, options = path, {"local_files_only": True}
+    if path.is_file():
+        folder, options = path.parent, options | {"gguf_file": path.name}
+    config = AutoConfig.from_pretrained(folder, **options)
+    causal = path.is_file() or any("CausalLM" in name for name in config.architectures or [])
+    kind = AutoModelForCausalLM if causal else AutoModel
+    return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options)
+
+
+def stretches(tokens: Any, count: int, length: int) -> list[Any]:
+    """`count` runs of at most `length` tokens, evenly spread."""
+    length = min(length, tokens.numel())
+    gap = (tokens.numel() - length) / max(count - 1, 1)
+    starts = sorted({int(i * gap) for i in range(count)})
+    return [tokens[start : start + length] for start in starts]
+
+
+def _longest(model: Any, wanted: int) -> int:
+    known = getattr(model.config, "max_position_embeddings", None)
+    return min(wanted, known) if known else wanted
+
+
+def _table(result: Any) -> str:
+    shown = [f"{'n':>8} {'entropy':>8} {'of ln n':>8} {'1/C':>8} {'max z':>8}"]
+    means = {name: x.nanmean((0, 1)).tolist() for name, x in result.mean.items()}
+    for i, n in enumerate(result.n):
+        share = means["entropy"][i] / max(math.log(n), 1e-9)
+        row = (n, means["entropy"][i], share, means["effective_keys"][i], means["max_logit"][i])
+        shown.append(" ".join(f"{x:8.3f}" if j else f"{x:8.0f}" for j, x in enumerate(row)))
+    return "\n".join(shown)
+
+
+def _report(result: dict[str, Any], output: Path) -> None:
+    """The page is made by `isentrope report`, which lies beside this command."""
+    program = Path(sysconfig.get_path("scripts")) / "isentrope-report"
+    source = output.with_suffix(".json")
+    source.write_text(json.dumps(result))
+    command = [str(program) if program.exists() else "isentrope-report", str(source), "--output", str(output)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _progress(done: int, all_: int) -> None:
+    end = "\n" if done == all_ else ""
+    print(f"\r[inspect] text {done} of {all_}", end=end, file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exits 0, or 2 with a message when an argument does not fit."""
+    options = _parser().parse_args(arguments)
+    from isentrope.inspection import inspect
+
+    try:
+        text = options.text.read_text(errors="replace")
+        model, tokenizer = load(options.model)
+        length = _longest(model, options.max_length)
+        # Tokenizers are slower than they look: no more text than the stretches can need.
+        tokens = tokenizer(text[: 16 * length * options.texts], return_tensors="pt", verbose=False)["input_ids"][0]
+        result = inspect(model, stretches(tokens, options.texts, length), max_length=length, progress=_progress)
+        found = result.to_dict() | {"model": options.model.name, "text": options.text.name}
+        if str(options.json) == "-":
+            print(json.dumps(found))
+        else:
+            print(_table(result))
+            print(f"rule today: {result.rule.rule.text}; for constant entropy: {result.suggestion}")
+            print(f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}")
+            if options.json:
+                options.json.write_text(json.dumps(found))
+        if options.output:
+            _report(found, options.output)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        print(f"isentrope inspect: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

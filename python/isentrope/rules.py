@@ -1,0 +1,246 @@
+"""ScaleRule: the softmax scale lambda of a row, as a function of how many keys the row sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from isentrope._operators import OPS
+
+PerHead = float | Sequence[float]
+"""One number for all heads, or one number for each."""
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return f"[{', '.join(repr(float(x)) for x in value)}]"
+
+
+def _make(name: str, arguments: dict[str, Any], policy: dict[str, Any]) -> ScaleRule:
+    listed = ", ".join(f"{key}={_number(value)}" for key, value in (arguments | policy).items())
+    return ScaleRule(f"{name}({listed})" if listed else name)
+
+
+class ScaleRule:
+    """A rule as a value: it compares, hashes, prints, pickles, and round-trips through text and JSON.
+
+        ScaleRule("entropy_invariant(base=512)") == ScaleRule.entropy_invariant(512)
+
+    Every function that takes a rule takes its text as well. Two rules that one model applies together are
+    multiplied: the base of the first, the factors of both. Learned numbers per head are tensors: see `SSMax` and
+    `attention_rows`.
+
+    Each constructor takes `length="visible"|"position"|"total"|N`, `n_min`, `n_max`, `offset`,
+    `where="pre_cap"|"post_cap"` and `scale_bias` besides: which length the rule is told, and what it multiplies.
+    Raises ValueError, which names the argument, its domain and the value. docs/scale-rules.md has the formulas,
+    their sources and advice.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = "standard") -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
+        self._text: str = OPS.rule_text(text)
+
+    @property
+    def text(self) -> str:
+        """`ScaleRule(rule.text) == rule`."""
+        return self._text
+
+    def lambda_(self, n: int, d: int, head: int = 0) -> float:
+        """The softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
+        return OPS.rule_lambda(self._text, n, d, head)
+
+    def to_json(self) -> str:
+        """`{"rule": "entropy_invariant", "base": 512}`; a product as `{"product": [...]}`."""
+        return OPS.rule_to_json(self._text)
+
+    @staticmethod
+    def from_json(text: str) -> ScaleRule:
+        """The inverse of to_json(); also takes omitted defaults, and a JSON string with the text form."""
+        return ScaleRule(OPS.rule_from_json(text))
+
+    @staticmethod
+    def names() -> list[str]:
+        """Of every rule there is."""
+        return list(json.loads(OPS.rule_catalogue()))
+
+    def __mul__(self, other: ScaleRule) -> ScaleRule:
+        if not isinstance(other, ScaleRule):
+            return NotImplemented
+        return ScaleRule(f"{self._text} * {other._text}")
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, ScaleRule) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"ScaleRule({self._text!r})"
+
+    def __reduce__(self) -> tuple:
+        return ScaleRule, (self._text,)
+
+    @staticmethod
+    def standard(**policy: Any) -> ScaleRule:
+        """1/sqrt(d) (Vaswani et al. 2017)."""
+        return _make("standard", {}, policy)
+
+    @staticmethod
+    def constant(scale: float = 1.0, **policy: Any) -> ScaleRule:
+        """The given scale, whatever n and d."""
+        return _make("constant", {"scale": scale}, policy)
+
+    @staticmethod
+    def query_pre_attn_scalar(scalar: float = 256, **policy: Any) -> ScaleRule:
+        """1/sqrt(scalar) (Gemma 2, Gemma 3)."""
+        return _make("query_pre_attn_scalar", {"scalar": scalar}, policy)
+
+    @staticmethod
+    def inverse_dim(**policy: Any) -> ScaleRule:
+        """1/d, for q and k that were normalised (Inkling)."""
+        return _make("inverse_dim", {}, policy)
+
+    @staticmethod
+    def scaled(gain: PerHead = 2.5, **policy: Any) -> ScaleRule:
+        """gain_h/sqrt(d) (Su 2023; HeadScale, DroPE)."""
+        return _make("scaled", {"gain": gain}, policy)
+
+    @staticmethod
+    def cosine(tau: PerHead = 10, tau_max: float = 100, **policy: Any) -> ScaleRule:
+        """min(tau_h, tau_max), for unit q and k (Swin v2, CLIP)."""
+        return _make("cosine", {"tau": tau, "tau_max": tau_max}, policy)
+
+    @staticmethod
+    def entropy_invariant(base: float = 512, **policy: Any) -> ScaleRule:
+        """ln n/(ln base sqrt(d)): constant entropy as n grows (Su 2021)."""
+        return _make("entropy_invariant", {"base": base}, policy)
+
+    @staticmethod
+    def entropy_invariant_kappa(kappa: float = 1 / 0.24, **policy: Any) -> ScaleRule:
+        """kappa ln n/d (Su 2021)."""
+        return _make("entropy_invariant_kappa", {"kappa": kappa}, policy)
+
+    @staticmethod
+    def log_length(**policy: Any) -> ScaleRule:
+        """ln n/sqrt(d), n the keys of the call (Chiang and Cholak 2022)."""
+        return _make("log_length", {}, policy)
+
+    @staticmethod
+    def logn(train_len: float = 8192, **policy: Any) -> ScaleRule:
+        """max(1, ln n/ln train_len)/sqrt(d) (Qwen, ReRoPE)."""
+        return _make("logn", {"train_len": train_len}, policy)
+
+    @staticmethod
+    def ssmax(s: PerHead = 0.43, b: PerHead = 0, **policy: Any) -> ScaleRule:
+        """(s_h ln n + b_h)/sqrt(d) (Nakanishi 2025). `SSMax` learns s and b."""
+        return _make("ssmax", {"s": s, "b": b}, policy)
+
+    @staticmethod
+    def asentmax(
+        delta: PerHead = 0, beta: PerHead = 1, gamma: PerHead = 1, **policy: Any
+    ) -> ScaleRule:
+        """(delta_h + beta_h ln(n + 1)^gamma_h)/sqrt(d) (ASEntmax 2025)."""
+        return _make("asentmax", {"delta": delta, "beta": beta, "gamma": gamma}, policy)
+
+    @staticmethod
+    def attn_temperature_tuning(
+        floor_scale: float = 8192, attn_scale: float = 0.1, **policy: Any
+    ) -> ScaleRule:
+        """(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d) (Llama 4)."""
+        return _make("attn_temperature_tuning", {"floor_scale": floor_scale, "attn_scale": attn_scale}, policy)
+
+    @staticmethod
+    def llama_4_scaling(beta: float = 0.1, train_len: float = 8192, **policy: Any) -> ScaleRule:
+        """(1 + beta ln(1 + floor(position/train_len)))/sqrt(d) (Ministral 3)."""
+        return _make("llama_4_scaling", {"beta": beta, "train_len": train_len}, policy)
+
+    @staticmethod
+    def log_scaling(n_floor: float = 128000, alpha: float = 0.1, **policy: Any) -> ScaleRule:
+        """(1 + alpha ln max(1, n/n_floor))/d (Inkling)."""
+        return _make("log_scaling", {"n_floor": n_floor, "alpha": alpha}, policy)
+
+    @staticmethod
+    def dual_chunk(train_len: float = 262144, alpha: float = 0.1, **policy: Any) -> ScaleRule:
+        """(1 + alpha ln max(1, n/train_len))/sqrt(d) (Qwen2.5-1M)."""
+        return _make("dual_chunk", {"train_len": train_len, "alpha": alpha}, policy)
+
+    @staticmethod
+    def xai_temperature(len: float = 1024, **policy: Any) -> ScaleRule:
+        """max(1, ln position/ln len)/sqrt(d), after the soft-cap (Grok-2)."""
+        return _make("xai_temperature", {"len": len}, policy)
+
+    @staticmethod
+    def yarn_mscale(factor: float = 4, mscale: float = 1, **policy: Any) -> ScaleRule:
+        """(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d) (YaRN)."""
+        return _make("yarn_mscale", {"factor": factor, "mscale": mscale}, policy)
+
+    @staticmethod
+    def dynamic_yarn(train_len: float = 4096, mscale: float = 1, **policy: Any) -> ScaleRule:
+        """yarn_mscale with factor = n/train_len, n the keys of the call."""
+        return _make("dynamic_yarn", {"train_len": train_len, "mscale": mscale}, policy)
+
+    @staticmethod
+    def longrope(train_len: float = 4096, target_len: float = 131072, **policy: Any) -> ScaleRule:
+        """max(1, ln target_len/ln train_len)/sqrt(d) (LongRoPE)."""
+        return _make("longrope", {"train_len": train_len, "target_len": target_len}, policy)
+
+    @staticmethod
+    def proportional(base_len: float = 4096, **policy: Any) -> ScaleRule:
+        """sqrt(ln n/ln base_len)/sqrt(d) (Lumina)."""
+        return _make("proportional", {"base_len": base_len}, policy)
+
+    @staticmethod
+    def infoscale(train_len: float = 512, **policy: Any) -> ScaleRule:
+        """sqrt((1 - n^(-2/d))/(1 - train_len^(-2/d)))/sqrt(d) (InfoScale 2025)."""
+        return _make("infoscale", {"train_len": train_len}, policy)
+
+    @staticmethod
+    def power(exponent: float = 0, gain: float = 1, **policy: Any) -> ScaleRule:
+        """gain n^exponent/sqrt(d); exponent 0 stands for 2/(d - 1)."""
+        return _make("power", {"exponent": exponent, "gain": gain}, policy)
+
+    @staticmethod
+    def grad_max_normal(coef: float = 0.84, **policy: Any) -> ScaleRule:
+        """coef sqrt(ln n)/sqrt(d): largest gradient for normal scores (Su 2023)."""
+        return _make("grad_max_normal", {"coef": coef}, policy)
+
+    @staticmethod
+    def grad_max_cosine(dim: float = 128, **policy: Any) -> ScaleRule:
+        """c(dim) ln n: largest gradient for cosine scores, c solved for dim (Su 2023)."""
+        return _make("grad_max_cosine", {"dim": dim}, policy)
+
+    @staticmethod
+    def table(n: Sequence[float], factor: Sequence[float], **policy: Any) -> ScaleRule:
+        """factor(n)/sqrt(d), linear in ln n between the nodes."""
+        return _make("table", {"n": n, "factor": factor}, policy)
+
+    @staticmethod
+    def per_row(lambda_: Sequence[float], heads: int = 1, **policy: Any) -> ScaleRule:
+        """lambda itself for each query position, head after head."""
+        return _make("per_row", {"lambda": lambda_, "heads": heads}, policy)
+
+
+@lru_cache(maxsize=1024)
+def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
+    """The text the operators take; `scale`, where there is one, in the place of the rule's 1/sqrt(d)."""
+    if not isinstance(rule, (str, ScaleRule)):
+        raise TypeError(f"[attention] rule must be a str or a ScaleRule; got {type(rule).__name__}")
+    text = str(rule)
+    if scale is None:
+        return text
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"[attention] scale must be a number; got {scale!r}")
+    return f"constant(scale={float(scale)!r}) * {text}"

@@ -1,0 +1,45 @@
+"""SSMax: a learned slope of the scale in ln n, for each head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope.functions import attention_rows, row_lengths
+
+_MASKS = (
+    "causal", "window_size", "attn_mask", "key_begin", "key_end", "query_offset", "key_offset", "sequence_keys",
+)  # fmt: skip
+
+
+class SSMax(nn.Module):
+    """Attention with lambda = (s_h ln n + b_h) / sqrt(d), s and b learned (Scalable-Softmax, Nakanishi 2025).
+
+    Parameters: `s` and `b`, float32 [heads]. s = 0.43 is where the paper's own training arrived; with
+    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`.
+    """
+
+    def __init__(self, heads: int, s: float = 0.43, b: float = 0.0, learn_b: bool = False) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ValueError(f"[SSMax] heads must be at least 1; got {heads}")
+        self.s = nn.Parameter(torch.full((heads,), float(s)))
+        self.b = nn.Parameter(torch.full((heads,), float(b)), requires_grad=learn_b)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+        """As `attention_rows`, all its options included; q: [batch, heads, queries, dim].
+
+        Raises ValueError when q has another number of heads than the module.
+        """
+        if q.dim() != 4 or q.shape[1] != self.s.shape[0]:
+            raise ValueError(f"[SSMax] q must have {self.s.shape[0]} heads; got {list(q.shape)}")
+        n = row_lengths(q, k, **{name: options[name] for name in _MASKS if name in options})
+        # A row without keys has no logarithm, and no need of one.
+        log_n = n.clamp(min=1).log()
+        lambda_ = (self.s[:, None] * log_n + self.b[:, None]) / q.shape[-1] ** 0.5
+        return attention_rows(q, k, v, lambda_, **options)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.s.shape[0]}"

@@ -1,0 +1,81 @@
+"""AttentionState: what attention over some of a sequence's keys gave, ready to be merged with the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isentrope.statistics import Statistics
+
+
+class AttentionState(NamedTuple):
+    """Output and statistics over a part of the keys.
+
+    `output` is [batch, heads, queries, value_dim]; of `statistics`, `lse` must be there, the others are merged
+    where both sides have them.
+    """
+
+    output: Tensor
+    statistics: Statistics
+
+
+def merge(a: AttentionState, b: AttentionState) -> AttentionState:
+    """The state over the keys of `a` and `b`, which are disjoint.
+
+    With w = softmax(lse_a, lse_b) and the mean logit E = lse - entropy:
+
+        lse       = ln(e^lse_a + e^lse_b)               output   = w_a output_a + w_b output_b
+        entropy   = w_a H_a + w_b H_b - sum w ln w      variance = w_a V_a + w_b V_b + w_a w_b (E_a - E_b)^2
+        collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
+
+    Commutative, exactly; associative up to rounding; rows without keys change nothing. Made of torch's own
+    operators, so it has gradients of every order and runs on every device. `lambda_` is kept where both sides
+    agree that there is one, as it is a property of the row.
+
+    Raises ValueError when a side has no lse, or when the shapes differ.
+    """
+    x, y = a.statistics, b.statistics
+    if x.lse is None or y.lse is None:
+        raise ValueError("[merge] a and b must have statistics with lse; got a side without")
+    if a.output.shape != b.output.shape or x.lse.shape != y.lse.shape:
+        raise ValueError(
+            f"[merge] b must have the shape of a, {tuple(a.output.shape)}; got {tuple(b.output.shape)}"
+        )
+    lse, w_a, w_b = _weights(x.lse, y.lse)
+    output = (w_a[..., None] * a.output + w_b[..., None] * b.output).to(a.output.dtype)
+    merged: dict[str, Tensor] = {"lse": lse}
+    if x.collision is not None and y.collision is not None:
+        merged["collision"] = w_a * w_a * x.collision + w_b * w_b * y.collision
+    if x.entropy is not None and y.entropy is not None:
+        surprise = _entropy_of(w_a) + _entropy_of(w_b)
+        merged["entropy"] = (w_a * x.entropy + w_b * y.entropy) + surprise
+        if x.variance is not None and y.variance is not None:
+            both = (w_a > 0) & (w_b > 0)
+            gap = torch.where(both, x.lse - x.entropy, 0) - torch.where(both, y.lse - y.entropy, 0)
+            merged["variance"] = (w_a * x.variance + w_b * y.variance) + w_a * w_b * gap * gap
+    if x.max_logit is not None and y.max_logit is not None:
+        merged["max_logit"] = torch.maximum(x.max_logit, y.max_logit)
+    if x.support is not None and y.support is not None:
+        merged["support"] = x.support + y.support
+    if x.lambda_ is not None and y.lambda_ is not None:
+        merged["lambda_"] = torch.maximum(x.lambda_, y.lambda_)
+    return AttentionState(output, Statistics(**merged))
+
+
+def _entropy_of(share: Tensor) -> Tensor:
+    """-w ln w, whose slope is infinite at w = 0: there a row has nothing to say of its gradient."""
+    return torch.special.entr(torch.where(share > 0, share, torch.ones_like(share)))
+
+
+def _weights(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """lse of both, and the share of each. Where both are empty the shares are 0, not NaN."""
+    top = torch.maximum(a, b).detach()
+    top = torch.where(top == -torch.inf, torch.zeros_like(top), top)
+    e_a, e_b = (a - top).exp(), (b - top).exp()
+    total = e_a + e_b
+    some = total > 0
+    safe = torch.where(some, total, torch.ones_like(total))
+    lse = torch.where(some, top + safe.log(), torch.full_like(top, -torch.inf))
+    return lse, e_a / safe, e_b / safe

@@ -1,0 +1,251 @@
+#include "report/inspection.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "isentrope/error.h"
+#include "report/line_chart.h"
+#include "report/page.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+using Column = std::vector<double>;  // by bin
+using Heads = std::vector<Column>;   // of a layer
+using Layers = std::vector<Heads>;
+
+double number_of(const json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+// [layers][heads][bins], and every head with as many bins as there are.
+Layers layers_of(const json& values, std::size_t bins, const char* name) {
+  Layers layers;
+  for (const json& layer : values) {
+    Heads& heads = layers.emplace_back();
+    for (const json& head : layer) {
+      Column& column = heads.emplace_back();
+      for (const json& value : head) column.push_back(number_of(value));
+      if (column.size() != bins) {
+        throw Error(fmt::format("[inspection_report] {} must have {} bins; got {}", name, bins,
+                                column.size()));
+      }
+    }
+  }
+  if (layers.empty() || layers.front().empty()) {
+    throw Error(fmt::format("[inspection_report] {} must have layers and heads; got none", name));
+  }
+  return layers;
+}
+
+struct Inspection {
+  std::string model, rule, suggestion;
+  std::int64_t texts, tokens;
+  Column n;
+  Layers entropy, spread, keys, max_logit, mass;
+  std::set<std::pair<std::size_t, std::size_t>> collapsed, blurred;
+};
+
+std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
+  std::set<std::pair<std::size_t, std::size_t>> result;
+  for (const json& place : list)
+    result.emplace(place.at(0).get<std::size_t>(), place.at(1).get<std::size_t>());
+  return result;
+}
+
+Inspection read(const json& result) {
+  try {
+    if (result.at("version") != 1)
+      throw Error("[inspection_report] version must be 1; got " + result.at("version").dump());
+    Inspection r;
+    r.model = result.at("model");
+    r.rule = result.at("rule").at("rule");
+    r.suggestion =
+        result.at("suggestion").is_null() ? "" : result.at("suggestion").get<std::string>();
+    r.texts = result.at("texts");
+    r.tokens = result.at("tokens");
+    for (const json& n : result.at("n")) r.n.push_back(n.get<double>());
+    if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
+    const json& mean = result.at("mean");
+    r.entropy = layers_of(mean.at("entropy"), r.n.size(), "mean.entropy");
+    r.keys = layers_of(mean.at("effective_keys"), r.n.size(), "mean.effective_keys");
+    r.max_logit = layers_of(mean.at("max_logit"), r.n.size(), "mean.max_logit");
+    r.mass = layers_of(mean.at("gradient_mass"), r.n.size(), "mean.gradient_mass");
+    r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
+    r.collapsed = places(result.at("collapsed"));
+    r.blurred = places(result.at("blurred"));
+    return r;
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("[inspection_report] the document must be an inspection; got {}",
+                            error.what()));
+  }
+}
+
+// Of the heads that have a number there; NaN when none has.
+double mean_over(const Heads& heads, std::size_t bin) {
+  double sum = 0;
+  int count = 0;
+  for (const Column& head : heads) {
+    if (std::isnan(head[bin])) continue;
+    sum += head[bin];
+    ++count;
+  }
+  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+}
+
+double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std::log(n) : 0; }
+
+// Colour: entropy over ln n, the share of the largest it could be, at the longest rows.
+Plot heat_map(const Inspection& r) {
+  const std::size_t last = r.n.size() - 1;
+  json cells = json::array();
+  std::size_t most_heads = 0;
+  Plot plot;
+  for (std::size_t layer = 0; layer < r.entropy.size(); ++layer) {
+    most_heads = std::max(most_heads, r.entropy[layer].size());
+    for (std::size_t head = 0; head < r.entropy[layer].size(); ++head) {
+      const double share = share_of_largest(r.entropy[layer][head][last], r.n[last]);
+      if (!std::isnan(share)) {
+        cells.push_back(
+            {{"layer", layer},
+             {"head", head},
+             {"share", share},
+             {"label", fmt::format("layer {}, head {}: {:.2f} of ln n", layer, head, share)}});
+      }
+    }
+  }
+  const auto axis = [](const char* scale, const char* orient, const char* title) {
+    return json{{"scale", scale},
+                {"orient", orient},
+                {"title", title},
+                {"labelOverlap", true},
+                {"domain", false}};
+  };
+  const auto band = [](const char* name, const char* field, const char* range) {
+    return json{{"name", name},
+                {"type", "band"},
+                {"range", range},
+                {"domain", {{"data", "cells"}, {"field", field}, {"sort", true}}}};
+  };
+  plot.spec = {
+      {"autosize", {{"type", "fit"}, {"contains", "padding"}}},
+      {"width", 640},
+      {"height", 60 + 18 * most_heads},
+      {"data", {{{"name", "cells"}, {"values", cells}}}},
+      {"scales",
+       {band("x", "layer", "width"),
+        band("y", "head", "height"),
+        {{"name", "colour"},
+         {"type", "linear"},
+         {"domain", {0, 1}},
+         {"range", {{"scheme", "viridis"}}}}}},
+      {"axes", {axis("x", "bottom", "layer"), axis("y", "left", "head")}},
+      {"legends", {{{"fill", "colour"}, {"title", "entropy / ln n"}, {"type", "gradient"}}}},
+      {"marks",
+       {{{"type", "rect"},
+         {"from", {{"data", "cells"}}},
+         {"encode",
+          {{"update",
+            {{"x", {{"scale", "x"}, {"field", "layer"}}},
+             {"width", {{"scale", "x"}, {"band", 1}}},
+             {"y", {{"scale", "y"}, {"field", "head"}}},
+             {"height", {{"scale", "y"}, {"band", 1}}},
+             {"fill", {{"scale", "colour"}, {"field", "share"}}},
+             {"tooltip", {{"field", "label"}}}}}}}}}},
+  };
+  plot.title = fmt::format("Entropy at n = {:.0f}", r.n[last]);
+  plot.caption =
+      "Each cell is a head. Dark: the row looks at few keys. Bright: it averages over all of them.";
+  return plot;
+}
+
+Table heads_table(const Inspection& r) {
+  const std::size_t last = r.n.size() - 1;
+  Table table;
+  table.caption = fmt::format("Every head at n = {:.0f}", r.n[last]);
+  table.columns = {"head",      "entropy",       "of ln n", "effective keys",
+                   "max logit", "gradient mass", ""};
+  for (std::size_t layer = 0; layer < r.entropy.size(); ++layer) {
+    TableGroup group{fmt::format("layer {}", layer), {}};
+    for (std::size_t head = 0; head < r.entropy[layer].size(); ++head) {
+      const double entropy = r.entropy[layer][head][last], spread = r.spread[layer][head][last];
+      Text shown(fmt::format("{:.3f}", entropy));
+      if (!std::isnan(spread)) shown.small(fmt::format("± {:.3f}", spread));
+      const char* remark = r.collapsed.contains({layer, head}) ? "collapsed"
+                           : r.blurred.contains({layer, head}) ? "blurred"
+                                                               : "";
+      group.rows.push_back({fmt::format("{}", head),
+                            {shown, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
+                             fmt::format("{:.1f}", r.keys[layer][head][last]),
+                             fmt::format("{:.2f}", r.max_logit[layer][head][last]),
+                             fmt::format("{:.4f}", r.mass[layer][head][last]), remark}});
+    }
+    table.groups.push_back(std::move(group));
+  }
+  return table;
+}
+
+// The mean of all layers, and a few layers from first to last.
+LineChart curves(const Inspection& r, const Layers& values, const char* title, const char* label) {
+  LineChart chart;
+  chart.title = title;
+  chart.caption = "Mean over heads; the texts are averaged.";
+  chart.x_label = "keys the row sees, n";
+  chart.y_label = label;
+  chart.x_axis = Axis::log2;
+  const std::size_t layers = values.size(), shown = std::min<std::size_t>(layers, 5);
+  std::set<std::size_t> chosen;
+  for (std::size_t i = 0; i < shown; ++i)
+    chosen.insert(shown == 1 ? 0 : i * (layers - 1) / (shown - 1));
+  for (const std::size_t layer : chosen) {
+    Series series{fmt::format("layer {}", layer), r.n, {}};
+    for (std::size_t bin = 0; bin < r.n.size(); ++bin)
+      series.y.push_back(mean_over(values[layer], bin));
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+LineChart entropy_curves(const Inspection& r) {
+  LineChart chart = curves(r, r.entropy, "Entropy against length", "entropy, nats");
+  Series largest{"ln n", r.n, {}};
+  for (const double n : r.n) largest.y.push_back(std::log(n));
+  largest.reference = true;
+  largest.colour = kNeutral;
+  chart.series.push_back(std::move(largest));
+  return chart;
+}
+
+}  // namespace
+
+std::string inspection_report(const json& result) {
+  const Inspection r = read(result);
+  Page page("Attention of " + r.model,
+            fmt::format("{} layers, {} texts, {} tokens", r.entropy.size(), r.texts, r.tokens));
+  Table facts;
+  facts.groups = {{{},
+                   {{"rule today", {Text().code(r.rule)}},
+                    {"for constant entropy",
+                     {r.suggestion.empty() ? Text("too few lengths") : Text().code(r.suggestion)}},
+                    {"collapsed heads, entropy near 0", {fmt::format("{}", r.collapsed.size())}},
+                    {"blurred heads, entropy near ln n", {fmt::format("{}", r.blurred.size())}}}}};
+  page.table(facts);
+  page.note(
+      "The suggested rule holds the entropy of the longest rows, by one Newton step from the "
+      "measured variance. "
+      "It is where training or calibration may start: a trained model need not get better by it.");
+  page.heading("Heads").plot(heat_map(r));
+  page.heading("Length").plot(line_plot(entropy_curves(r)));
+  page.plot(line_plot(curves(r, r.keys, "Effective keys against length", "1 / sum p^2")));
+  page.plot(line_plot(curves(r, r.max_logit, "Largest logit against length", "max z")));
+  page.plot(line_plot(curves(r, r.mass, "Gradient mass against length", "lambda (1 - sum p^2)")));
+  page.heading("Numbers").table(heads_table(r));
+  return page.html();
+}
+
+}  // namespace isentrope::report

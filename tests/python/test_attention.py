@@ -1,0 +1,215 @@
+"""Output, statistics and gradients against dense float64 torch, for every mask the operator takes."""
+
+import pytest
+import torch
+from dense import dense
+
+import isentrope
+
+B, H, KV, S, K, D, DV = 2, 4, 2, 19, 31, 16, 24
+RULE = "entropy_invariant(base=7)"
+
+
+def tensors(dtype=torch.float32):
+    make = lambda *shape: torch.randn(*shape, dtype=dtype)  # noqa: E731
+    return make(B, H, S, D), make(B, KV, K, D), make(B, KV, K, DV)
+
+
+def masks():
+    generator = torch.Generator().manual_seed(1)
+    random = torch.rand(B, H, S, K, generator=generator) > 0.4
+    random[0, 0, 3] = False  # a row without keys
+    bias = torch.randn(B, H, S, K, generator=generator)
+    hiding = bias.masked_fill(torch.rand(B, H, S, K, generator=generator) > 0.8, -torch.inf)
+    return {
+        "none": {},
+        "causal": {"causal": True},
+        "causal top left": {"causal": "top_left"},
+        "window": {"causal": True, "window_size": (5, -1)},
+        "two-sided window": {"window_size": (3, 4)},
+        "padding left": {"causal": True, "key_begin": torch.tensor([0, 17])},
+        "padding right": {"key_end": torch.tensor([K, 9])},
+        "all padding": {"key_end": torch.tensor([K, 0])},
+        "mask": {"attn_mask": random},
+        "broadcast mask": {"attn_mask": random[:, :1, :1]},
+        "bias": {"bias": bias},
+        "hiding bias": {"bias": hiding},
+        "soft-cap": {"causal": True, "soft_cap": 1.5},
+        "sinks": {"causal": True, "sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
+        "everything": {
+            "causal": True, "window_size": (12, -1), "attn_mask": random, "bias": bias[:1], "soft_cap": 2.0,
+            "sinks": torch.randn(H, generator=generator), "key_begin": torch.tensor([2, 0]),
+        },  # fmt: skip
+    }
+
+
+def in_double(options):
+    floating = lambda x: isinstance(x, torch.Tensor) and x.is_floating_point()  # noqa: E731
+    return {name: x.double() if floating(x) else x for name, x in options.items()}
+
+
+@pytest.mark.parametrize("rule", ["standard", RULE, "ssmax(s=[0.1,0.2,0.3,0.4])"])
+@pytest.mark.parametrize("name", masks())
+def test_statistics_equal_dense_float64(name, rule):
+    q, k, v = tensors()
+    options = masks()[name]
+    output, statistics = isentrope.attention(q, k, v, rule=rule, return_stats=True, **options)
+    expected, wanted = dense(q.double(), k.double(), v.double(), rule, **in_double(options))
+    torch.testing.assert_close(output.double(), expected, rtol=1e-5, atol=1e-5)
+    for field, got, want in zip(statistics._fields, statistics, wanted):
+        torch.testing.assert_close(got.to(want.dtype), want, rtol=1e-5, atol=1e-5, msg=lambda m: f"{field}: {m}")
+
+
+@pytest.mark.parametrize("name", masks())
+def test_gradients_equal_dense_float64(name):
+    options = masks()[name]
+    results = []
+    for attention, dtype in ((isentrope.attention, torch.float32), (dense, torch.float64)):
+        torch.manual_seed(2)
+        leaves = {n: x.to(dtype).requires_grad_() for n, x in zip("qkv", tensors())}
+        passed = dict(options) if dtype == torch.float32 else in_double(options)
+        for learned in ("bias", "sinks"):
+            if learned in passed:
+                leaves[learned] = passed[learned] = passed[learned].clone().requires_grad_()
+        if attention is dense:
+            output, s = dense(leaves["q"], leaves["k"], leaves["v"], RULE, **passed)
+        else:
+            output, s = attention(leaves["q"], leaves["k"], leaves["v"], rule=RULE, return_stats=True, **passed)
+        torch.manual_seed(3)
+        loss = (output * torch.randn(output.shape)).sum()
+        for statistic in (s.lse, s.entropy, s.collision, s.variance):
+            weights = torch.randn(statistic.shape)
+            loss = loss + (weights * torch.where(s.support > 0, statistic, 0)).sum()
+        loss.backward()
+        results.append({n: x.grad.double() for n, x in leaves.items()})
+    for name_, want in results[1].items():
+        scale = want.abs().max().clamp(min=1)
+        torch.testing.assert_close(results[0][name_] / scale, want / scale, rtol=0, atol=1e-5, msg=lambda m: f"{name_}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:Input #:UserWarning")
+@pytest.mark.parametrize("field", ["output", "lse", "entropy", "collision", "variance"])
+def test_gradcheck(field):
+    """Against differences of the operator itself; float32 needs long steps, and dense float64 above is sharper."""
+    q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
+    lambda_ = torch.rand(1, 2, 3).add(0.5).requires_grad_()
+    sinks = torch.randn(2, requires_grad=True)
+    bias = torch.randn(1, 2, 3, 3, requires_grad=True)
+
+    def one(q, k, v, lambda_, sinks, bias):
+        output, s = isentrope.attention_rows(q, k, v, lambda_, sinks=sinks, bias=bias, return_stats=True)
+        return output if field == "output" else getattr(s, field)
+
+    assert torch.autograd.gradcheck(one, (q, k, v, lambda_, sinks, bias), eps=2e-2, atol=5e-3, rtol=5e-3, nondet_tol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_types(dtype):
+    q, k, v = (x.to(dtype) for x in tensors())
+    output, s = isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=("entropy", "support"))
+    expected, wanted = dense(q.double(), k.double(), v.double(), RULE, causal=True)
+    assert output.dtype == dtype and s.entropy.dtype == torch.float32 and s.lse is None
+    torch.testing.assert_close(output.double(), expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(s.entropy.double(), wanted.entropy, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("permuted", [(0, 2, 1, 3), (2, 0, 1, 3), (0, 1, 3, 2)])
+def test_any_strides_give_the_same_bits(permuted):
+    q, k, v = tensors()
+    want = isentrope.attention(q, k, v, causal=True)
+    back = [permuted.index(axis) for axis in range(4)]
+    q, k, v = (x.permute(permuted).contiguous().permute(back) for x in (q, k, v))
+    assert not q.is_contiguous()
+    assert torch.equal(isentrope.attention(q, k, v, causal=True), want)
+
+
+def test_expanded_inputs():
+    q, k, v = tensors()
+    k, v = k[:, :1].expand(B, H, K, D), v[:, :1].expand(B, H, K, DV)
+    want = isentrope.attention(q, k.contiguous(), v.contiguous(), causal=True)
+    assert torch.equal(isentrope.attention(q, k, v, causal=True), want)
+
+
+def test_output_is_laid_out_as_a_projection_leaves_it():
+    q, k, v = (torch.randn(2, 7, 3, 8).transpose(1, 2) for _ in range(3))
+    output = isentrope.attention(q, k, v)
+    assert output.transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4)])
+def test_empty_batches_heads_and_queries(shape):
+    q = torch.randn(shape, requires_grad=True)
+    k = v = torch.randn(shape[0], shape[1], 5, 4, requires_grad=True)
+    output, s = isentrope.attention(q, k, v, return_stats=True)
+    assert output.shape == q.shape and s.entropy.shape == shape[:3] and s.support.shape == shape[:3]
+    (output.sum() + s.entropy.sum()).backward()
+    assert torch.equal(k.grad, torch.zeros_like(k))
+
+
+def test_without_keys_rows_are_empty():
+    q, k = torch.randn(1, 2, 3, 4, requires_grad=True), torch.randn(1, 2, 0, 4)
+    output, s = isentrope.attention(q, k, k, return_stats=True)
+    assert torch.equal(output, torch.zeros(1, 2, 3, 4))
+    assert (s.lse == -torch.inf).all() and not s.support.any() and not s.entropy.any()
+    output.sum().backward()
+    assert not q.grad.any()
+
+
+def test_only_what_was_asked_for_comes_back():
+    q, k, v = tensors()
+    _, s = isentrope.attention(q, k, v, return_stats=("max_logit", "collision"))
+    assert [name for name, x in zip(s._fields, s) if x is not None] == ["collision", "max_logit"]
+    assert torch.equal(s.effective_keys, 1 / s.collision)
+    with pytest.raises(ValueError, match="gradient_mass needs return_stats to contain 'lambda_'"):
+        s.gradient_mass
+
+
+def test_scale_takes_the_place_of_the_rules_base():
+    q, k, v = tensors()
+    _, s = isentrope.attention(q, k, v, rule=RULE, scale=0.5, return_stats=("lambda_",))
+    _, plain = isentrope.attention(q, k, v, rule=RULE, return_stats=("lambda_",))
+    torch.testing.assert_close(s.lambda_, plain.lambda_ * 0.5 * D**0.5)
+
+
+def test_rows_with_given_lambda():
+    q, k, v = tensors()
+    lambda_ = torch.rand(B, 1, S, requires_grad=True)
+    output, s = isentrope.attention_rows(q, k, v, lambda_, causal=True, return_stats=True)
+    wide = lambda_.detach().double().requires_grad_()
+    expected, wanted = dense(q.double(), k.double(), v.double(), lambda_=wide, causal=True)
+    torch.testing.assert_close(output.double(), expected, rtol=1e-5, atol=1e-5)
+    (output.sum() + s.entropy.sum() + s.lambda_.sum()).backward()
+    (expected.sum() + wanted.entropy.sum() + wanted.lambda_.sum()).backward()
+    torch.testing.assert_close(lambda_.grad.double(), wide.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_autocast_takes_the_short_type():
+    q, k, v = tensors()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = isentrope.attention(q, k, v, bias=torch.zeros(S, K))
+    assert output.dtype == torch.bfloat16
+    want = isentrope.attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), bias=torch.zeros(S, K))
+    assert torch.equal(output, want)
+
+
+def test_a_training_step_lowers_the_distance_to_a_target_entropy():
+    q, k, v = (torch.randn(1, 2, 32, 16) for _ in range(3))
+    module = isentrope.SSMax(2, s=0.1)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.02)
+    distances = []
+    for _ in range(20):
+        _, s = module(q, k, v, causal=True, return_stats=("entropy",))
+        loss = (s.entropy[..., 8:] - 1.0).square().mean()
+        distances.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert distances[-1] < 0.5 * distances[0]
+
+
+def test_ssmax_module_is_the_rule():
+    q, k, v = tensors()
+    module = isentrope.SSMax(H, s=0.3, b=0.2)
+    for options in ({"causal": True}, {"attn_mask": masks()["mask"]["attn_mask"]}, {"key_end": torch.tensor([K, 4])}):
+        want = isentrope.attention(q, k, v, rule="ssmax(s=0.3, b=0.2)", **options)
+        torch.testing.assert_close(module(q, k, v, **options), want, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,90 @@
+"""Arguments that do not fit are named, with what was expected and what was got."""
+
+import pytest
+import torch
+
+import isentrope
+
+Q = torch.randn(2, 4, 5, 8)
+K = V = torch.randn(2, 2, 7, 8)
+CU_Q, CU_K = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
+PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
+
+WRONG = {
+    "no tensor": ({"k": [1.0]}, TypeError, "k must be a tensor; got list"),
+    "rank": ({"q": Q[0]}, ValueError, "q must have 4 dimensions; got 3"),
+    "dtype": ({"q": Q.double(), "k": K.double(), "v": V.double()}, ValueError, "q must be float32, bfloat16 or"),
+    "two dtypes": ({"k": K.half()}, ValueError, "k must be f32, as q is; got f16"),
+    "device": ({"q": Q.to("meta")}, ValueError, "q must lie on the CPU; got meta"),
+    "dim": ({"k": K[..., :4]}, ValueError, r"k must have shape \[2, 2, 7, 8\]; got \[2, 2, 7, 4\]"),
+    "heads": ({"k": torch.randn(2, 3, 7, 8)}, ValueError, "k must have heads that divide those of q; got 3 for 4"),
+    "rule": ({"rule": "lgn(512)"}, ValueError, r'a rule must be one of .* got "lgn\(512\)".*did you mean logn'),
+    "rule's type": ({"rule": 512}, TypeError, "rule must be a str or a ScaleRule; got int"),
+    "rule's heads": ({"rule": "ssmax(s=[1, 2])"}, ValueError, "rule must have a number for each of the 4 heads"),
+    "rule's domain": ({"rule": "logn(0.5)"}, ValueError, "train_len"),
+    "scale": ({"scale": -1.0}, ValueError, "scale"),
+    "scale's type": ({"scale": "big"}, TypeError, "scale must be a number; got 'big'"),
+    "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
+    "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
+    "mask's type": ({"attn_mask": torch.zeros(5, 7)}, TypeError, r"attn_mask must be a bool tensor.*got float32 \[5, 7\]"),
+    "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError, r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
+    "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a tensor of floating point"),
+    "soft-cap": ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative; got -1"),
+    "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sink must have shape \[4\]; got \[3\]"),
+    "padding": ({"key_end": torch.tensor([3])}, ValueError, r"key_end must have shape \[2\]; got \[1\]"),
+    "padding's type": ({"key_end": torch.ones(2)}, TypeError, "key_end must be a tensor of int32 or int64"),
+    "offset": ({"query_offset": -1}, ValueError, "query_offset must not be negative; got -1"),
+    "statistics": ({"return_stats": ("entropie",)}, ValueError, "return_stats must be .* got 'entropie'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_attention_names_the_argument(name):
+    changed, error, message = WRONG[name]
+    arguments = {"q": Q, "k": K, "v": V} | changed
+    with pytest.raises(error, match=message):
+        isentrope.attention(**arguments)
+
+
+@pytest.mark.parametrize(
+    "changed, error, message",
+    [
+        ({"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
+        ({"cu_seq_q": torch.tensor([0, 6])}, ValueError, "cu_seq_q must begin with 0 and end with 5; got 0 ... 6"),
+        ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seq_k must have as many documents as cu_seq_q"),
+        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seq_k must be a tensor of int32 or int64; got list"),
+    ],
+)
+def test_varlen_attention_names_the_argument(changed, error, message):
+    arguments = dict(zip("qkv", PACKED)) | {"cu_seq_q": CU_Q, "cu_seq_k": CU_K} | changed
+    with pytest.raises(error, match=message):
+        isentrope.varlen_attention(**arguments)
+
+
+@pytest.mark.parametrize(
+    "changed, error, message",
+    [
+        ({"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
+        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must name pages below 2; got 9"),
+        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "block_table must have .* a column for each page"),
+        ({"q": Q.clone().requires_grad_()}, ValueError, "must not require gradients"),
+    ],
+)
+def test_decode_names_the_argument(changed, error, message):
+    arguments = {"q": Q, "k_cache": K, "v_cache": V, "block_table": torch.tensor([[0], [1]]),
+                 "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
+    with pytest.raises(error, match=message):
+        isentrope.decode(**arguments)
+
+
+def test_without_torch_it_says_what_to_install(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    path = os.pathsep.join([str(tmp_path), isentrope.__path__[0] + "/.."])
+    result = subprocess.run(
+        [sys.executable, "-c", "import isentrope"], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert result.returncode == 1 and "pip install torch" in result.stderr

@@ -1,0 +1,126 @@
+"""isentrope inspect: the numbers of a known model, the command, and its report."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import isentrope
+from isentrope.inspect_command import stretches
+
+CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
+
+
+def model(silent_layer=None):
+    torch.manual_seed(3)
+    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
+    if silent_layer is not None:
+        # Scores of 0: every row averages over all of its keys.
+        torch.nn.init.zeros_(made.model.layers[silent_layer].self_attn.q_proj.weight)
+        made.model.layers[1 - silent_layer].self_attn.q_proj.weight.data *= 100
+    return made
+
+
+def texts(count=3, length=40):
+    return [torch.randint(0, 61, (length,)) for _ in range(count)]
+
+
+def test_a_head_without_scores_blurs_and_its_numbers_are_known():
+    made = model(silent_layer=1)
+    result = isentrope.inspect(made, texts(), max_length=33)
+    assert result.blurred() == [(1, head) for head in range(4)] and result.collapsed() == []
+    assert result.edges == [1, 2, 4, 8, 16, 32, 64] and result.n[-2:] == [23.5, 32.5]
+    exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in ((1, 2), (2, 4), (4, 8), (8, 16), (16, 32), (32, 34))]
+    torch.testing.assert_close(result.mean["entropy"][1], torch.tensor([exact] * 4, dtype=torch.float64), rtol=1e-5, atol=1e-6)
+    keys = [sum(range(a, b)) / (b - a) for a, b in ((1, 2), (2, 4), (4, 8))]
+    torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
+    assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
+    assert result.texts == 3 and result.tokens == 99
+    assert made.config._attn_implementation == "sdpa" and made.training, "the model is left as it was"
+
+
+def test_numbers_equal_those_of_eager_weights():
+    made, (text,) = model().eval(), texts(1)
+    result = isentrope.inspect(made, [text])
+    made.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = made(text[None], output_attentions=True).attentions
+    for layer, p in enumerate(weights):
+        entropy = torch.special.entr(p[0].double()).sum(-1)
+        want = torch.stack([entropy[:, a - 1 : b - 1].mean(1) for a, b in zip(result.edges, result.edges[1:])], 1)
+        torch.testing.assert_close(result.mean["entropy"][layer], want, rtol=1e-5, atol=1e-5)
+
+
+def test_the_suggested_rule_is_the_one_that_was_left_out():
+    """Scores whose entropy is constant under ln n: a model without the rule lacks it, and that is what is found."""
+    from isentrope.inspection import _suggestion
+
+    n = [8.0, 16.0, 32.0, 64.0, 128.0]
+    factor = torch.tensor(n, dtype=torch.float64).log() / math.log(128)
+    variance = torch.full((1, 1, 5), 0.7, dtype=torch.float64)
+    # By the law dH / d ln lambda = -variance, integrated.
+    entropy = 2 + (variance * factor.log())
+    rule = _suggestion(n, {"entropy": entropy, "variance": variance})
+    for length in n:
+        assert rule.lambda_(int(length), 64) == pytest.approx(math.log(length) / math.log(128) / 8, rel=2e-3)
+
+
+def test_an_encoder():
+    made = hf.BertModel(hf.BertConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4))
+    result = isentrope.inspect(made, [torch.arange(9), torch.arange(20)])
+    assert result.n == [9.0, 20.0], "every row of a text sees all of it"
+
+
+def test_errors_name_the_argument():
+    with pytest.raises(ValueError, match="texts must contain one of at least 2 tokens"):
+        isentrope.inspect(model(), [torch.tensor([3])])
+    with pytest.raises(ValueError, match="tokenizer must be given"):
+        isentrope.inspect(model(), ["word"])
+
+
+def test_stretches_are_evenly_spread():
+    assert [x.tolist() for x in stretches(torch.arange(10), 3, 4)] == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    assert [x.tolist() for x in stretches(torch.arange(3), 3, 4)] == [[0, 1, 2]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    model().save_pretrained(tmp_path / "tiny")
+    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(tmp_path / "tiny")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{(i * i) % 61}" for i in range(300)))
+    return tmp_path
+
+
+def command(*arguments):
+    call = [sys.executable, "-m", "isentrope.inspect_command", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True)
+
+
+def test_the_command_writes_table_json_and_report(folder):
+    result = command(folder / "tiny", "--text", folder / "text.txt", "--texts", 2, "--json", folder / "out.json",
+                     "--output", folder / "report.html")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "of ln n" in result.stdout and "rule today: standard" in result.stdout
+    assert "text 2 of 2" in result.stderr
+    found = json.loads((folder / "out.json").read_text())
+    assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"
+    page = Path(folder / "report.html").read_text()
+    assert "Attention of tiny" in page and "Every head at n = 64" in page
+    assert "http://" not in page.split("<script")[0], "the page loads nothing"
+
+
+def test_the_command_names_what_is_wrong(folder):
+    result = command(folder, "--text", folder / "text.txt")
+    assert result.returncode == 2 and "MODEL must be a folder with config.json or a GGUF file" in result.stderr
+    result = command(folder / "tiny", "--text", folder / "none.txt")
+    assert result.returncode == 2 and "none.txt" in result.stderr

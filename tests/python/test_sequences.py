@@ -1,0 +1,104 @@
+"""Packed documents, paged caches and merged parts give what the plain call gives."""
+
+import pytest
+import torch
+
+import isentrope
+from isentrope import AttentionState, Statistics
+
+RULE = "entropy_invariant(base=7)"
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"window_size": (-1, 0)}, {"window_size": (3, 2)}, {"soft_cap": 2.0}])
+def test_documents_do_not_see_each_other(options):
+    lengths = [(5, 5), (0, 0), (3, 9), (1, 1), (7, 4)]
+    queries, keys = (sum(x) for x in zip(*lengths))
+    q, k, v = torch.randn(queries, 4, 8), torch.randn(keys, 2, 8), torch.randn(keys, 2, 6)
+    starts = [torch.tensor([0, *n]).cumsum(0).int() for n in zip(*lengths)]
+    output, s = isentrope.varlen_attention(q, k, v, *starts, rule=RULE, return_stats=True, **options)
+    assert output.shape == (queries, 4, 6) and s.entropy.shape == (4, queries)
+    for a, b, c, d in zip(starts[0][:-1], starts[0][1:], starts[1][:-1], starts[1][1:]):
+        one = [x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d])]
+        if options.get("window_size") == (-1, 0) and b - a > d - c:
+            continue
+        want, t = isentrope.attention(*one, rule=RULE, return_stats=True, **options)
+        torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
+        for got, expected in zip(s, t):
+            torch.testing.assert_close(got[:, a:b], expected[0])
+
+
+def test_documents_have_gradients():
+    q, k = torch.randn(6, 2, 8, requires_grad=True), torch.randn(6, 2, 8, requires_grad=True)
+    starts = torch.tensor([0, 2, 6])
+    isentrope.varlen_attention(q, k, k, starts, starts).sum().backward()
+    got = k.grad.clone()
+    k.grad = None
+    for a, b in ((0, 2), (2, 6)):
+        isentrope.attention(*(x[a:b].transpose(0, 1)[None] for x in (q, k, k))).sum().backward()
+    torch.testing.assert_close(got, k.grad)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"window_size": (5, -1)}, {"sinks": torch.tensor([0.3, 0.0, 1.0, -1.0])}])
+def test_decode_reads_pages_as_if_they_lay_in_a_row(options, queries):
+    page, lengths = 4, torch.tensor([13, 4, 7])
+    table = torch.randperm(12)[: 3 * 4].view(3, 4).int()
+    k_cache, v_cache = torch.randn(12, 2, page, 8), torch.randn(12, 2, page, 6)
+    q = torch.randn(3, 4, queries, 8)
+    output, s = isentrope.decode(q, k_cache, v_cache, table, lengths, rule=RULE, return_stats=True, **options)
+    for b, n in enumerate(lengths.tolist()):
+        k, v = (x[table[b].long()].transpose(0, 1).flatten(1, 2)[None, :, :n] for x in (k_cache, v_cache))
+        want, t = isentrope.attention(q[b : b + 1], k, v, rule=RULE, causal=True, return_stats=True, **options)
+        torch.testing.assert_close(output[b : b + 1], want)
+        for got, expected in zip(s, t):
+            torch.testing.assert_close(got[b : b + 1], expected)
+
+
+def parts(q, k, v, cuts, **options):
+    states, n = [], k.shape[2]
+    for a, b in zip([0, *cuts], [*cuts, n]):
+        states.append(
+            AttentionState(*isentrope.attention(
+                q, k[:, :, a:b], v[:, :, a:b], rule=RULE, causal="top_left", query_offset=n - q.shape[2],
+                key_offset=a, sequence_keys=n, return_stats=True, **options,
+            ))  # fmt: skip
+        )
+    return states
+
+
+@pytest.mark.parametrize("cuts", [[4], [0, 17], [3, 3, 9]])
+def test_merged_parts_equal_the_whole(cuts):
+    q, k, v = (torch.randn(2, 2, s, 8, requires_grad=True) for s in (6, 17, 17))
+    want = AttentionState(*isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=True))
+    merged, *rest = parts(q, k, v, cuts)
+    for part in rest:
+        merged = isentrope.merge(merged, part)
+    torch.testing.assert_close(merged.output, want.output)
+    loss = lambda x: x.output.square().sum() + x.statistics.entropy.sum() + x.statistics.variance.sum()  # noqa: E731
+    for name, got, expected in zip(Statistics._fields, merged.statistics, want.statistics):
+        torch.testing.assert_close(got, expected, msg=lambda m: f"{name}: {m}")
+    for got, expected in zip(*(torch.autograd.grad(loss(x), (q, k, v)) for x in (merged, want))):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_merge_commutes_exactly_and_empty_rows_are_its_identity():
+    q, k, v = (torch.randn(2, 2, s, 8) for s in (6, 17, 17))
+    a, b = parts(q, k, v, [7])
+    for x, y in ((a, b), (b, a)):
+        one, other = isentrope.merge(a, b), isentrope.merge(x, y)
+        assert torch.equal(one.output, other.output)
+        assert all(torch.equal(m, n) for m, n in zip(one.statistics, other.statistics))
+    nothing = AttentionState(*isentrope.attention(q, k[:, :, :0], v[:, :, :0], return_stats=True))
+    kept = isentrope.merge(nothing, a)
+    assert torch.equal(kept.output, a.output) and torch.equal(kept.statistics.entropy, a.statistics.entropy)
+    twice = isentrope.merge(nothing, nothing)
+    assert torch.equal(twice.output, nothing.output) and (twice.statistics.lse == -torch.inf).all()
+
+
+def test_merge_needs_lse_and_one_shape():
+    q = torch.randn(1, 1, 2, 4)
+    a = AttentionState(*isentrope.attention(q, q, q, return_stats=True))
+    with pytest.raises(ValueError, match="statistics with lse"):
+        isentrope.merge(a, AttentionState(a.output, a.statistics._replace(lse=None)))
+    with pytest.raises(ValueError, match=r"shape of a, \(1, 1, 2, 4\); got \(1, 1, 1, 4\)"):
+        isentrope.merge(a, AttentionState(a.output[:, :, :1], a.statistics))

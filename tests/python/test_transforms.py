@@ -1,0 +1,184 @@
+"""What torch does with an operator: opcheck, compile, export, torch.func, checkpointing, DTensor."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+import isentrope
+from isentrope.functions import _call
+from isentrope.statistics import ALL
+
+B, H, KV, S, K, D = 2, 4, 2, 9, 11, 8
+RULE = "entropy_invariant(base=7)"
+
+
+def tensors(requires_grad=False):
+    make = lambda h, s: torch.randn(B, h, s, D, requires_grad=requires_grad)  # noqa: E731
+    return make(H, S), make(KV, K), make(KV, K)
+
+
+def both(q, k, v):
+    output, s = isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=("entropy",))
+    return output, s.entropy
+
+
+def samples():
+    """Arguments of the operator."""
+    q, k, v = tensors(True)
+    learned = {"bias": torch.randn(B, H, S, K, requires_grad=True), "sinks": torch.randn(H, requires_grad=True)}
+    plain = dict.fromkeys(("lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end"))
+
+    def call(**options):
+        o = plain | options
+        return _call(q, k, v, *o.values(), None, None, RULE, True, (-1, -1), 0, 0, 0, 0.0)
+
+    return {
+        "plain": call(),
+        "padded": call(key_end=torch.tensor([K, 3])),
+        "masked": call(attn_mask=torch.rand(B, H, S, K) > 0.5),
+        "learned": call(lambda_=torch.rand(B, H, S, requires_grad=True), **learned),
+    }
+
+
+@pytest.mark.parametrize("wanted", [0b1, ALL])
+@pytest.mark.parametrize("name", ["plain", "padded", "masked", "learned"])
+def test_opcheck(name, wanted):
+    torch.library.opcheck(torch.ops.isentrope.attention, (*samples()[name], wanted))
+
+
+def test_opcheck_heads_inside_rows():
+    q, k, v = (torch.randn(B, 5, H, D).transpose(1, 2).requires_grad_() for _ in range(3))
+    call = _call(q, k, v, *(None,) * 8, RULE, False, (-1, -1), 0, 0, 0, 0.0)
+    torch.library.opcheck(torch.ops.isentrope.attention, (*call, ALL))
+
+
+def test_opcheck_of_the_others():
+    call = [x.detach() if isinstance(x, torch.Tensor) else x for x in samples()["plain"]]
+    torch.library.opcheck(torch.ops.isentrope.row_lengths, call)
+    table, used = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([9, 11])
+    torch.library.opcheck(torch.ops.isentrope.decode, (*call, table, used, ALL))
+    output, statistics, _ = torch.ops.isentrope.attention(*call, 3)
+    backward = (*call, 3, output, statistics, output, statistics, True, True, True)
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.isentrope.attention_backward, backward, test_utils=tests)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(dynamic):
+    compiled = torch.compile(both, fullgraph=True, dynamic=dynamic)
+    for length in (K, K + 4) if dynamic else (K,):
+        q = torch.randn(B, H, length, D, requires_grad=True)
+        k = torch.randn(B, KV, length, D, requires_grad=True)
+        want, got = both(q, k, k), compiled(q, k, k)
+        for a, b in zip(want, got):
+            torch.testing.assert_close(a, b)
+        wanted = torch.autograd.grad(want[0].sum() + want[1].sum(), (q, k))
+        for a, b in zip(wanted, torch.autograd.grad(got[0].sum() + got[1].sum(), (q, k))):
+            torch.testing.assert_close(a, b)
+
+
+def test_compile_does_not_compile_again_for_every_offset():
+    counter = torch._dynamo.testing.CompileCounter()
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=counter)
+    def step(q, k, offset):
+        return isentrope.attention(q, k, k, causal="top_left", query_offset=offset)
+
+    q, k, _ = tensors()
+    for offset in range(2, 7):
+        want = isentrope.attention(q, k, k, causal="top_left", query_offset=offset)
+        torch.testing.assert_close(step(q, k, offset), want)
+    assert counter.frame_count <= 2
+
+
+def test_export_with_a_dynamic_length():
+    class Module(torch.nn.Module):
+        def forward(self, q, k, v):
+            return both(q, k, v)
+
+    length = torch.export.Dim("length", min=2, max=64)
+    shapes = {"q": {2: length}, "k": {2: length}, "v": {2: length}}
+    exported = torch.export.export(Module(), tuple(torch.randn(B, 2, 8, D) for _ in range(3)), dynamic_shapes=shapes)
+    longer = tuple(torch.randn(B, 2, 13, D) for _ in range(3))
+    for a, b in zip(exported.module()(*longer), both(*longer)):
+        torch.testing.assert_close(a, b)
+
+
+def test_vmap_is_a_loop():
+    q, k = torch.randn(3, B, H, S, D), torch.randn(B, 3, KV, K, D)
+    got = torch.vmap(lambda q, k: both(q, k, k), in_dims=(0, 1))(q, k)
+    want = [both(q[i], k[:, i], k[:, i]) for i in range(3)]
+    for a, b in zip(got, zip(*want)):
+        torch.testing.assert_close(a, torch.stack(b))
+
+
+def test_gradients_of_each_sample():
+    q, k, v = torch.randn(3, B, H, S, D), *tensors()[1:]
+    sinks = torch.randn(H)
+
+    def loss(q, sinks):
+        output, s = isentrope.attention(q, k, v, sinks=sinks, return_stats=("entropy",))
+        return output.square().sum() + s.entropy.sum()
+
+    got = torch.vmap(torch.func.grad(loss, argnums=(0, 1)), in_dims=(0, None))(q, sinks)
+    for i in range(3):
+        leaves = q[i].clone().requires_grad_(), sinks.clone().requires_grad_()
+        for a, b in zip(torch.autograd.grad(loss(*leaves), leaves), got):
+            torch.testing.assert_close(b[i], a)
+
+
+def test_forward_mode_is_an_error_and_not_zero():
+    q, k, v = tensors()
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(lambda q: isentrope.attention(q, k, v), (q,), (torch.ones_like(q),))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        isentrope.attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
+
+
+def test_double_backward_is_an_error_and_not_zero():
+    q, k, v = tensors(True)
+    loss = lambda q: isentrope.attention(q, k, v).square().sum()  # noqa: E731
+    (gradient,) = torch.autograd.grad(loss(q), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="double backward"):
+        gradient.sum().backward()
+    with pytest.raises(NotImplementedError, match="double backward"):
+        torch.func.grad(lambda q: torch.func.grad(loss)(q).sum())(q.detach())
+
+
+def test_checkpointing_gives_the_same_gradients():
+    leaves = tensors(True)
+    loss = lambda *x: sum(part.sum() for part in both(*x))  # noqa: E731
+    want = torch.autograd.grad(loss(*leaves), leaves)
+    got = torch.autograd.grad(checkpoint(loss, *leaves, use_reentrant=False), leaves)
+    assert all(torch.equal(a, b) for a, b in zip(want, got))
+
+
+def _shard(rank, path):
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    leaves, sinks = tensors(True), torch.randn(H, requires_grad=True)
+
+    def loss(q, k, v, sinks):
+        output, s = isentrope.attention(q, k, v, rule=RULE, sinks=sinks, return_stats=("entropy", "support"))
+        return output, output.square().sum() + s.entropy.sum()
+
+    want = torch.autograd.grad(loss(*leaves, sinks)[1], (*leaves, sinks))
+    for axis in (0, 1):
+        place = [Shard(axis)], [Shard(0) if axis == 1 else Replicate()]
+        parts = [distribute_tensor(x.detach(), mesh, place[0]).requires_grad_() for x in leaves]
+        parts.append(distribute_tensor(sinks.detach(), mesh, place[1]).requires_grad_())
+        output, value = loss(*parts)
+        assert isinstance(output, DTensor) and output.placements == (Shard(axis),)
+        value.backward()
+        for part, gradient in zip(parts, want):
+            torch.testing.assert_close(part.grad.full_tensor(), gradient)
+    dist.destroy_process_group()
+
+
+def test_tensors_sharded_by_batch_and_by_head(tmp_path):
+    torch.multiprocessing.spawn(_shard, (str(tmp_path / "store"),), nprocs=2)
