@@ -7,11 +7,13 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo test test-long test-asan test-tsan numerics fuzz format clean
+.PHONY: help setup configure demo inspect-demo test test-long test-asan test-tsan numerics fuzz format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
 	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
+	@echo 'make inspect-demo'
+	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
@@ -30,6 +32,10 @@ configure: setup
 demo: configure
 	@cmake --build $(BUILD) --target programs
 	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
+
+inspect-demo: configure
+	@cmake --build $(BUILD) --target isentrope_operators programs
+	@scripts/inspect-demo $(BUILD) $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)

@@ -7,8 +7,9 @@ are what a row knows of itself. `isentrope.hf` registers the attention with tran
 """
 
 try:
-    import torch as _torch
-except ModuleNotFoundError as _error:
+    # Of torch itself: a folder of that name, as in a checkout of this project, imports as an empty package.
+    from torch import Tensor as _Tensor
+except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
         name="torch",
@@ -22,14 +23,11 @@ from isentrope.ssmax import SSMax
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
-
-
 def inspect(*args, **kwargs):
     """`isentrope.inspection.inspect`, which needs transformers."""
     from isentrope.inspection import inspect as run
 
     return run(*args, **kwargs)
-
 
 __all__ = [
     "AttentionState",

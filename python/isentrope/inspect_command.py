@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +17,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="isentrope inspect",
         description="Entropy of every layer and head of a model against the number of keys a row sees.",
+        epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="what the model reads")
@@ -26,8 +28,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load(path: Path) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder or a GGUF file, on this machine alone. ValueError when it is neither."""
+def load(path: Path) -> tuple[Any, Any, bool]:
+    """Model, tokenizer, and whether it is causal, of a folder or a GGUF file, on this machine alone.
+
+    Raises ValueError when it is neither.
+    """
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 
     if path.is_dir() and not (path / "config.json").exists():
@@ -43,7 +48,7 @@ def load(path: Path) -> tuple[Any, Any]:
     config = AutoConfig.from_pretrained(folder, **options)
     causal = path.is_file() or any("CausalLM" in name for name in config.architectures or [])
     kind = AutoModelForCausalLM if causal else AutoModel
-    return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options)
+    return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options), causal
 
 
 def stretches(tokens: Any, count: int, length: int) -> list[Any]:
@@ -52,6 +57,15 @@ def stretches(tokens: Any, count: int, length: int) -> list[Any]:
     gap = (tokens.numel() - length) / max(count - 1, 1)
     starts = sorted({int(i * gap) for i in range(count)})
     return [tokens[start : start + length] for start in starts]
+
+
+def readings(tokens: Any, count: int, length: int, causal: bool) -> list[Any]:
+    """What the model reads. The rows of a causal model see every n up to `length`; those of an encoder see a whole
+    text, which therefore is read at `length` and at each half of it down to 16 tokens."""
+    lengths = [length]
+    while not causal and lengths[-1] >= 32:
+        lengths.append(lengths[-1] // 2)
+    return [stretch for n in lengths for stretch in stretches(tokens, count, n)]
 
 
 def _longest(model: Any, wanted: int) -> int:
@@ -67,6 +81,16 @@ def _table(result: Any) -> str:
         row = (n, means["entropy"][i], share, means["effective_keys"][i], means["max_logit"][i])
         shown.append(" ".join(f"{x:8.3f}" if j else f"{x:8.0f}" for j, x in enumerate(row)))
     return "\n".join(shown)
+
+
+def _make_folders(options: argparse.Namespace) -> None:
+    """Before the model runs: what cannot be written later is an error now."""
+    for path in (options.json, options.output):
+        if path is None or str(path) == "-":
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise ValueError(f"[inspect] {path} must be a file that can be written; got a folder, or no right to write")
 
 
 def _report(result: dict[str, Any], output: Path) -> None:
@@ -90,11 +114,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         text = options.text.read_text(errors="replace")
-        model, tokenizer = load(options.model)
+        _make_folders(options)
+        model, tokenizer, causal = load(options.model)
         length = _longest(model, options.max_length)
         # Tokenizers are slower than they look: no more text than the stretches can need.
         tokens = tokenizer(text[: 16 * length * options.texts], return_tensors="pt", verbose=False)["input_ids"][0]
-        result = inspect(model, stretches(tokens, options.texts, length), max_length=length, progress=_progress)
+        texts = readings(tokens, options.texts, length, causal)
+        result = inspect(model, texts, max_length=length, progress=_progress)
         found = result.to_dict() | {"model": options.model.name, "text": options.text.name}
         if str(options.json) == "-":
             print(json.dumps(found))

@@ -104,7 +104,8 @@ def inspect(
     if not sequences:
         raise ValueError("[inspect] texts must contain one of at least 2 tokens; got none")
     top = max(x.numel() for x in sequences)
-    edges = [1 << i for i in range(top.bit_length() + 1)]
+    # Doubling, and so that the rows of a text of 2^i tokens fill the last bin.
+    edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
     before = model.config._attn_implementation
     was_training = model.training
     model.set_attn_implementation(hf.NAME)

@@ -12,7 +12,7 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
-from isentrope.inspect_command import stretches
+from isentrope.inspect_command import readings, stretches
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
@@ -36,10 +36,11 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     made = model(silent_layer=1)
     result = isentrope.inspect(made, texts(), max_length=33)
     assert result.blurred() == [(1, head) for head in range(4)] and result.collapsed() == []
-    assert result.edges == [1, 2, 4, 8, 16, 32, 64] and result.n[-2:] == [23.5, 32.5]
-    exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in ((1, 2), (2, 4), (4, 8), (8, 16), (16, 32), (32, 34))]
+    assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
+    bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
+    exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]
     torch.testing.assert_close(result.mean["entropy"][1], torch.tensor([exact] * 4, dtype=torch.float64), rtol=1e-5, atol=1e-6)
-    keys = [sum(range(a, b)) / (b - a) for a, b in ((1, 2), (2, 4), (4, 8))]
+    keys = [sum(range(a, b)) / (b - a) for a, b in bins[:3]]
     torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
     assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
     assert result.texts == 3 and result.tokens == 99
@@ -90,6 +91,11 @@ def test_stretches_are_evenly_spread():
     assert [x.tolist() for x in stretches(torch.arange(3), 3, 4)] == [[0, 1, 2]]
 
 
+def test_an_encoder_reads_texts_of_several_lengths():
+    assert [len(x) for x in readings(torch.arange(100), 2, 64, causal=False)] == [64, 64, 32, 32, 16, 16]
+    assert [len(x) for x in readings(torch.arange(100), 2, 64, causal=True)] == [64, 64]
+
+
 @pytest.fixture
 def folder(tmp_path):
     model().save_pretrained(tmp_path / "tiny")
@@ -115,7 +121,7 @@ def test_the_command_writes_table_json_and_report(folder):
     found = json.loads((folder / "out.json").read_text())
     assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"
     page = Path(folder / "report.html").read_text()
-    assert "Attention of tiny" in page and "Every head at n = 64" in page
+    assert "Attention of tiny" in page and "Every head at n = 48" in page
     assert "http://" not in page.split("<script")[0], "the page loads nothing"
 
 
@@ -124,3 +130,5 @@ def test_the_command_names_what_is_wrong(folder):
     assert result.returncode == 2 and "MODEL must be a folder with config.json or a GGUF file" in result.stderr
     result = command(folder / "tiny", "--text", folder / "none.txt")
     assert result.returncode == 2 and "none.txt" in result.stderr
+    result = command(folder / "tiny", "--text", folder / "text.txt", "--output", folder)
+    assert result.returncode == 2 and "must be a file that can be written" in result.stderr
