@@ -15,7 +15,8 @@ help:
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
 	@echo 'make test       build and run every test'
-	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys'
+	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
+	@echo '                a real language model'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
@@ -50,7 +51,7 @@ numerics: configure
 
 test-long: configure
 	@cmake --build $(BUILD)
-	@ctest --test-dir $(BUILD) --output-on-failure -L long
+	@ISENTROPE_SMOLLM2="$$(scripts/smollm2)" ctest --test-dir $(BUILD) --output-on-failure -L long
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \

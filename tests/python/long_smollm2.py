@@ -1,0 +1,58 @@
+"""A real model: its perplexity with isentrope is sdpa's, and inspecting it costs little more than running it.
+
+ISENTROPE_SMOLLM2 names the GGUF file that scripts/smollm2 prints.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import isentrope
+import isentrope.hf
+from isentrope.inspect_command import load
+
+CORPUS = Path(__file__).parents[2] / "data/king-james.txt"
+
+
+@pytest.fixture(scope="module")
+def model_and_tokens():
+    model, tokenizer, _ = load(Path(os.environ["ISENTROPE_SMOLLM2"]))
+    tokens = tokenizer(CORPUS.read_text()[:100_000], return_tensors="pt", verbose=False)["input_ids"]
+    return model.eval(), tokens
+
+
+def perplexity(model, tokens):
+    with torch.no_grad():
+        return torch.nn.functional.cross_entropy(model(tokens).logits[0, :-1], tokens[0, 1:]).exp().item()
+
+
+def test_perplexity_is_that_of_sdpa(model_and_tokens):
+    model, tokens = model_and_tokens
+    found = {}
+    for name in ("sdpa", "isentrope"):
+        model.set_attn_implementation(name)
+        found[name] = perplexity(model, tokens[:, :2048])
+    print(found)
+    assert found["isentrope"] == pytest.approx(found["sdpa"], rel=1e-4)
+
+
+def test_inspecting_4096_tokens_takes_at_most_three_forward_passes(model_and_tokens):
+    model, tokens = model_and_tokens
+    tokens = tokens[:, :4096]
+    model.set_attn_implementation("sdpa")
+    seconds = {"sdpa": [], "inspect": []}
+    for _ in range(3):
+        for name in seconds:
+            start = time.perf_counter()
+            if name == "sdpa":
+                with torch.no_grad():
+                    model.base_model(tokens, use_cache=False)
+            else:
+                isentrope.inspect(model, [tokens[0]])
+            seconds[name].append(time.perf_counter() - start)
+    ratio = min(seconds["inspect"]) / min(seconds["sdpa"])
+    print(seconds, ratio)
+    assert ratio <= 3
