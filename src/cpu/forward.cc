@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "src/cpu/block_keys.h"
 #include "src/cpu/few_rows-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
@@ -32,9 +33,6 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// A strip's score tile, 12 x 256 floats, leaves room in a 32 KiB L1 for the panel that streams past
-// it.
-constexpr std::size_t kBlockKeys = 256;
 using WeightLayout = LeftLayout<kBlockKeys, 1>;
 using Ranges = StripRanges<kStripRows>;
 
