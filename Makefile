@@ -7,11 +7,13 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo test test-long test-asan test-tsan numerics fuzz format clean
+.PHONY: help setup configure demo bench bench-quick test test-long test-asan test-tsan numerics fuzz format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
 	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
+	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
+	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
@@ -29,6 +31,10 @@ configure: setup
 demo: configure
 	@cmake --build $(BUILD) --target programs
 	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
+
+bench bench-quick: configure
+	@cmake --build $(BUILD) --target programs isentrope_shared
+	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)

@@ -155,14 +155,20 @@ nlohmann::json json_of(const check::Problem& problem, const check::Work& work,
 
 void show_limits(const BenchArguments& arguments) {
   nlohmann::json json;
-  if (!arguments.json) fmt::print("{:<8} {:>9} {:>10}\n", "target", "GFLOP/s", "exp 10^9/s");
+  if (!arguments.json) {
+    fmt::print("{:<8} {:>9} {:>13} {:>10}\n", "target", "GFLOP/s", "bf16 GFLOP/s", "exp 10^9/s");
+  }
   for (const std::string& target : arguments.targets) {
     use_target(target);
     const Limits limits = measure_limits();
     if (!arguments.json) {
-      fmt::print("{:<8} {:>9.1f} {:>10.2f}\n", target, limits.flops / 1e9, limits.exps / 1e9);
+      fmt::print("{:<8} {:>9.1f} {:>13.1f} {:>10.2f}\n", target, limits.flops / 1e9,
+                 limits.bf16_flops / 1e9, limits.exps / 1e9);
     }
-    json["targets"].push_back({{"target", target}, {"flops", limits.flops}, {"exps", limits.exps}});
+    json["targets"].push_back({{"target", target},
+                               {"flops", limits.flops},
+                               {"bf16_flops", limits.bf16_flops},
+                               {"exps", limits.exps}});
   }
   use_target(supported_targets().front());
   const double memory = measure_memory_read();

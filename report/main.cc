@@ -1,5 +1,5 @@
 // isentrope report RESULT.json: the page that `isentrope extrapolate` writes, out of its
-// result.json.
+// result.json; or that of make bench, out of bench.json.
 
 #include <fmt/core.h>
 
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "isentrope/error.h"
+#include "report/bench.h"
 #include "report/extrapolation.h"
 
 namespace {
@@ -46,11 +47,13 @@ void write(const std::filesystem::path& path, const std::string& text) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a result.json that isentrope extrapolate wrote: one HTML file, complete in "
-      "itself.",
+      "The report of a result.json that isentrope extrapolate wrote, or of make bench's "
+      "bench.json: "
+      "one HTML\nfile, complete in itself.",
       "isentrope report");
   std::filesystem::path result, output;
-  app.add_option("RESULT.json", result, "what isentrope extrapolate wrote")->required();
+  app.add_option("RESULT.json", result, "what isentrope extrapolate or make bench wrote")
+      ->required();
   app.add_option("-o,--output", output,
                  "where the page goes; report.html beside RESULT.json by default");
   try {
@@ -60,7 +63,10 @@ int main(int argc, char** argv) {
   }
   if (output.empty()) output = result.parent_path() / "report.html";
   try {
-    write(output, isentrope::report::extrapolation_report(read_json(result)));
+    const nlohmann::json document = read_json(result);
+    const bool bench = document.is_object() && document.value("kind", nlohmann::json()) == "bench";
+    write(output, bench ? isentrope::report::bench_report(document)
+                        : isentrope::report::extrapolation_report(document));
   } catch (const Error& error) {
     fmt::print(stderr, "isentrope report: {}\n", error.what());
     return 2;

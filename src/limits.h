@@ -6,8 +6,9 @@
 namespace isentrope {
 
 struct Limits {
-  double flops = 0;  // fused multiply-adds in registers a second, times two
-  double exps = 0;   // softmax weights a second, with all their sums
+  double flops = 0;       // fused multiply-adds in registers a second, times two
+  double bf16_flops = 0;  // the same of bf16 dot products; 0 where there are none
+  double exps = 0;        // softmax weights a second, with all their sums
 };
 
 // Takes some hundredths of a second.

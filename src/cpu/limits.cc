@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hwy/highway.h"
+#include "src/cpu/bf16_limit.h"
 #include "src/cpu/block_keys.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/tile_product-inl.h"
@@ -56,6 +57,14 @@ double fused_multiply_adds() {
   return best_rate(flops, [] { multiply_and_add(kTimes); });
 }
 
+// Only targets of 64 bytes use them.
+double bf16_dot_products() {
+  constexpr std::size_t kTimes = 200'000;
+  if (HWY_MAX_BYTES < 64 || !bf16::is_supported()) return 0;
+  const auto flops = static_cast<double>(bf16::run_dot_products(1) * kTimes);
+  return best_rate(flops, [] { bf16::run_dot_products(kTimes); });
+}
+
 double softmax_weights() {
   constexpr std::size_t kTimes = 500;
   HWY_ALIGN float tile[kStateRows * kBlockKeys] = {}, keep[kStateRows];
@@ -87,7 +96,10 @@ double memory_read_of_target() {
                    [&] { add_up(floats.data(), floats.size()); });
 }
 
-Limits limits_of_target() { return {.flops = fused_multiply_adds(), .exps = softmax_weights()}; }
+Limits limits_of_target() {
+  return {
+      .flops = fused_multiply_adds(), .bf16_flops = bf16_dot_products(), .exps = softmax_weights()};
+}
 
 TileSizes sizes_of_target() { return {kStripRows, panel_width(), kBlockKeys}; }
 
