@@ -7,13 +7,16 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo inspect-demo test test-long test-asan test-tsan numerics fuzz format clean
+.PHONY: help setup configure demo inspect-demo bench bench-quick test test-long test-asan test-tsan numerics fuzz \
+  format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
 	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
+	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
+	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
 	@echo '                a real language model'
@@ -37,6 +40,10 @@ demo: configure
 inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@scripts/inspect-demo $(BUILD) $(ARGS)
+
+bench bench-quick: configure
+	@cmake --build $(BUILD) --target programs isentrope_shared
+	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)

@@ -19,6 +19,7 @@ constexpr std::string_view kHelp = R"(Attention that knows how many keys each ro
 
 usage: isentrope COMMAND [OPTION...]
 
+  bench         time problems on every instruction set of this machine, and show the plan
   check         run problems on every instruction set of this machine, against the float64 reference
   extrapolate   train small language models that differ in their scale rule, evaluate them at
                 lengths they never saw, and write a report
@@ -65,6 +66,7 @@ int main(int argc, char** argv) {
                command);
     return 2;
   }
+  if (command == "bench") return isentrope::cli::bench_command(argc - 1, argv + 1);
   if (command == "check") return isentrope::cli::check_command(argc - 1, argv + 1);
   if (command == "scale") return isentrope::cli::scale_command(argc - 1, argv + 1);
   if (command == "theory") return isentrope::cli::theory_command(argc - 1, argv + 1);

@@ -1,5 +1,5 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate` or `isentrope inspect` writes, out of
-// its JSON.
+// isentrope report RESULT.json: the page that `isentrope extrapolate`, `isentrope inspect` or make bench writes,
+// out of its JSON.
 
 #include <fmt/core.h>
 
@@ -11,6 +11,7 @@
 
 #include "cli/files.h"
 #include "isentrope/error.h"
+#include "report/bench.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
 
@@ -26,15 +27,23 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   }
 }
 
+// result.json, the oldest of the three, names no kind.
+std::string page_of(const nlohmann::json& document) {
+  const std::string kind = document.is_object() ? document.value("kind", "extrapolation") : "extrapolation";
+  if (kind == "inspection") return isentrope::report::inspection_report(document);
+  if (kind == "bench") return isentrope::report::bench_report(document);
+  return isentrope::report::extrapolation_report(document);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a JSON file that isentrope extrapolate or isentrope inspect wrote: one HTML file, "
-      "complete in itself.",
+      "The report of a JSON file that isentrope extrapolate, isentrope inspect or make bench wrote: one HTML "
+      "file, complete in itself.",
       "isentrope report");
   std::filesystem::path result, output;
-  app.add_option("RESULT.json", result, "what isentrope extrapolate or isentrope inspect wrote")->required();
+  app.add_option("RESULT.json", result, "what one of them wrote")->required();
   app.add_option("-o,--output", output,
                  "where the page goes; report.html beside RESULT.json by default");
   try {
@@ -44,10 +53,7 @@ int main(int argc, char** argv) {
   }
   if (output.empty()) output = result.parent_path() / "report.html";
   try {
-    const nlohmann::json document = read_json(result);
-    const bool inspection = document.is_object() && document.value("kind", nlohmann::json()) == "inspection";
-    isentrope::cli::write_file(output, inspection ? isentrope::report::inspection_report(document)
-                                                  : isentrope::report::extrapolation_report(document));
+    isentrope::cli::write_file(output, page_of(read_json(result)));
   } catch (const Error& error) {
     fmt::print(stderr, "isentrope report: {}\n", error.what());
     return 2;

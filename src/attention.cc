@@ -19,6 +19,15 @@ ParallelFor threads_of(const AttentionOptions& options) {
   return options.parallel_for ? options.parallel_for : run_on_pool;
 }
 
+// run(begin, end) for the parts begin ... end - 1 of each task.
+template <typename Run>
+void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
+  parallel_for(plan.tasks(), [&](std::int64_t task) {
+    const std::int64_t begin = task * plan.parts_per_task;
+    run(begin, std::min(plan.parts(), begin + plan.parts_per_task));
+  });
+}
+
 }  // namespace
 
 void attention_forward(const AttentionInput& in, const AttentionOptions& options,
@@ -34,14 +43,16 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   Partials partials{.rows = heads / kv_heads * plan.run};
   const bool split = plan.splits > 1;
   if (split) {
-    const auto rows = static_cast<std::size_t>(plan.tasks() * partials.rows);
+    const auto rows = static_cast<std::size_t>(plan.parts() * partials.rows);
     partials.states.resize(rows);
     partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
   }
   const ForwardCall call{in, options, scale, plan, out, split ? &partials : nullptr};
-  parallel_for(plan.tasks(), [&](std::int64_t task) { run_forward_task(call, task); });
+  for_each_task(plan, parallel_for,
+                [&](std::int64_t begin, std::int64_t end) { run_forward(call, begin, end); });
   if (split) {
-    parallel_for(plan.tasks() / plan.splits, [&](std::int64_t index) { merge_splits(call, index); });
+    parallel_for(plan.parts() / plan.splits,
+                 [&](std::int64_t index) { merge_splits(call, index); });
   }
 }
 
@@ -59,10 +70,12 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
     return fill_with_zeros(result.d_lambda);
   }
   const ScaleTable scale(in, options);
-  const TilePlan plan = plan_backward(batches, kv_heads, keys);
+  const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
   RunShares shares(plan, result);
-  const BackwardCall call{in, options, scale, plan, gradient, result, shares.dq(), shares.d_lambda()};
-  parallel_for(plan.tasks(), [&](std::int64_t task) { run_backward_task(call, task); });
+  const BackwardCall call{in,       options, scale,       plan,
+                          gradient, result,  shares.dq(), shares.d_lambda()};
+  for_each_task(plan, parallel_for,
+                [&](std::int64_t begin, std::int64_t end) { run_backward(call, begin, end); });
   shares.add_up(parallel_for);
 }
 

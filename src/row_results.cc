@@ -8,8 +8,8 @@ namespace isentrope {
 
 double weight_beside_sink(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
 
-void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head, std::int64_t query,
-                   const RowState& state, const float* sums) {
+void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
+                   std::int64_t query, const RowState& state, const float* sums) {
   const RowStats stats = finalize(state);
   // An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
   double factor = state.empty() ? 0 : 1 / state.s0;
@@ -46,29 +46,31 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;
-  const Task task = task_of(plan, index * plan.splits);
+  const Part part = part_of(plan, index * plan.splits);
   const std::int64_t group = call.input.q.extents[1] / plan.kv_heads;
-  const std::int64_t queries = task.end - task.begin, columns = call.input.v.extents[3];
+  const std::int64_t queries = part.end - part.begin, columns = call.input.v.extents[3];
   std::vector<float> sums(static_cast<std::size_t>(columns));
   for (std::int64_t row = 0; row < group * queries; ++row) {
     RowState state;
     std::fill(sums.begin(), sums.end(), 0.0f);
     for (std::int64_t split = 0; split < plan.splits; ++split) {
       const auto at = static_cast<std::size_t>((index * plan.splits + split) * partials.rows + row);
-      const RowState& part = partials.states[at];
-      const float* part_sums = partials.sums.data() + at * sums.size();
-      if (part.empty()) continue;
-      const RowState merged = merge(state, part);
+      const RowState& share = partials.states[at];
+      const float* share_sums = partials.sums.data() + at * sums.size();
+      if (share.empty()) continue;
+      const RowState merged = merge(state, share);
       // While every logit is -inf there is nothing to rescale.
       const auto factor = [&](const RowState& of) {
-        return of.empty() || of.max == merged.max ? 1.0f : static_cast<float>(std::exp(of.max - merged.max));
+        return of.empty() || of.max == merged.max
+                   ? 1.0f
+                   : static_cast<float>(std::exp(of.max - merged.max));
       };
-      const float keep = factor(state), take = factor(part);
-      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = keep * sums[c] + take * part_sums[c];
+      const float keep = factor(state), take = factor(share);
+      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = keep * sums[c] + take * share_sums[c];
       state = merged;
     }
-    write_results(call, task.batch, task.kv_head * group + row / queries, task.begin + row % queries, state,
-                  sums.data());
+    write_results(call, part.batch, part.kv_head * group + row / queries,
+                  part.begin + row % queries, state, sums.data());
   }
 }
 

@@ -6,30 +6,36 @@
 
 namespace isentrope {
 
-// A task works on one run of rows (forward: queries, backward: keys) of one key head, and in a forward
-// pass with few queries on one split of the keys. It packs the other side once, so a run is as long as
-// parallel work allows. The plan is a function of the shape alone, never of the threads: so are the bits
-// of the result.
+[[nodiscard]] inline std::int64_t divide_up(std::int64_t count, std::int64_t step) {
+  return (count + step - 1) / step;
+}
+
+// A part is one run of rows (forward: queries, backward: keys) of one key head, and in a forward
+// pass with few queries one split of the keys. It packs the other side once, so a run is as long as
+// parallel work allows. A task works on one part after the other where parts are small. The plan is
+// a function of the shape alone, never of the threads: so are the bits of the result.
 struct TilePlan {
   std::int64_t batches = 0, kv_heads = 0;
   std::int64_t rows = 0;  // of each head
-  std::int64_t run = 1;   // rows of a task; the last run of a head may be shorter
+  std::int64_t run = 1;   // rows of a part; the last run of a head may be shorter
   std::int64_t runs = 0;
   std::int64_t keys = 0;
-  std::int64_t split = 1;  // keys of a task
+  std::int64_t split = 1;  // keys of a part
   std::int64_t splits = 1;
+  std::int64_t parts_per_task = 1;
 
-  [[nodiscard]] std::int64_t tasks() const { return batches * kv_heads * runs * splits; }
+  [[nodiscard]] std::int64_t parts() const { return batches * kv_heads * runs * splits; }
+  [[nodiscard]] std::int64_t tasks() const { return divide_up(parts(), parts_per_task); }
 };
 
-// The part of the plan that task `index` works on.
-struct Task {
+// Part `index` of the plan.
+struct Part {
   std::int64_t batch, kv_head, run, split;
-  std::int64_t begin, end;              // rows
-  std::int64_t first_key, last_key;     // of the split, the last exclusive
+  std::int64_t begin, end;           // rows
+  std::int64_t first_key, last_key;  // of the split, the last exclusive
 };
 
-[[nodiscard]] inline Task task_of(const TilePlan& plan, std::int64_t index) {
+[[nodiscard]] inline Part part_of(const TilePlan& plan, std::int64_t index) {
   const std::int64_t split = index % plan.splits, run = index / plan.splits % plan.runs;
   const std::int64_t kv_head = index / plan.splits / plan.runs % plan.kv_heads;
   const std::int64_t batch = index / plan.splits / plan.runs / plan.kv_heads;
@@ -43,31 +49,49 @@ struct Task {
           .last_key = std::min(plan.keys, (split + 1) * plan.split)};
 }
 
-[[nodiscard]] inline std::int64_t divide_up(std::int64_t count, std::int64_t step) {
-  return (count + step - 1) / step;
+// Starting a task costs about a microsecond: memory, lists, dispatch. Parts of fewer than 2^18
+// scores are worked on together, while 16 tasks remain for threads to share.
+[[nodiscard]] inline std::int64_t parts_per_task(const TilePlan& plan,
+                                                 std::int64_t scores_of_part) {
+  const std::int64_t together = (std::int64_t{1} << 18) / std::max<std::int64_t>(scores_of_part, 1);
+  return std::max<std::int64_t>(1, std::min(together, plan.parts() / 16));
 }
 
-// group: query heads of one key head, whose rows share a task's packed keys. Packing costs a task about
-// 1 / rows of its arithmetic: invisible at 1024 rows, a few per cent at 192, below which there is too little
-// work for another thread to be worth it. A call with so few rows that packing is all its work, a decode
-// step, gets its parallel work from splits of the keys instead.
-[[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads, std::int64_t group,
-                                           std::int64_t queries, std::int64_t keys) {
+// group: query heads of one key head, whose rows share a task's packed keys. Packing costs a task
+// about 1 / rows of its arithmetic: invisible at 1024 rows, a few per cent at 192, below which
+// there is too little work for another thread to be worth it. A call with so few rows that packing
+// is all its work, a decode step, gets its parallel work from splits of the keys instead.
+[[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
+                                           std::int64_t group, std::int64_t queries,
+                                           std::int64_t keys) {
   const std::int64_t run =
       std::clamp(divide_up(queries, 8), divide_up(192, group), divide_up(1024, group));
-  TilePlan plan{batches, kv_heads, queries, run, divide_up(queries, run), keys, std::max<std::int64_t>(keys, 1), 1};
+  TilePlan plan{batches,
+                kv_heads,
+                queries,
+                run,
+                divide_up(queries, run),
+                keys,
+                std::max<std::int64_t>(keys, 1),
+                1};
   if (queries > 0 && group * queries <= 96 && keys >= 4096) {
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);
   }
+  plan.parts_per_task = parts_per_task(plan, group * std::min(queries, run) * plan.split);
   return plan;
 }
 
-// Each run of keys holds its own sum of dq until all are added in order, so there are at most eight: memory
-// stays proportional to queries.
-[[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads, std::int64_t keys) {
+// Each run of keys holds its own sum of dq until all are added in order, so there are at most
+// eight: memory stays proportional to queries.
+[[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads,
+                                            std::int64_t group, std::int64_t queries,
+                                            std::int64_t keys) {
   const std::int64_t run = std::max<std::int64_t>(divide_up(keys, 8), 512);
-  return {batches, kv_heads, keys, run, divide_up(keys, run), keys, std::max<std::int64_t>(keys, 1), 1};
+  TilePlan plan{
+      batches, kv_heads, keys, run, divide_up(keys, run), keys, std::max<std::int64_t>(keys, 1), 1};
+  plan.parts_per_task = parts_per_task(plan, group * queries * std::min(keys, run));
+  return plan;
 }
 
 }  // namespace isentrope

@@ -127,14 +127,14 @@ TEST(Mask, DocumentsDoNotSeeEachOther) {
   }
 }
 
-// How often each (row, key) of each key head lies in a task.
+// How often each (row, key) of each key head lies in a part.
 std::vector<int> visits_of(const TilePlan& plan) {
   std::vector<int> visits(static_cast<std::size_t>(plan.batches * plan.kv_heads * plan.rows * plan.keys));
-  for (std::int64_t index = 0; index < plan.tasks(); ++index) {
-    const Task task = task_of(plan, index);
-    for (std::int64_t row = task.begin; row < task.end; ++row) {
-      for (std::int64_t key = task.first_key; key < task.last_key; ++key) {
-        const std::int64_t head = task.batch * plan.kv_heads + task.kv_head;
+  for (std::int64_t index = 0; index < plan.parts(); ++index) {
+    const Part part = part_of(plan, index);
+    for (std::int64_t row = part.begin; row < part.end; ++row) {
+      for (std::int64_t key = part.first_key; key < part.last_key; ++key) {
+        const std::int64_t head = part.batch * plan.kv_heads + part.kv_head;
         ++visits[static_cast<std::size_t>((head * plan.rows + row) * plan.keys + key)];
       }
     }
@@ -155,7 +155,7 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
   }
   // Backward: the plan's rows are keys, each against all queries.
   for (const std::int64_t keys : {0, 1, 511, 512, 513, 4095, 4097, 9000}) {
-    TilePlan plan = plan_backward(2, 3, keys);
+    TilePlan plan = plan_backward(2, 3, 1, 1, keys);
     plan.keys = plan.split = 1;
     for (const int visits : visits_of(plan)) ASSERT_EQ(visits, 1);
     EXPECT_LE(plan.runs, 8);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "report/bench.h"
 #include "report/extrapolation.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
@@ -143,6 +144,28 @@ TEST(LinePlot, ALogarithmicBarStaysAboveZero) {
   const json points = line_plot(chart).spec["data"][0]["values"];
   EXPECT_EQ(points[0]["low"], 3);
   EXPECT_EQ(points[1]["low"], 3);
+}
+
+json bench_sample() { return json::parse(std::ifstream(BENCH_JSON)); }
+
+TEST(BenchReport, HoldsEveryRowAndTheRoofline) {
+  const json bench = bench_sample();
+  const std::string html = own_part(bench_report(bench));
+  for (const json& row : bench["runs"][0]["rows"]) {
+    EXPECT_TRUE(has(html, row["work"]["name"].get<std::string>()));
+    EXPECT_TRUE(has(html, decimal(row["ratio"].get<double>(), 2)));
+  }
+  EXPECT_TRUE(has(html, "Roofline"));
+  EXPECT_TRUE(has(html, bench["machine"].get<std::string>()));
+}
+
+TEST(BenchReport, SaysWhatIsWrong) {
+  json bench = bench_sample();
+  bench["runs"][0]["rows"][0].erase("systems");
+  EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
+  bench = bench_sample();
+  bench["limits"]["targets"] = json::array();
+  EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
 }
 
 TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {

@@ -52,7 +52,9 @@ std::string scale_table() {
 }  // namespace
 
 std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs) {
-  return {{"extrapolation", extrapolation_table(docs / "results/demo.json")}, {"scale", scale_table()}};
+  return {{"bench", bench_table(docs / "results/bench.json")},
+          {"extrapolation", extrapolation_table(docs / "results/demo.json")},
+          {"scale", scale_table()}};
 }
 
 }  // namespace isentrope::docs

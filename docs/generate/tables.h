@@ -19,12 +19,16 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> rule_tables();
 [[nodiscard]] std::map<std::string, std::string> theory_tables();
 
-// Tables of README.md; `docs` holds results/demo.json, the result.json of a run of the demo.
+// Tables of README.md; `docs` holds results/demo.json, the result.json of a run of the demo, and
+// results/bench.json, which make bench wrote.
 [[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
 
 // Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
+
+// The table of speed out of a bench.json.
+[[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
 
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);

@@ -21,6 +21,7 @@
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
+#include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/tile_product-inl.h"
 #include "src/row_results.h"
@@ -30,93 +31,103 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products are as
-// deep as the strip is tall, spend their time on loading and storing sums.
+// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
+// are as deep as the strip is tall, spend their time on loading and storing sums.
 constexpr std::size_t kBlockKeys = 128;
 constexpr std::size_t kRows = 4 * kStripRows;
-using StripLayout = LeftLayout<1, kStripRows>;            // packed queries or output gradients
-using TileLayout = LeftLayout<kBlockKeys, 1>;             // a tile
-using TransposedTileLayout = LeftLayout<1, kBlockKeys>;   // its transpose
+using TileLayout = LeftLayout<kBlockKeys, 1>;            // a tile
+using TransposedTileLayout = LeftLayout<1, kBlockKeys>;  // its transpose
 using Ranges = StripRanges<kRows>;
 
 // One side of the problem, in each layout some product reads.
 struct Packed {
-  float* transposed = nullptr;  // columns by rows, in panels or strips of rows
+  float* transposed = nullptr;  // columns by rows, in panels of rows
   float* rows = nullptr;        // rows by columns, in panels of columns
   bool finite = true;
 };
 
 // Whether the gradient of the logits has terms beyond those of output and lse.
-bool has_moments(const AttentionGradientInput& g) { return g.d_entropy || g.d_collision || g.d_variance; }
+bool has_moments(const AttentionGradientInput& g) {
+  return g.d_entropy || g.d_collision || g.d_variance;
+}
 
 class BackwardTask {
  public:
-  BackwardTask(const BackwardCall& call, std::int64_t index)
+  explicit BackwardTask(const BackwardCall& call)
       : call_(call),
         in_(call.input),
-        task_(task_of(call.plan, index)),
         group_(in_.q.extents[1] / call.plan.kv_heads),
         queries_(in_.q.extents[2]),
-        keys_(static_cast<std::size_t>(task_.end - task_.begin)),
         dim_(static_cast<std::size_t>(in_.q.extents[3])),
         value_dim_(static_cast<std::size_t>(in_.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
+        run_keys_(
+            round_up(static_cast<std::size_t>(HWY_MIN(call.plan.run, call.plan.rows)), kBlockKeys)),
         gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
-        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted) {}
+        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
+        scratch_(run_keys_ * (dim_ + 2 * columns_ + value_dim_ + value_columns_) +
+                 kRows * (2 * columns_ + value_columns_) + 8 * Scratch::rounded(1)),
+        dk_(scratch_.take(run_keys_ * columns_)),
+        dv_(scratch_.take(run_keys_ * value_columns_)),
+        dq_(scratch_.take(kRows * columns_)),
+        key_list_(in_.k),
+        value_list_(in_.v),
+        query_list_(in_.q),
+        d_output_list_(call.gradient.d_output ? call.gradient.d_output : in_.v) {
+    key_.transposed = scratch_.take(run_keys_ * dim_);
+    key_.rows = scratch_.take(run_keys_ * columns_);
+    value_.transposed = scratch_.take(run_keys_ * value_dim_);
+    query_.rows = scratch_.take(kRows * columns_);
+    d_output_.rows = scratch_.take(kRows * value_columns_);
+  }
 
-  void run() {
-    const std::size_t padded_keys = round_up(keys_, kBlockKeys);
-    const std::size_t per_key = dim_ + columns_ + value_dim_ + columns_ + value_columns_;
-    const std::size_t per_query = dim_ + columns_ + value_dim_ + value_columns_ + columns_;
-    Scratch scratch(per_key * padded_keys + per_query * kRows + 10 * Scratch::rounded(1));
-    key_.transposed = scratch.take(padded_keys * dim_);
-    key_.rows = scratch.take(padded_keys * columns_);
-    value_.transposed = scratch.take(padded_keys * value_dim_);
-    dk_ = scratch.take(padded_keys * columns_);
-    dv_ = scratch.take(padded_keys * value_columns_);
-    query_.transposed = scratch.take(kRows * dim_);
-    query_.rows = scratch.take(kRows * columns_);
-    d_output_.transposed = scratch.take(kRows * value_dim_);
-    d_output_.rows = scratch.take(kRows * value_columns_);
-    dq_ = scratch.take(kRows * columns_);
-    std::fill_n(dk_, padded_keys * columns_, 0.0f);
-    std::fill_n(dv_, padded_keys * value_columns_, 0.0f);
+  void run(std::int64_t index) {
+    part_ = part_of(call_.plan, index);
+    keys_ = static_cast<std::size_t>(part_.end - part_.begin);
+    std::fill_n(dk_, run_keys_ * columns_, 0.0f);
+    std::fill_n(dv_, run_keys_ * value_columns_, 0.0f);
     pack_keys();
-    for (head_ = task_.kv_head * group_; head_ < (task_.kv_head + 1) * group_; ++head_) {
+    for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
       for (first_query_ = 0; first_query_ < queries_; first_query_ += kRows) run_strip();
     }
     for (std::size_t j = 0; j < keys_; ++j) {
-      const std::int64_t key = task_.begin + static_cast<std::int64_t>(j);
-      write_row(call_.result.dk, task_.batch, task_.kv_head, key, 1, dk_ + j * columns_);
-      write_row(call_.result.dv, task_.batch, task_.kv_head, key, 1, dv_ + j * value_columns_);
+      const std::int64_t key = part_.begin + static_cast<std::int64_t>(j);
+      store_row(call_.result.dk, part_.batch, part_.kv_head, key, 1, dk_ + j * columns_);
+      store_row(call_.result.dv, part_.batch, part_.kv_head, key, 1, dv_ + j * value_columns_);
     }
   }
 
  private:
-  std::int64_t query_of(std::size_t row) const { return first_query_ + static_cast<std::int64_t>(row); }
+  std::int64_t query_of(std::size_t row) const {
+    return first_query_ + static_cast<std::int64_t>(row);
+  }
 
   void pack_keys() {
-    RowList keys(in_.k), values(in_.v);
-    keys.add(in_.k, task_.batch, task_.kv_head, task_.begin, task_.end);
-    values.add(in_.v, task_.batch, task_.kv_head, task_.begin, task_.end);
-    pack_transposed(keys, panel_width(), key_.transposed);
-    pack_transposed(values, panel_width(), value_.transposed);
-    key_.finite = pack_rows(keys, key_.rows);
+    key_list_.rows.clear();
+    value_list_.rows.clear();
+    key_list_.add(in_.k, part_.batch, part_.kv_head, part_.begin, part_.end);
+    value_list_.add(in_.v, part_.batch, part_.kv_head, part_.begin, part_.end);
+    pack_transposed(key_list_, key_.transposed);
+    pack_transposed(value_list_, value_.transposed);
+    key_.finite = pack_rows(key_list_, keys_, key_.rows);
   }
 
   void run_strip() {
-    rows_ = static_cast<std::size_t>(HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kRows)));
-    scale_ = call_.scale.of(task_.batch, head_);
+    rows_ = static_cast<std::size_t>(
+        HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kRows)));
+    scale_ = call_.scale.of(part_.batch, head_);
     for (std::size_t r = 0; r < rows_; ++r) {
-      ranges_[r] = row_view(call_.options.mask, task_.batch, query_of(r), queries_, call_.plan.keys).keys;
+      ranges_[r] =
+          row_view(call_.options.mask, part_.batch, query_of(r), queries_, call_.plan.keys).keys;
     }
     std::fill_n(dq_, kRows * columns_, 0.0f);
     bool packed = false;
     for (std::size_t key = 0; key < keys_; key += kBlockKeys) {
       const std::size_t block_keys = HWY_MIN(kBlockKeys, keys_ - key);
-      const Ranges ranges(rows_, task_.begin + static_cast<std::int64_t>(key),
-                          static_cast<std::int64_t>(block_keys), [&](std::size_t r) { return ranges_[r]; });
+      const Ranges ranges(rows_, part_.begin + static_cast<std::int64_t>(key),
+                          static_cast<std::int64_t>(block_keys),
+                          [&](std::size_t r) { return ranges_[r]; });
       if (ranges.empty()) continue;
       if (!packed) pack_strip();
       packed = true;
@@ -127,21 +138,17 @@ class BackwardTask {
 
   void pack_strip() {
     const std::int64_t last = query_of(rows_);
-    RowList queries(in_.q);
-    queries.add(in_.q, task_.batch, head_, first_query_, last);
-    const float* lambda = scale_.before_cap + first_query_;
-    pack_transposed(queries, kStripRows, query_.transposed, lambda);
-    query_.finite = pack_rows(queries, query_.rows, lambda);
+    query_list_.rows.clear();
+    query_list_.add(in_.q, part_.batch, head_, first_query_, last);
+    query_.finite = pack_rows(query_list_, rows_, query_.rows, scale_.before_cap + first_query_);
     for (std::size_t r = 0; r < rows_; ++r) prepare_row(r);
     const ConstTensor& d_output = call_.gradient.d_output;
     if (d_output) {
-      RowList rows(d_output);
-      rows.add(d_output, task_.batch, head_, first_query_, last);
-      pack_transposed(rows, kStripRows, d_output_.transposed, beside_sink_);
-      d_output_.finite = pack_rows(rows, d_output_.rows, beside_sink_);
+      d_output_list_.rows.clear();
+      d_output_list_.add(d_output, part_.batch, head_, first_query_, last);
+      d_output_.finite = pack_rows(d_output_list_, rows_, d_output_.rows, beside_sink_);
     } else {
-      std::fill_n(d_output_.transposed, kRows * value_dim_, 0.0f);
-      std::fill_n(d_output_.rows, kRows * value_columns_, 0.0f);
+      std::fill_n(d_output_.rows, rows_ * value_columns_, 0.0f);
     }
   }
 
@@ -151,26 +158,40 @@ class BackwardTask {
     const AttentionGradientInput& g = call_.gradient;
     const std::int64_t query = query_of(r);
     const auto value = [&](const View<const float, 3>& view) {
-      return view ? view(task_.batch, head_, query) : 0.0f;
+      return view ? view(part_.batch, head_, query) : 0.0f;
     };
     const float lse = value(g.lse);
     row_gradients_[r] = {.lse = lse};
     beside_sink_[r] = 0;
-    // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit keys whose
-    // logits are all -inf, this lse makes them NaN, as its output is.)
+    // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit
+    // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
     if (lse == -std::numeric_limits<float>::infinity()) return;
     const double beside_sink =
         call_.options.sink ? weight_beside_sink(lse, call_.options.sink(head_)) : 1.0;
     beside_sink_[r] = static_cast<float>(beside_sink);
-    const double mean_dp = g.d_output ? beside_sink * output_product(g, task_.batch, head_, query) : 0.0;
+    const double mean_dp = g.d_output ? beside_sink * row_product(g, query) : 0.0;
     const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
     row_gradients_[r] = {.lse = lse,
                          .entropy = value(g.entropy),
                          .base = value(g.d_lse) - static_cast<float>(mean_dp) -
-                                 2 * d_collision * value(g.collision) - d_variance * value(g.variance),
+                                 2 * d_collision * value(g.collision) -
+                                 d_variance * value(g.variance),
                          .linear = 2 * d_variance - value(g.d_entropy),
                          .quadratic = d_variance,
                          .collision = 2 * d_collision};
+  }
+
+  // do.output. A rounded sum would reach every weight of the row: it is taken in double.
+  double row_product(const AttentionGradientInput& g, std::int64_t query) const {
+    if (g.output.type != DType::f32 || g.d_output.type != DType::f32 || g.output.strides[3] != 1 ||
+        g.d_output.strides[3] != 1) {
+      return output_product(g, part_.batch, head_, query);
+    }
+    const auto row_of = [&](const ConstTensor& tensor) {
+      return static_cast<const float*>(tensor.data) + part_.batch * tensor.strides[0] +
+             head_ * tensor.strides[1] + query * tensor.strides[2];
+    };
+    return dot_in_double(row_of(g.output), row_of(g.d_output), value_dim_);
   }
 
   // `key` counts from the run's first key, the ranges from `key`.
@@ -182,35 +203,38 @@ class BackwardTask {
     const std::size_t columns = last - first;
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row), at = row * kBlockKeys + first;
-      multiply<StripLayout, Into::replace>({.rows = rows,
-                                            .columns = columns,
-                                            .depth = dim_,
-                                            .a = query_.transposed + row * dim_,
-                                            .b = key_.transposed + (key + first) * dim_,
-                                            .b_panel = width * dim_,
-                                            .c = weights + at,
-                                            .c_stride = kBlockKeys});
-      multiply<StripLayout, Into::replace>({.rows = rows,
-                                            .columns = columns,
-                                            .depth = value_dim_,
-                                            .a = d_output_.transposed + row * value_dim_,
-                                            .b = value_.transposed + (key + first) * value_dim_,
-                                            .b_panel = width * value_dim_,
-                                            .c = gradients + at,
-                                            .c_stride = kBlockKeys});
+      multiply<LeftPanels, Into::replace>({.rows = rows,
+                                           .columns = columns,
+                                           .depth = dim_,
+                                           .a = query_.rows + row * width,
+                                           .a_panel = rows_ * width,
+                                           .b = key_.transposed + (key + first) * dim_,
+                                           .b_panel = width * dim_,
+                                           .c = weights + at,
+                                           .c_stride = kBlockKeys});
+      multiply<LeftPanels, Into::replace>({.rows = rows,
+                                           .columns = columns,
+                                           .depth = value_dim_,
+                                           .a = d_output_.rows + row * width,
+                                           .a_panel = rows_ * width,
+                                           .b = value_.transposed + (key + first) * value_dim_,
+                                           .b_panel = width * value_dim_,
+                                           .c = gradients + at,
+                                           .c_stride = kBlockKeys});
     }
     for (std::size_t r = 0; r < rows_; ++r) {
       float* row_weights = weights + r * kBlockKeys + first;
       float* row_gradients = gradients + r * kBlockKeys + first;
       const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
       if (has_terms_) {
-        run_row_with_terms(r, task_.begin + static_cast<std::int64_t>(key + first), begin, end, columns,
-                           row_weights, row_gradients);
+        run_row_with_terms(r, part_.begin + static_cast<std::int64_t>(key + first), begin, end,
+                           columns, row_weights, row_gradients);
       } else {
         gradient_row_(row_gradients_[r], begin, end, columns, row_weights, row_gradients);
       }
     }
-    // The register tile rounds its rows up, over keys of the block that no row of the strip may see.
+    // The register tile rounds its rows up, over keys of the block that no row of the strip may
+    // see.
     const bool narrow = ranges.first > 0 || ranges.last < ranges.block;
     const bool hides = ranges.ragged || narrow || call_.options.admitted || call_.options.bias;
     if (hides && !(key_.finite && query_.finite && d_output_.finite)) {
@@ -220,12 +244,13 @@ class BackwardTask {
     }
   }
 
-  // The gradient of the finished logits, and from it that of bias and scaled score. `key` is the call's key
-  // of the row's first column.
+  // The gradient of the finished logits, and from it that of bias and scaled score. `key` is the
+  // call's key of the row's first column.
   void run_row_with_terms(std::size_t r, std::int64_t key, std::size_t begin, std::size_t end,
                           std::size_t columns, float* weights, float* gradients) const {
     HWY_ALIGN float slopes[kBlockKeys];
-    const LogitTerms terms = logit_terms(call_.options, scale_, task_.batch, head_, query_of(r), key);
+    const LogitTerms terms =
+        logit_terms(call_.options, scale_, part_.batch, head_, query_of(r), key);
     finish_logits(terms, begin, end, columns, weights, slopes);
     gradient_row_(row_gradients_[r], begin, end, columns, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
@@ -233,7 +258,7 @@ class BackwardTask {
       // A key hidden by mask or bias has the weight 0 and may have a dp that is NaN.
       if (terms.hides(static_cast<std::int64_t>(j))) gradients[j] = weights[j] = 0;
       if (d_bias) {
-        d_bias(task_.batch, head_, query_of(r), key + static_cast<std::int64_t>(j)) =
+        d_bias(part_.batch, head_, query_of(r), key + static_cast<std::int64_t>(j)) =
             terms.on_bias * gradients[j];
       }
       if (terms.soft_cap > 0) gradients[j] = gradients[j] == 0 ? 0 : gradients[j] * slopes[j];
@@ -242,14 +267,15 @@ class BackwardTask {
 
   // Of a row that admits no key dq is 0, while its q and lambda may be NaN.
   bool is_empty(std::size_t r) const {
-    return call_.gradient.lse(task_.batch, head_, query_of(r)) == -std::numeric_limits<float>::infinity();
+    return call_.gradient.lse(part_.batch, head_, query_of(r)) ==
+           -std::numeric_limits<float>::infinity();
   }
 
   void write_strip() {
-    const Tensor& dq = call_.dq_of_run[task_.run];
-    const View<float, 3>& d_lambda = call_.d_lambda_of_run[task_.run];
+    const Tensor& dq = call_.dq_of_run[part_.run];
+    const View<float, 3>& d_lambda = call_.d_lambda_of_run[part_.run];
     RowList queries(in_.q);
-    if (d_lambda) queries.add(in_.q, task_.batch, head_, first_query_, query_of(rows_));
+    if (d_lambda) queries.add(in_.q, part_.batch, head_, first_query_, query_of(rows_));
     for (std::size_t r = 0; r < rows_; ++r) {
       const float* dq_row = dq_ + r * columns_;
       if (d_lambda) {
@@ -259,28 +285,31 @@ class BackwardTask {
           sum += static_cast<double>(dq_row[c]) *
                  static_cast<double>(queries.at(r, static_cast<std::int64_t>(c)));
         }
-        d_lambda(task_.batch, head_, query_of(r)) = static_cast<float>(sum);
+        d_lambda(part_.batch, head_, query_of(r)) = static_cast<float>(sum);
       }
       const float lambda = is_empty(r) ? 0 : scale_.before_cap[query_of(r)];
-      write_row(dq, task_.batch, head_, query_of(r), lambda, dq_row);
+      store_row(dq, part_.batch, head_, query_of(r), lambda, dq_row);
     }
   }
 
   // dQ += dz K, dK += dz^T Q and dV += weights^T dO.
   template <bool kWhereAdmitted>
-  void add_products(std::size_t key, const Ranges& ranges, const float* weights, const float* gradients) {
+  void add_products(std::size_t key, const Ranges& ranges, const float* weights,
+                    const float* gradients) {
     const std::size_t width = panel_width();
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      add_product<kWhereAdmitted, TileLayout>(
-          {.rows = HWY_MIN(kStripRows, rows_ - row),
-           .columns = columns_,
-           .depth = ranges.last - ranges.first,
-           .a = gradients + row * kBlockKeys + ranges.first,
-           .b = key_.rows + (key + ranges.first) * width,
-           .b_panel = keys_ * width,
-           .c = dq_ + row * columns_,
-           .c_stride = columns_},
-          [&](std::size_t r, std::size_t j) { return admits(ranges, row + r, key, ranges.first + j); });
+      add_product<kWhereAdmitted, TileLayout>({.rows = HWY_MIN(kStripRows, rows_ - row),
+                                               .columns = columns_,
+                                               .depth = ranges.last - ranges.first,
+                                               .a = gradients + row * kBlockKeys + ranges.first,
+                                               .b = key_.rows + (key + ranges.first) * width,
+                                               .b_panel = keys_ * width,
+                                               .c = dq_ + row * columns_,
+                                               .c_stride = columns_},
+                                              [&](std::size_t r, std::size_t j) {
+                                                return admits(ranges, row + r, key,
+                                                              ranges.first + j);
+                                              });
     }
     for (std::size_t j = ranges.first / width * width; j < ranges.last; j += kStripRows) {
       const auto sees = [&](std::size_t r, std::size_t i) { return admits(ranges, i, key, j + r); };
@@ -313,21 +342,27 @@ class BackwardTask {
   // Whether row r of the strip sees key j of the block that begins at `key` of the run.
   bool admits(const Ranges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
     if (!ranges.admits(r, j)) return false;
-    return !has_terms_ || !logit_terms(call_.options, scale_, task_.batch, head_, query_of(r),
-                                       task_.begin + static_cast<std::int64_t>(key + j))
+    return !has_terms_ || !logit_terms(call_.options, scale_, part_.batch, head_, query_of(r),
+                                       part_.begin + static_cast<std::int64_t>(key + j))
                                .hides(0);
   }
 
   const BackwardCall& call_;
   const AttentionInput& in_;
-  const Task task_;
   const std::int64_t group_, queries_;
-  const std::size_t keys_, dim_, value_dim_, columns_, value_columns_;
+  const std::size_t dim_, value_dim_, columns_, value_columns_;
+  const std::size_t run_keys_;  // of the longest run, in whole blocks
   void (*const gradient_row_)(const RowGradient&, std::size_t, std::size_t, std::size_t,
                               float* HWY_RESTRICT, float* HWY_RESTRICT);
   const bool has_terms_;
-  Packed key_, value_;                   // of the run
-  float *dk_ = nullptr, *dv_ = nullptr;  // of the run
+  Scratch scratch_;
+  float *dk_, *dv_;  // of the run
+  float* dq_;        // of the strip, without lambda
+  RowList key_list_, value_list_, query_list_, d_output_list_;
+  // Of the part of the plan at hand:
+  Part part_{};
+  std::size_t keys_ = 0;
+  Packed key_, value_;
   // Of the strip at hand:
   std::int64_t head_ = 0, first_query_ = 0;
   std::size_t rows_ = 0;
@@ -336,10 +371,12 @@ class BackwardTask {
   RowGradient row_gradients_[kRows];
   float beside_sink_[kRows];  // weight that the sink leaves the real keys
   Packed query_, d_output_;   // queries times lambda, output gradients times beside_sink_
-  float* dq_ = nullptr;       // without lambda
 };
 
-void backward_task(const BackwardCall& call, std::int64_t index) { BackwardTask(call, index).run(); }
+void backward_task(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
+  BackwardTask task(call);
+  for (std::int64_t index = begin; index < end; ++index) task.run(index);
+}
 
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
@@ -350,8 +387,8 @@ namespace isentrope {
 
 HWY_EXPORT(backward_task);
 
-void run_backward_task(const BackwardCall& call, std::int64_t task) {
-  HWY_DYNAMIC_DISPATCH(backward_task)(call, task);
+void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(backward_task)(call, begin, end);
 }
 
 }  // namespace isentrope

@@ -6,6 +6,8 @@
 //       logits      = finish_logits   where there is a soft-cap, a bias or a boolean mask
 //       weights     = softmax_row     and the row's state
 //       accumulator = keep * accumulator + weights V
+//
+// Where a strip holds all rows, as in a decode step, it reads keys and values as they lie.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/forward.cc"
@@ -14,11 +16,15 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "src/cpu/block_keys.h"
+#include "src/cpu/few_rows-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/softmax_tile-inl.h"
+#include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
+#include "src/cpu/strip_results-inl.h"
 #include "src/cpu/tile_product-inl.h"
 #include "src/row_results.h"
 #include "src/scratch.h"
@@ -27,9 +33,6 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// A strip's score tile, 12 x 256 floats, leaves room in a 32 KiB L1 for the panel that streams past it.
-constexpr std::size_t kBlockKeys = 256;
-using QueryLayout = LeftLayout<1, kStripRows>;
 using WeightLayout = LeftLayout<kBlockKeys, 1>;
 using Ranges = StripRanges<kStripRows>;
 
@@ -40,85 +43,97 @@ int moments_of(const RowStatistics& wanted) {
 
 class ForwardTask {
  public:
-  ForwardTask(const ForwardCall& call, std::int64_t index)
+  explicit ForwardTask(const ForwardCall& call)
       : call_(call),
-        index_(index),
-        task_(task_of(call.plan, index)),
         group_(call.input.q.extents[1] / call.plan.kv_heads),
-        queries_per_head_(task_.end - task_.begin),
-        rows_(static_cast<std::size_t>(group_ * queries_per_head_)),
         dim_(static_cast<std::size_t>(call.input.q.extents[3])),
         value_dim_(static_cast<std::size_t>(call.input.v.extents[3])),
+        columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
-        softmax_row_(softmax_row_for(moments_of(call.output.statistics))),
-        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted) {}
+        padded_rows_(round_up(
+            round_up(static_cast<std::size_t>(group_ * call.plan.run), kStripRows), kFewRows)),
+        softmax_strip_(softmax_strip_for(moments_of(call.output.statistics))),
+        has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
+        scratch_(padded_rows_ * (columns_ + value_columns_) + kBlockKeys * (dim_ + value_columns_) +
+                 4 * Scratch::rounded(1)),
+        queries_(scratch_.take(padded_rows_ * columns_)),
+        accumulator_(scratch_.take(padded_rows_ * value_columns_)),
+        key_panels_(scratch_.take(kBlockKeys * dim_)),
+        value_panels_(scratch_.take(kBlockKeys * value_columns_)),
+        states_(padded_rows_ / kStripRows),
+        query_list_(call.input.q),
+        key_list_(call.input.k),
+        value_list_(call.input.v) {}
 
-  void run() {
-    const std::size_t padded_rows = round_up(rows_, kStripRows);
-    Scratch scratch(Scratch::rounded(padded_rows * dim_) + Scratch::rounded(padded_rows * value_columns_) +
-                    Scratch::rounded(kBlockKeys * dim_) + Scratch::rounded(kBlockKeys * value_columns_));
-    queries_ = scratch.take(padded_rows * dim_);
-    accumulator_ = scratch.take(padded_rows * value_columns_);
-    key_panels_ = scratch.take(kBlockKeys * dim_);
-    value_panels_ = scratch.take(kBlockKeys * value_columns_);
-    states_.assign(rows_, RowState{});
-    std::fill_n(accumulator_, padded_rows * value_columns_, 0.0f);
-    const KeyRange seen = list_ranges();
+  void run(std::int64_t index) {
+    index_ = index;
+    part_ = part_of(call_.plan, index);
+    queries_per_head_ = part_.end - part_.begin;
+    rows_ = static_cast<std::size_t>(group_ * queries_per_head_);
+    streams_ = rows_ <= kStripRows && is_streamable(key_list_) && is_streamable(value_list_) &&
+               !call_.options.admitted && !call_.options.bias;
+    for (StripState& state : states_) state.clear();
+    list_ranges();
     pack_queries();
-    for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys) {
-      run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - block));
+    for (std::int64_t block = seen_.begin; block < seen_.end; block += kBlockKeys) {
+      run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen_.end - block));
     }
-    write();
+    for (std::size_t row = 0; row < rows_; row += kStripRows)
+      write_strip(row, HWY_MIN(kStripRows, rows_ - row));
   }
 
  private:
   std::int64_t head_of(std::size_t row) const {
-    return task_.kv_head * group_ + static_cast<std::int64_t>(row) / queries_per_head_;
+    return part_.kv_head * group_ + static_cast<std::int64_t>(row) / queries_per_head_;
   }
   std::int64_t query_of(std::size_t row) const {
-    return task_.begin + static_cast<std::int64_t>(row) % queries_per_head_;
+    return part_.begin + static_cast<std::int64_t>(row) % queries_per_head_;
   }
 
-  // What each row sees of this task's keys; returns the union.
-  KeyRange list_ranges() {
+  // What each row sees of this task's keys, and the union.
+  void list_ranges() {
     const std::int64_t queries = call_.input.q.extents[2], keys = call_.plan.keys;
-    KeyRange seen;
+    ranges_.clear();
+    seen_ = {};
     for (std::size_t row = 0; row < rows_; ++row) {
       // The heads of a group see the same.
       if (row >= static_cast<std::size_t>(queries_per_head_)) {
         ranges_.push_back(ranges_[row - static_cast<std::size_t>(queries_per_head_)]);
         continue;
       }
-      const KeyRange range = row_view(call_.options.mask, task_.batch, query_of(row), queries, keys).keys;
-      ranges_.push_back({HWY_MAX(range.begin, task_.first_key), HWY_MIN(range.end, task_.last_key)});
+      const KeyRange range =
+          row_view(call_.options.mask, part_.batch, query_of(row), queries, keys).keys;
+      ranges_.push_back(
+          {HWY_MAX(range.begin, part_.first_key), HWY_MIN(range.end, part_.last_key)});
       if (ranges_.back().size() == 0) continue;
-      if (seen.size() == 0) seen = ranges_.back();
-      seen = {HWY_MIN(seen.begin, ranges_.back().begin), HWY_MAX(seen.end, ranges_.back().end)};
+      if (seen_.size() == 0) seen_ = ranges_.back();
+      seen_ = {HWY_MIN(seen_.begin, ranges_.back().begin), HWY_MAX(seen_.end, ranges_.back().end)};
     }
-    return seen;
   }
 
   void pack_queries() {
-    RowList list(call_.input.q);
-    std::vector<float> lambda;
+    query_list_.rows.clear();
+    lambda_.clear();
     for (std::int64_t member = 0; member < group_; ++member) {
-      const std::int64_t head = task_.kv_head * group_ + member;
-      list.add(call_.input.q, task_.batch, head, task_.begin, task_.end);
-      const float* scale = call_.scale.of(task_.batch, head).before_cap;
-      lambda.insert(lambda.end(), scale + task_.begin, scale + task_.end);
+      const std::int64_t head = part_.kv_head * group_ + member;
+      query_list_.add(call_.input.q, part_.batch, head, part_.begin, part_.end);
+      const float* scale = call_.scale.of(part_.batch, head).before_cap;
+      lambda_.insert(lambda_.end(), scale + part_.begin, scale + part_.end);
     }
-    pack_transposed(list, kStripRows, queries_, lambda.data());
+    pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
   }
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
     block_ = block;
     block_keys_ = static_cast<std::size_t>(block_keys);
-    const AttentionInput& in = call_.input;
-    RowList keys(in.k), values(in.v);
-    keys.add_keys(in.k, in.pages, task_.batch, task_.kv_head, block, block + block_keys);
-    values.add_keys(in.v, in.pages, task_.batch, task_.kv_head, block, block + block_keys);
-    pack_transposed(keys, panel_width(), key_panels_);
-    values_finite_ = pack_rows(values, value_panels_);
+    if (streams_) {
+      const Ranges ranges(rows_, block, block_keys, [&](std::size_t r) { return ranges_[r]; });
+      if (!ranges.empty()) stream_block(ranges);
+      return;
+    }
+    list_keys(block, block + block_keys);
+    pack_transposed(key_list_, key_panels_);
+    values_finite_ = pack_rows(value_list_, block_keys_, value_panels_);
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
       const Ranges ranges(rows, block, block_keys, [&](std::size_t r) { return ranges_[row + r]; });
@@ -126,27 +141,75 @@ class ForwardTask {
     }
   }
 
-  void run_strip(std::size_t row, std::size_t rows, const Ranges& ranges) {
-    HWY_ALIGN float tile[kStripRows * kBlockKeys];
-    float keep[kStripRows] = {};
-    const std::size_t width = panel_width();
-    const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    multiply<QueryLayout, Into::replace>({.rows = rows,
-                                          .columns = last - first,
-                                          .depth = dim_,
-                                          .a = queries_ + row * dim_,
-                                          .b = key_panels_ + first * dim_,
-                                          .b_panel = width * dim_,
-                                          .c = tile + first,
-                                          .c_stride = kBlockKeys});
+  void list_keys(std::int64_t begin, std::int64_t end) {
+    const AttentionInput& in = call_.input;
+    key_list_.rows.clear();
+    value_list_.rows.clear();
+    key_list_.add_keys(in.k, in.pages, part_.batch, part_.kv_head, begin, end);
+    value_list_.add_keys(in.v, in.pages, part_.batch, part_.kv_head, begin, end);
+  }
+
+  // A block of keys for few rows: nothing is packed. Where rows see different keys each adds up the
+  // values of its own, so that nothing hidden meets even a weight of 0.
+  void stream_block(const Ranges& ranges) {
+    HWY_ALIGN float tile[kStateRows * kBlockKeys];
+    HWY_ALIGN float keep[kStateRows];
+    list_keys(block_ + static_cast<std::int64_t>(ranges.first),
+              block_ + static_cast<std::int64_t>(ranges.last));
+    const std::size_t columns = round_up(key_list_.rows.size(), panel_width());
+    score_keys(queries_, padded_rows_ * panel_width(), rows_, key_list_, tile, kBlockKeys);
+    StripState& state = states_.front();
+    const bool fresh = is_fresh(state, rows_);
+    finish_rows(0, rows_, ranges.first, columns, ranges, tile);
+    const bool moved = softmax_strip_(tile, kBlockKeys, rows_, columns, state, keep);
+    for (std::size_t r = 0; r < rows_ && (fresh || moved); ++r) {
+      float* sums = accumulator_ + r * value_columns_;
+      for (std::size_t c = 0; c < value_columns_; ++c) sums[c] = fresh ? 0 : keep[r] * sums[c];
+    }
+    if (!ranges.ragged) {
+      const std::size_t keys = ranges.last - ranges.first;
+      return add_values(tile, kBlockKeys, rows_, value_list_, 0, keys, accumulator_,
+                        value_columns_);
+    }
+    for (std::size_t r = 0; r < rows_; ++r) {
+      add_values(tile + r * kBlockKeys, kBlockKeys, 1, value_list_, ranges.begin[r] - ranges.first,
+                 ranges.end[r] - ranges.first, accumulator_ + r * value_columns_, value_columns_);
+    }
+  }
+
+  // Scores become logits, and those a row does not see -inf. tile[0] is of the block's key `first`.
+  void finish_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t columns,
+                   const Ranges& ranges, float* tile) {
+    StripState& state = states_[row / kStripRows];
     for (std::size_t r = 0; r < rows; ++r) {
-      float* logits = tile + r * kBlockKeys + first;
+      float* logits = tile + r * kBlockKeys;
       const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
       auto support = static_cast<std::int64_t>(end - begin);
-      if (has_terms_) support = finish_logits(terms_of(row + r, first), begin, end, last - first, logits);
-      if (begin > 0 || end < last - first) hide_outside(logits, begin, end, last - first);
-      keep[r] = softmax_row_(logits, last - first, support, states_[row + r]);
+      if (has_terms_)
+        support = finish_logits(terms_of(row + r, first), begin, end, columns, logits);
+      if (begin > 0 || end < columns) hide_outside(logits, begin, end, columns);
+      state.support[r] += support;
     }
+  }
+
+  void run_strip(std::size_t row, std::size_t rows, const Ranges& ranges) {
+    HWY_ALIGN float tile[kStripRows * kBlockKeys];
+    HWY_ALIGN float keep[kStateRows];
+    const std::size_t width = panel_width();
+    const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
+    multiply<LeftPanels, Into::replace>({.rows = rows,
+                                         .columns = last - first,
+                                         .depth = dim_,
+                                         .a = queries_ + row * width,
+                                         .a_panel = padded_rows_ * width,
+                                         .b = key_panels_ + first * dim_,
+                                         .b_panel = width * dim_,
+                                         .c = tile + first,
+                                         .c_stride = kBlockKeys});
+    StripState& state = states_[row / kStripRows];
+    const bool fresh = is_fresh(state, rows);
+    finish_rows(row, rows, first, last - first, ranges, tile + first);
+    softmax_strip_(tile + first, kBlockKeys, rows, last - first, state, keep);
     const TileProduct weighted_values{.rows = rows,
                                       .columns = value_columns_,
                                       .depth = ranges.last - ranges.first,
@@ -157,52 +220,90 @@ class ForwardTask {
                                       .c_stride = value_columns_,
                                       .keep = keep};
     if (values_finite_ || !(ranges.ragged || call_.options.admitted || call_.options.bias)) {
-      multiply<WeightLayout, Into::scale>(weighted_values);
-    } else {
-      multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
-        return ranges.admits(r, ranges.first + j) && !terms_of(row + r, ranges.first + j).hides(0);
-      });
+      return fresh ? multiply<WeightLayout, Into::replace>(weighted_values)
+                   : multiply<WeightLayout, Into::scale>(weighted_values);
     }
+    if (fresh) std::fill_n(weighted_values.c, round_up(rows, kRowStep) * value_columns_, 0.0f);
+    multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
+      return ranges.admits(r, ranges.first + j) && !terms_of(row + r, ranges.first + j).hides(0);
+    });
+  }
+
+  // Whether no row of the strip has seen a key: its value sums are then still undefined.
+  static bool is_fresh(const StripState& state, std::size_t rows) {
+    return std::all_of(state.support, state.support + rows,
+                       [](std::int64_t support) { return support == 0; });
   }
 
   LogitTerms terms_of(std::size_t row, std::size_t first) const {
-    return logit_terms(call_.options, call_.scale.of(task_.batch, head_of(row)), task_.batch, head_of(row),
-                       query_of(row), block_ + static_cast<std::int64_t>(first));
+    return logit_terms(call_.options, call_.scale.of(part_.batch, head_of(row)), part_.batch,
+                       head_of(row), query_of(row), block_ + static_cast<std::int64_t>(first));
   }
 
-  void write() const {
-    for (std::size_t row = 0; row < rows_; ++row) {
-      const float* sums = accumulator_ + row * value_columns_;
-      if (call_.partials == nullptr) {
-        write_results(call_, task_.batch, head_of(row), query_of(row), states_[row], sums);
-        continue;
+  void write_strip(std::size_t row, std::size_t rows) {
+    const StripState& state = states_[row / kStripRows];
+    float* sums = accumulator_ + row * value_columns_;
+    if (is_fresh(state, rows)) std::fill_n(sums, rows * value_columns_, 0.0f);
+    if (call_.partials != nullptr) {
+      for (std::size_t r = 0; r < rows; ++r) {
+        const std::size_t at = static_cast<std::size_t>(index_ * call_.partials->rows) + row + r;
+        call_.partials->states[at] = state.row(r);
+        std::copy_n(sums + r * value_columns_, value_dim_,
+                    call_.partials->sums.data() + at * value_dim_);
       }
-      const std::size_t at = static_cast<std::size_t>(index_ * call_.partials->rows) + row;
-      call_.partials->states[at] = states_[row];
-      std::copy_n(sums, value_dim_, call_.partials->sums.data() + at * value_dim_);
+      return;
+    }
+    StripStats stats;
+    finalize_strip(state, rows, stats);
+    // The strip's rows of one head after the other.
+    for (std::size_t r = 0; r < rows;) {
+      const std::int64_t head = head_of(row + r), query = query_of(row + r);
+      const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part_.end - query));
+      write_statistics(call_, state, stats, {part_.batch, head, query}, r, count);
+      for (std::size_t end = r + count; r < end; ++r) {
+        const float factor = stats.factor[r] * beside_sink(head, state.support[r], stats.lse[r]);
+        store_row(call_.output.output, part_.batch, head, query_of(row + r), factor,
+                  sums + r * value_columns_);
+      }
     }
   }
 
+  // The weight that the sink leaves the real keys.
+  float beside_sink(std::int64_t head, std::int64_t support, float lse) const {
+    if (!call_.options.sink || support == 0) return 1;
+    return static_cast<float>(weight_beside_sink(lse, call_.options.sink(head)));
+  }
+
   const ForwardCall& call_;
-  const std::int64_t index_;
-  const Task task_;
-  const std::int64_t group_, queries_per_head_;
-  const std::size_t rows_;  // of all heads of the group, one head after the other
-  const std::size_t dim_, value_dim_, value_columns_;
-  const SoftmaxRow softmax_row_;
+  const std::int64_t group_;
+  const std::size_t dim_, value_dim_, columns_, value_columns_, padded_rows_;
+  const SoftmaxStrip softmax_strip_;
   const bool has_terms_;
-  std::vector<KeyRange> ranges_;   // one a row
-  std::vector<RowState> states_;   // one a row
-  float* queries_ = nullptr;       // strips of lambda q, transposed
-  float* accumulator_ = nullptr;   // [row][value column]
-  float* key_panels_ = nullptr;    // this block's keys, transposed
-  float* value_panels_ = nullptr;  // this block's values
-  std::int64_t block_ = 0;         // first key of this block
+  Scratch scratch_;
+  float* queries_;                  // lambda q, in panels of columns
+  float* accumulator_;              // [row][value column]
+  float* key_panels_;               // this block's keys, transposed
+  float* value_panels_;             // this block's values
+  std::vector<StripState> states_;  // one a strip
+  std::vector<KeyRange> ranges_;    // one a row
+  std::vector<float> lambda_;       // one a row
+  RowList query_list_, key_list_, value_list_;
+  // Of the part of the plan at hand:
+  std::int64_t index_ = 0;
+  Part part_{};
+  std::int64_t queries_per_head_ = 0;
+  std::size_t rows_ = 0;    // of all heads of the group, one head after the other
+  bool streams_ = false;    // keys and values are read as they lie
+  KeyRange seen_;           // by any row
+  std::int64_t block_ = 0;  // first key of this block
   std::size_t block_keys_ = 0;
   bool values_finite_ = true;  // of this block
 };
 
-void forward_task(const ForwardCall& call, std::int64_t index) { ForwardTask(call, index).run(); }
+void forward_task(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
+  ForwardTask task(call);
+  for (std::int64_t index = begin; index < end; ++index) task.run(index);
+}
 
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
@@ -213,8 +314,8 @@ namespace isentrope {
 
 HWY_EXPORT(forward_task);
 
-void run_forward_task(const ForwardCall& call, std::int64_t task) {
-  HWY_DYNAMIC_DISPATCH(forward_task)(call, task);
+void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(forward_task)(call, begin, end);
 }
 
 }  // namespace isentrope

@@ -35,7 +35,7 @@ struct RowGradient {
 // kMoments: whether linear, quadratic or collision may differ from 0.
 template <bool kMoments>
 void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
-                             float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
+                  float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const bool all = begin == 0 && end == columns;
@@ -60,6 +60,25 @@ void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, st
     hn::Store(p, d, weights + j);
     hn::Store(dz, d, gradients + j);
   }
+}
+
+// sum_c a[c] b[c], each product exact.
+HWY_INLINE double dot_in_double(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                                std::size_t count) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, hn::ScalableTag<double>> df;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto load = [&](const float* from)
+                        HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, from)); };
+  auto sum = hn::Zero(d), other = hn::Zero(d);
+  std::size_t c = 0;
+  for (; c + 2 * lanes <= count; c += 2 * lanes) {
+    sum = hn::MulAdd(load(a + c), load(b + c), sum);
+    other = hn::MulAdd(load(a + c + lanes), load(b + c + lanes), other);
+  }
+  double result = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
+  for (; c < count; ++c) result += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+  return result;
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

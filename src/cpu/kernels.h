@@ -1,4 +1,4 @@
-// What attention.cc hands to the kernels: one validated call, cut into tasks.
+// What attention.cc hands to the kernels: one validated call, cut into parts.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace isentrope {
 
-// What the splits of the keys leave for the merge: [task][row of the task], and the value sums beside it.
+// What the splits of the keys leave for the merge: [part][row of the part], and the value sums
+// beside it.
 struct Partials {
-  std::int64_t rows = 0;  // of a task, at most
+  std::int64_t rows = 0;  // of a part, at most
   std::vector<RowState> states{};
-  std::vector<float> sums{};  // [task][row][value_dim]
+  std::vector<float> sums{};  // [part][row][value_dim]
 };
 
 struct ForwardCall {
@@ -39,8 +40,8 @@ struct BackwardCall {
   const View<float, 3>* d_lambda_of_run;
 };
 
-// One task on the active target, without validation.
-void run_forward_task(const ForwardCall& call, std::int64_t task);
-void run_backward_task(const BackwardCall& call, std::int64_t task);
+// Parts begin ... end - 1 of the plan on the active target, without validation.
+void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
+void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 
 }  // namespace isentrope

@@ -1,4 +1,4 @@
-// Softmax over one row of one tile: logits in, unnormalised weights and the row's new state out.
+// Softmax over the rows of one tile: logits in, unnormalised weights and the rows' new states out.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -9,19 +9,19 @@
 #define ISENTROPE_SOFTMAX_TILE_INL_H_
 #endif
 
-#include <cmath>
 #include <cstddef>
 #include <limits>
 
 #include "hwy/highway.h"
-#include "isentrope/row_state.h"
 #include "src/cpu/exp-inl.h"
+#include "src/cpu/strip_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // Replaces logits outside [begin, end) by -inf, by selection: they may be NaN.
-HWY_INLINE void hide_outside(float* logits, std::size_t begin, std::size_t end, std::size_t columns) {
+HWY_INLINE void hide_outside(float* logits, std::size_t begin, std::size_t end,
+                             std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -34,62 +34,95 @@ HWY_INLINE void hide_outside(float* logits, std::size_t begin, std::size_t end, 
   }
 }
 
-HWY_INLINE float max_of(const float* logits, std::size_t columns) {
+HWY_INLINE hn::Vec<Floats> max_lanes_of(const float* logits, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  auto max = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (std::size_t j = 0; j < columns; j += lanes) max = hn::Max(max, hn::Load(d, logits + j));
-  return hn::GetLane(hn::MaxOfLanes(d, max));
+  auto max = hn::Load(d, logits);
+  for (std::size_t j = lanes; j < columns; j += lanes) max = hn::Max(max, hn::Load(d, logits + j));
+  return max;
 }
 
 // Which sums beside s0 a call needs; what nobody asked for is not compiled into its loop.
 inline constexpr int kEntropy = 1, kVariance = 2, kCollision = 4;
 
-// In:   logits[0, columns), those outside the row's range -inf; columns a multiple of the lanes; how many
-//       of them the row admits.
-// Out:  weights e^(z - m) in place, 0 where hidden, with m the largest logit of the row so far, and the
-//       row's state. Returns the factor e^(m_before - m) for the row's value accumulator.
+// Sums over a row's weights w = e^t, a vector of lanes each.
+struct WeightSums {
+  hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
+};
+
+// Logits [0, columns) of row i of a group become weights, in place.
+template <int kMoments>
+HWY_INLINE void weigh_row(float* HWY_RESTRICT logits, std::size_t columns, float origin,
+                          std::size_t i, WeightSums& sums) {
+  const Floats d;
+  const auto from = hn::Set(d, origin);
+  auto s0 = hn::Zero(d), s1 = hn::Zero(d), s1_prime = hn::Zero(d), s2 = hn::Zero(d);
+  for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
+    auto t = hn::Sub(hn::Load(d, logits + j), from);
+    const auto w = weight_of(t);
+    hn::Store(w, d, logits + j);
+    s0 = hn::Add(s0, w);
+    if constexpr (kMoments & kVariance) {
+      const auto wt = hn::Mul(w, t);
+      s1 = hn::Add(s1, wt);
+      s1_prime = hn::MulAdd(wt, t, s1_prime);
+    } else if constexpr (kMoments & kEntropy) {
+      s1 = hn::MulAdd(w, t, s1);
+    }
+    if constexpr (kMoments & kCollision) s2 = hn::MulAdd(w, w, s2);
+  }
+  sums.s0[i] = s0;
+  sums.s1[i] = s1;
+  sums.s1_prime[i] = s1_prime;
+  sums.s2[i] = s2;
+}
+
+// In:   tile[r][0, columns) logits, those outside a row's range -inf; columns a multiple of the
+// lanes. Out:  weights e^(z - m) in place, 0 where hidden, with m the largest logit of the row so
+// far, and the rows'
+//       states, support apart. Returns whether any m grew: keep[r] is then the factor e^(m_before -
+//       m) for the row's value sums.
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
 // max-exp-rescale chain on every vector.
 template <int kMoments>
-float softmax_row(float* HWY_RESTRICT logits, std::size_t columns, std::int64_t support,
-                             RowState& state) {
-  const Floats d;
-  const std::size_t lanes = hn::Lanes(d);
-  const float before = static_cast<float>(state.max);
-  const float max = HWY_MAX(before, max_of(logits, columns));
-  // While every logit is -inf, any finite origin gives them the weight 0; -inf - -inf would be NaN.
-  const bool nothing = max == -std::numeric_limits<float>::infinity();
-  const auto origin = hn::Set(d, nothing ? 0 : max);
-
-  auto s0 = hn::Zero(d), s1 = hn::Zero(d), s1_prime = hn::Zero(d), s2 = hn::Zero(d);
-  for (std::size_t j = 0; j < columns; j += lanes) {
-    auto t = hn::Sub(hn::Load(d, logits + j), origin);
-    const auto w = weight_of(t);
-    hn::Store(w, d, logits + j);
-    s0 = hn::Add(s0, w);
-    if constexpr (kMoments & (kEntropy | kVariance)) {
-      const auto wt = hn::Mul(w, t);
-      s1 = hn::Add(s1, wt);
-      if constexpr (kMoments & kVariance) s1_prime = hn::MulAdd(wt, t, s1_prime);
+bool softmax_strip(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
+                   std::size_t columns, StripState& state, float* HWY_RESTRICT keep) {
+  HWY_ALIGN float max[kStateRows], origin[kStateRows];
+  for (std::size_t group = 0; group < kStateRows; group += kRowsAtOnce) {
+    hn::Vec<Floats> of_row[kRowsAtOnce];
+    for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
+      of_row[i] = group + i < rows ? max_lanes_of(tile + (group + i) * stride, columns)
+                                   : hn::Set(Floats(), -std::numeric_limits<float>::infinity());
     }
-    if constexpr (kMoments & kCollision) s2 = hn::MulAdd(w, w, s2);
+    reduce_four(
+        of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
-  const auto sum = [&](auto v) HWY_ATTR { return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, v))); };
-  const auto moment = [&](int which, auto v) HWY_ATTR { return kMoments & which ? sum(v) : 0.0; };
-  state = merge(state, {max, sum(s0), moment(kEntropy | kVariance, s1), moment(kVariance, s1_prime),
-                        moment(kCollision, s2), support});
-  return before == max ? 1 : std::exp(before - max);
+  const bool moved = raise(max, state, origin, keep);
+  for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
+    WeightSums sums;
+    const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
+    for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
+      weigh_row<kMoments>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
+                          origin[group + i], i, sums);
+    }
+    add_sums(sums.s0, state.s0 + group);
+    if constexpr (kMoments & (kEntropy | kVariance)) add_sums(sums.s1, state.s1 + group);
+    if constexpr (kMoments & kVariance) add_sums(sums.s1_prime, state.s1_prime + group);
+    if constexpr (kMoments & kCollision) add_sums(sums.s2, state.s2 + group);
+  }
+  return moved;
 }
 
-using SoftmaxRow = float (*)(float* HWY_RESTRICT, std::size_t, std::int64_t, RowState&);
+using SoftmaxStrip = bool (*)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t,
+                              StripState&, float* HWY_RESTRICT);
 
 // The loop for a set of moments.
-HWY_INLINE SoftmaxRow softmax_row_for(int moments) {
-  static constexpr SoftmaxRow kRows[] = {softmax_row<0>, softmax_row<1>, softmax_row<2>, softmax_row<3>,
-                                         softmax_row<4>, softmax_row<5>, softmax_row<6>, softmax_row<7>};
-  return kRows[moments];
+HWY_INLINE SoftmaxStrip softmax_strip_for(int moments) {
+  static constexpr SoftmaxStrip kStrips[] = {softmax_strip<0>, softmax_strip<1>, softmax_strip<2>,
+                                             softmax_strip<3>, softmax_strip<4>, softmax_strip<5>,
+                                             softmax_strip<6>, softmax_strip<7>};
+  return kStrips[moments];
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

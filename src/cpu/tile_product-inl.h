@@ -10,6 +10,7 @@
 #endif
 
 #include <cstddef>
+#include <limits>
 
 #include "hwy/highway.h"
 
@@ -19,8 +20,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::ScalableTag<float>;
 
-// Rows of the register tile. With two vectors of columns, 12 rows take 24 of AVX-512's 32 registers for
-// sums; 6 rows take 12 of the 16 that other x86 targets have.
+// Rows of the register tile. With two vectors of columns, 12 rows take 24 of AVX-512's 32 registers
+// for sums; 6 rows take 12 of the 16 that other x86 targets have.
 #if HWY_MAX_BYTES == 64
 inline constexpr std::size_t kStripRows = 12;
 #else
@@ -39,41 +40,69 @@ HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
 // What becomes of the value that C already holds.
 enum class Into { replace, add, scale };
 
-// Element (row, k) of the left operand lies at row * kRow + k * kDepth. Strides known when the kernel is
-// compiled leave the address arithmetic to the load instruction.
+// Where element (row, k) of the left operand lies: row * row() + k * depth(). Strides known when
+// the kernel is compiled leave the address arithmetic to the load instruction.
 template <std::size_t kRow, std::size_t kDepth>
 struct LeftLayout {
-  static constexpr std::size_t row = kRow, depth = kDepth;
+  static constexpr std::size_t row() { return kRow; }
+  static constexpr std::size_t depth() { return kDepth; }
+  static constexpr std::size_t chunk() { return std::numeric_limits<std::size_t>::max(); }
 };
 
-// C[r][0, width) = (replace: 0, add: C, scale: keep[r] C) + sum_k A(r, k) B[k][0, width), r < kRows.
-// B is one panel: depth rows of panel_width() floats.
+// Rows as pack_rows() leaves them, panel after panel of the depth: the operand that another product
+// reads as its right one serves as a left one too, without being transposed.
+struct LeftPanels {
+  static std::size_t row() { return panel_width(); }
+  static constexpr std::size_t depth() { return 1; }
+  static std::size_t chunk() { return panel_width(); }
+};
+
+// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to
+// kRowStep: A and C must have room for that many.
+struct TileProduct {
+  std::size_t rows, columns, depth;
+  const float* a;
+  std::size_t a_panel = 0;  // of LeftPanels: from one panel to the next
+  const float* b;           // panel p starts at b + p * b_panel: depth rows of panel_width() floats
+  std::size_t b_panel;
+  float* c;
+  std::size_t c_stride;
+  const float* keep = nullptr;  // one factor a row, for Into::scale
+};
+
+// C[r][column, column + width) = (replace: 0, add: C, scale: keep[r] C) + sum_k A(r, k) B[k], r <
+// kRows.
 template <std::size_t kRows, typename Left, Into kInto>
-HWY_INLINE void panel_product(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
-                              float* HWY_RESTRICT c, std::size_t c_stride, const float* HWY_RESTRICT keep) {
+HWY_INLINE void panel_product(const TileProduct& t, const float* HWY_RESTRICT b,
+                              float* HWY_RESTRICT c) {
   const Floats d;
   using V = hn::Vec<Floats>;
   const std::size_t lanes = hn::Lanes(d);
   V low[kRows], high[kRows];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kRows; ++r) low[r] = high[r] = hn::Zero(d);
-  for (std::size_t k = 0; k < depth; ++k) {
-    const V b_low = hn::Load(d, b + k * 2 * lanes), b_high = hn::Load(d, b + k * 2 * lanes + lanes);
+  const float* HWY_RESTRICT a = t.a;
+  for (std::size_t left = t.depth; left > 0; a += t.a_panel) {
+    const std::size_t depth = HWY_MIN(left, Left::chunk());
+    left -= depth;
+    for (std::size_t k = 0; k < depth; ++k, b += 2 * lanes) {
+      const V b_low = hn::Load(d, b), b_high = hn::Load(d, b + lanes);
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < kRows; ++r) {
-      const V left = hn::Set(d, a[r * Left::row + k * Left::depth]);
-      low[r] = hn::MulAdd(left, b_low, low[r]);
-      high[r] = hn::MulAdd(left, b_high, high[r]);
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const V element = hn::Set(d, a[r * Left::row() + k * Left::depth()]);
+        low[r] = hn::MulAdd(element, b_low, low[r]);
+        high[r] = hn::MulAdd(element, b_high, high[r]);
+      }
     }
   }
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kRows; ++r) {
-    float* to = c + r * c_stride;
+    float* to = c + r * t.c_stride;
     if constexpr (kInto == Into::add) {
       low[r] = hn::Add(hn::Load(d, to), low[r]);
       high[r] = hn::Add(hn::Load(d, to + lanes), high[r]);
     } else if constexpr (kInto == Into::scale) {
-      const V factor = hn::Set(d, keep[r]);
+      const V factor = hn::Set(d, t.keep[r]);
       low[r] = hn::MulAdd(factor, hn::Load(d, to), low[r]);
       high[r] = hn::MulAdd(factor, hn::Load(d, to + lanes), high[r]);
     }
@@ -82,18 +111,6 @@ HWY_INLINE void panel_product(const float* HWY_RESTRICT a, const float* HWY_REST
   }
 }
 
-// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to kRowStep: A
-// and C must have room for that many.
-struct TileProduct {
-  std::size_t rows, columns, depth;
-  const float* a;
-  const float* b;       // panel p starts at b + p * b_panel
-  std::size_t b_panel;
-  float* c;
-  std::size_t c_stride;
-  const float* keep = nullptr;  // one factor a row, for Into::scale
-};
-
 template <typename Left, Into kInto>
 HWY_INLINE void multiply(const TileProduct& t) {
   const std::size_t width = panel_width();
@@ -101,17 +118,17 @@ HWY_INLINE void multiply(const TileProduct& t) {
   for (std::size_t column = 0; column < t.columns; column += width, b += t.b_panel) {
     float* c = t.c + column;
     if (t.rows > 2 * kRowStep) {
-      panel_product<kStripRows, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
+      panel_product<kStripRows, Left, kInto>(t, b, c);
     } else if (t.rows > kRowStep) {
-      panel_product<2 * kRowStep, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
+      panel_product<2 * kRowStep, Left, kInto>(t, b, c);
     } else {
-      panel_product<kRowStep, Left, kInto>(t.a, b, t.depth, c, t.c_stride, t.keep);
+      panel_product<kRowStep, Left, kInto>(t, b, c);
     }
   }
 }
 
-// The same sums in the same order, hence the same bits, over the pairs (row, k) that admits() names only. A
-// hidden operand that is not finite must not meet even a weight of 0.
+// The same sums in the same order, hence the same bits, over the pairs (row, k) that admits() names
+// only. A hidden operand that is not finite must not meet even a weight of 0.
 template <typename Left, Into kInto, typename Admits>
 HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
   static_assert(kInto != Into::replace);
@@ -124,7 +141,7 @@ HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
       auto sum = hn::Zero(d);
       for (std::size_t k = 0; k < t.depth; ++k) {
         if (!admits(r, k)) continue;
-        const auto left = hn::Set(d, t.a[r * Left::row + k * Left::depth]);
+        const auto left = hn::Set(d, t.a[r * Left::row() + k * Left::depth()]);
         sum = hn::MulAdd(left, hn::Load(d, panel + k * width), sum);
       }
       float* to = t.c + r * t.c_stride + column;

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Isentrope and its peers on this machine: a table, bench.json and report.html.
+
+    bench/run.py PROGRAM LIBRARY              # what make bench runs: isentrope and libisentrope.so
+    bench/run.py PROGRAM LIBRARY --quick      # make bench-quick: fewer shapes, one thread
+
+Peers live in a virtual environment of their own, made at the first run. Run it on a machine that does
+nothing else.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+OURS = "isentrope"
+ZENTORCH = "zentorch==2.13.0.2"
+
+
+def environment(folder):
+    """The Python with the peers in it."""
+    python, requirements = folder / "bin/python", HERE / "requirements.txt"
+    installed = folder / "installed.txt"
+    if installed.exists() and installed.read_text() == requirements.read_text():
+        return python
+    print(f"[bench] installing the peers into {folder}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "-r", str(requirements)], check=True)
+    if "AuthenticAMD" in Path("/proc/cpuinfo").read_text():
+        subprocess.run([*pip, ZENTORCH], check=False)  # an optional peer: measure.py says when it is missing
+    installed.write_text(requirements.read_text())
+    return python
+
+
+def name_of_cpu():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def limits_of(program):
+    last = str(max(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", last, str(program), "bench", "--limits", "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def measured(python, arguments, threads):
+    command = [str(python), str(HERE / "measure.py"), str(arguments.library), "--threads", str(threads)]
+    command += ["--quick"] if arguments.quick else []
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def add_rates(run, limits):
+    """Rate of each system, ratio to the best peer and fraction of the limit, where there is one."""
+    flops = next(t["flops"] for t in limits["targets"] if t["target"] == run["target"])
+    bf16 = next(t["bf16_flops"] for t in limits["targets"] if t["target"] == run["target"])
+    for row in run["rows"]:
+        streams = row["work"]["kind"] == "decode"
+        for system in row["systems"]:
+            system["rate"] = row["bytes" if streams else "flops"] / system["seconds"]
+        limit = limits["memory_read"] if streams else run["threads"] * flops
+        if not streams and row["work"]["dtype"] == "bf16" and bf16 > 0:
+            limit = run["threads"] * bf16
+        # One thread's memory speed says nothing about several.
+        row["limit"] = limit if run["threads"] == 1 or not streams else None
+        ours = next(s for s in row["systems"] if s["name"] == OURS)
+        peers = [s for s in row["systems"] if not s["name"].startswith(OURS)]
+        best = max(peers, key=lambda s: s["rate"])
+        row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"]}
+        row["of_limit"] = ours["rate"] / row["limit"] if row["limit"] else None
+        lse_alone = [s for s in row["systems"] if s["name"] == OURS + ", lse alone"]
+        row["statistics_cost"] = ours["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
+
+
+def print_table(result):
+    for run in result["runs"]:
+        print(f"\n{run['threads']} thread(s), {run['target']}: GFLOP/s, decode GB/s of cache")
+        head = ("work", "isentrope", "best peer", "", "ratio", "limit", "error", "peer's", "statistics")
+        form = "{:<42} {:>9} {:>9} {:<13} {:>6} {:>6} {:>8} {:>8} {:>10}"
+        print(form.format(*head))
+        for row in run["rows"]:
+            ours = next(s for s in row["systems"] if s["name"] == OURS)
+            best = next(s for s in row["systems"] if s["name"] == row["best_peer"])
+            percent = ["" if x is None else f"{x:.1%}" for x in (row["of_limit"], row["statistics_cost"])]
+            cells = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}", best["name"], f"{row['ratio']:.2f}")
+            errors = (f"{ours['error']:.1e}", f"{best['error']:.1e}")
+            print(form.format(row["work"]["name"], *cells, percent[0], *errors, percent[1]))
+        for what, why in run["notes"].items():
+            print(f"  without {what}: {why}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("library", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--output", type=Path, default=Path("results/bench"))
+    parser.add_argument("--environment", type=Path, default=Path("build/bench/venv"))
+    arguments = parser.parse_args()
+    python = environment(arguments.environment)
+    processors = len(os.sched_getaffinity(0))
+    result = {
+        "kind": "bench",
+        "machine": name_of_cpu(),
+        "processors": processors,
+        "date": datetime.date.today().isoformat(),
+        "limits": limits_of(arguments.program),
+        "runs": [],
+    }
+    for threads in [1] if arguments.quick or processors == 1 else [1, processors]:
+        result["runs"].append(measured(python, arguments, threads))
+        add_rates(result["runs"][-1], result["limits"])
+    print_table(result)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
+    report = arguments.program.with_name("isentrope-report")
+    subprocess.run([str(report), str(arguments.output / "bench.json")], check=True)
+    print(f"\nwrote {arguments.output}/bench.json and report.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Isentrope and its peers, each a way to run a piece of work. A system that cannot run some work says None."""
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+from isentrope_c import Isentrope, all_statistics
+
+
+class Ours:
+    """Isentrope through its C interface; all statistics unless told otherwise."""
+
+    def __init__(self, library, statistics=True):
+        self.library = Isentrope(library)
+        self.statistics = statistics
+        self.name = "isentrope" if statistics else "isentrope, lse alone"
+
+    def prepare(self, work, q, k, v, d_output):
+        if not self.statistics and work.kind != "forward":
+            return None
+        statistics = all_statistics(q)
+        output = torch.empty_like(q)
+        wanted = statistics if self.statistics else {"lse": statistics["lse"]}
+        forward = self.library.forward(q, k, v, output, work.causal, wanted)
+        if work.kind != "gradient":
+            return lambda: (forward(), output)[1]
+        d_inputs = [torch.empty_like(x) for x in (q, k, v)]
+        backward = self.library.backward(q, k, v, output, work.causal, statistics, d_output, *d_inputs)
+        return lambda: (forward(), backward(), output)[2]
+
+
+class Torch:
+    name = "torch"
+
+    def prepare(self, work, q, k, v, d_output):
+        if work.kind == "entropy":
+            return lambda: entropy_in_chunks(q, k, v)
+        grouped = work.key_heads != work.heads
+        if work.kind != "gradient":
+            return torch.inference_mode()(
+                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=work.causal, enable_gqa=grouped)
+            )
+        inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+
+        def run():
+            output = F.scaled_dot_product_attention(*inputs, is_causal=work.causal)
+            torch.autograd.grad(output, inputs, d_output)
+            return output.detach()
+
+        return run
+
+
+@torch.inference_mode()
+def entropy_in_chunks(q, k, v):
+    """The cheapest way to the entropy of every row that torch has: softmax by chunks of 256 rows."""
+    outputs = []
+    for rows in q.split(256, dim=2):
+        z = (rows @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+        p = z.softmax(-1)
+        z.logsumexp(-1) - (p * z).sum(-1)
+        outputs.append(p.to(v.dtype) @ v)
+    return torch.cat(outputs, 2)
+
+
+class Zentorch:
+    name = "zentorch"
+
+    def __init__(self):
+        import zentorch  # noqa: F401: registers its operators
+
+    def prepare(self, work, q, k, v, d_output):
+        if work.kind not in ("forward", "decode"):
+            return None
+        attention = torch.ops.zentorch.zentorch_sdpa
+        return torch.inference_mode()(lambda: attention(q, k, v, 0.0, work.causal)[0])
+
+
+class OpenVino:
+    name = "openvino"
+
+    def __init__(self, threads):
+        import openvino
+
+        self.ov, self.threads = openvino, threads
+        self.core = openvino.Core()
+
+    def prepare(self, work, q, k, v, d_output):
+        if work.kind != "forward":
+            return None
+        ov = self.ov
+        kind = ov.Type.f32 if work.dtype == "f32" else ov.Type.bf16
+        inputs = [ov.opset13.parameter(list(x.shape), kind) for x in (q, k, v)]
+        attention = ov.opset13.scaled_dot_product_attention(*inputs, causal=work.causal)
+        hints = {"INFERENCE_NUM_THREADS": self.threads, "INFERENCE_PRECISION_HINT": kind.to_string()}
+        request = self.core.compile_model(ov.Model([attention], inputs), "CPU", hints).create_infer_request()
+        bits = numpy.float32 if work.dtype == "f32" else numpy.uint16
+        view = torch.float32 if work.dtype == "f32" else torch.uint16
+        arrays = [x.view(view).numpy() for x in (q, k, v)]
+        for i, array in enumerate(arrays):
+            request.set_input_tensor(i, ov.Tensor(array, list(array.shape), kind))
+
+        def run(keep=arrays):
+            request.infer()
+            data = request.get_output_tensor(0).data
+            return torch.from_numpy(data.view(bits)).view(q.dtype).reshape(q.shape)
+
+        return run
+
+
+class OnnxRuntime:
+    """onnxruntime's operators: MultiHeadAttention of its own, Attention of opset 23. No bf16 on the CPU."""
+
+    def __init__(self, operator, threads):
+        import onnx
+        import onnxruntime
+
+        self.onnx, self.ort, self.operator = onnx, onnxruntime, operator
+        self.options = onnxruntime.SessionOptions()
+        self.options.intra_op_num_threads = threads
+        self.name = "ort MHA" if operator == "MultiHeadAttention" else "ort Attention"
+
+    def _model(self, work, shape):
+        helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        if self.operator == "MultiHeadAttention":
+            attributes = {"num_heads": work.heads, "unidirectional": int(work.causal)}
+            node = helper.make_node(self.operator, list("qkv"), ["o"], domain="com.microsoft", **attributes)
+        else:
+            node = helper.make_node(self.operator, list("qkv"), ["o"], is_causal=int(work.causal))
+        values = [helper.make_tensor_value_info(name, kind, shape) for name in "qkvo"]
+        graph = helper.make_graph([node], "attention", values[:3], values[3:])
+        opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+    def prepare(self, work, q, k, v, d_output):
+        if work.kind != "forward" or work.dtype != "f32":
+            return None
+        merged = self.operator == "MultiHeadAttention"  # which takes [batch, queries, heads x dim]
+        arrays = [x.transpose(1, 2).flatten(2).contiguous() if merged else x for x in (q, k, v)]
+        output = torch.empty_like(arrays[0])
+        model = self._model(work, list(output.shape))
+        session = self.ort.InferenceSession(model, self.options, providers=["CPUExecutionProvider"])
+        binding = session.io_binding()
+        for name, x in zip("qkv", arrays):
+            binding.bind_input(name, "cpu", 0, numpy.float32, list(x.shape), x.data_ptr())
+        binding.bind_output("o", "cpu", 0, numpy.float32, list(output.shape), output.data_ptr())
+
+        def run(keep=arrays):
+            session.run_with_iobinding(binding)
+            return output.unflatten(-1, (work.heads, -1)).transpose(1, 2) if merged else output
+
+        return run
+
+
+def all_systems(library, threads):
+    """Those that can be had here, and why the others cannot."""
+    systems, missing = [Ours(library), Ours(library, statistics=False), Torch()], {}
+    makers = {
+        "zentorch": Zentorch,
+        "openvino": lambda: OpenVino(threads),
+        "ort MHA": lambda: OnnxRuntime("MultiHeadAttention", threads),
+        "ort Attention": lambda: OnnxRuntime("Attention", threads),
+    }
+    for name, make in makers.items():
+        try:
+            systems.append(make())
+        except Exception as error:
+            missing[name] = str(error).splitlines()[0]
+    return systems, missing

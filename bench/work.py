@@ -1,0 +1,92 @@
+"""What is timed: attention calls, each a row of the table."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Work:
+    kind: str  # forward, gradient (forward and backward), decode or entropy (forward with row entropy)
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    dim: int
+    dtype: str = "f32"
+    causal: bool = False
+    kv_heads: int = 0  # as many as heads when 0
+
+    @property
+    def key_heads(self):
+        return self.kv_heads or self.heads
+
+    @property
+    def name(self):
+        kv = f":{self.kv_heads}" if self.kv_heads else ""
+        mask = "causal" if self.causal else "full"
+        shape = f"{self.batch} x {self.heads}{kv} x {self.keys} x {self.dim}"
+        return f"{self.kind} {shape} {self.dtype} {mask}"
+
+    @property
+    def flops(self):
+        """4 d for each pair of query and key that sees it, half of the square when causal; the backward
+        pass counts 2.5 times as much."""
+        pairs = self.batch * self.heads * self.queries * self.keys * (0.5 if self.causal else 1)
+        return 4 * pairs * self.dim * (3.5 if self.kind == "gradient" else 1)
+
+    @property
+    def bytes(self):
+        """Of the cache that a decode step reads."""
+        return 2 * self.batch * self.key_heads * self.keys * self.dim * (4 if self.dtype == "f32" else 2)
+
+    @property
+    def is_streaming(self):
+        return self.kind == "decode"
+
+    def as_json(self):
+        return asdict(self) | {"name": self.name}
+
+
+def square(kind, batch, heads, n, dim, dtype="f32", causal=False):
+    return Work(kind, batch, heads, n, n, dim, dtype, causal)
+
+
+def decode(keys, dtype):
+    return Work("decode", 1, 32, 1, keys, 128, dtype, False, 8)
+
+
+QUICK = [
+    square("forward", 64, 8, 64, 32),
+    square("forward", 1, 8, 512, 64),
+    square("forward", 1, 8, 2048, 64),
+    square("forward", 1, 8, 2048, 64, causal=True),
+    square("forward", 1, 8, 2048, 64, "bf16"),
+    square("forward", 1, 4, 2048, 128),
+    square("gradient", 1, 4, 1024, 64),
+    square("gradient", 64, 8, 64, 32),
+    decode(8192, "f32"),
+    decode(8192, "bf16"),
+]
+
+FULL = [
+    *(square("forward", 64, 8, 64, 32, dtype) for dtype in ("f32", "bf16")),
+    *(
+        square("forward", 1, 8, n, dim, dtype, causal)
+        for dim in (64, 128)
+        for dtype in ("f32", "bf16")
+        for causal in (False, True)
+        for n in (512, 1024, 2048, 4096)
+    ),
+    square("forward", 1, 4, 8192, 128),
+    square("forward", 1, 4, 8192, 128, causal=True),
+    square("forward", 1, 4, 8192, 128, "bf16", causal=True),
+    *(
+        square("gradient", 1, 8, n, 64, dtype, causal)
+        for dtype in ("f32", "bf16")
+        for causal in (False, True)
+        for n in (512, 2048)
+    ),
+    *(square("gradient", 1, 8, 2048, 128, dtype) for dtype in ("f32", "bf16")),
+    *(square("gradient", 64, 8, 64, 32, dtype) for dtype in ("f32", "bf16")),
+    *(square("entropy", 1, 8, 4096, 64, dtype) for dtype in ("f32", "bf16")),
+    *(decode(keys, dtype) for dtype in ("f32", "bf16") for keys in (1024, 8192, 32768)),
+]

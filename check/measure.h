@@ -1,0 +1,46 @@
+// Timing of problems: the call prepared once, then run as often as wanted.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "check/data.h"
+
+namespace isentrope::check {
+
+// Multiplications and additions of a problem: 2 (dim + value_dim) for each admitted pair forward,
+// and the five products of the backward pass where the problem has one. `scores` counts the pairs.
+struct Work {
+  double flops = 0, scores = 0;
+};
+[[nodiscard]] Work work_of(const Data& data);
+
+// A problem's call with room for every result: all statistics, and the gradients of q, k and v.
+class PreparedCall {
+ public:
+  // Throws Error when the operator rejects the problem.
+  PreparedCall(const Problem& problem, const ParallelFor& parallel_for);
+
+  // Forward, and backward where the problem has it, on the active target. Seconds.
+  double run();
+
+  [[nodiscard]] const Data& data() const { return data_; }
+
+ private:
+  Tensor room(const std::array<std::int64_t, 4>& shape);
+  View<float, 3> statistic();
+
+  Data data_;
+  AttentionOptions options_;
+  std::vector<std::vector<float>> floats_;  // what the views below look at
+  std::vector<std::int64_t> support_;
+  AttentionInput input_;
+  AttentionOutput output_;
+  AttentionGradientInput upstream_;
+  AttentionGradients gradients_;
+};
+
+// Half of the values are larger. Not empty.
+[[nodiscard]] double median_of(std::vector<double> values);
+
+}  // namespace isentrope::check

@@ -1,0 +1,13 @@
+// The report of make bench.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace isentrope::report {
+
+// The HTML page for a bench.json (docs/bench.md): rates against length and peers, and a roofline.
+// Throws Error when the document is not one.
+[[nodiscard]] std::string bench_report(const nlohmann::json& result);
+
+}  // namespace isentrope::report

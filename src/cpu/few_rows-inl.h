@@ -1,0 +1,188 @@
+// Products for a few rows, straight from the caller's keys and values: a decode step reads each of
+// them once, so packing would be most of its work (7 GB/s of cache where the memory gives 26).
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_FEW_ROWS_INL_H_
+#undef ISENTROPE_FEW_ROWS_INL_H_
+#else
+#define ISENTROPE_FEW_ROWS_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/load-inl.h"
+#include "src/cpu/pack-inl.h"
+#include "src/cpu/row_list.h"
+#include "src/cpu/strip_state-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// Rows in registers at once; with four keys, or four vectors of columns, 16 sums.
+inline constexpr std::size_t kFewRows = 4;
+
+// Calls visit(T()) with the type that the list's rows hold.
+template <typename Visit>
+HWY_INLINE void for_type(DType type, const Visit& visit) {
+  switch (type) {
+    case DType::f32:
+      return visit(float());
+    case DType::bf16:
+      return visit(BFloat16());
+    case DType::f16:
+      return visit(Float16());
+  }
+}
+
+// Whether the rows can be read as they are: whole vectors, side by side.
+HWY_INLINE bool is_streamable(const RowList& list) {
+  return list.column_stride == 1 &&
+         list.columns % static_cast<std::int64_t>(hn::Lanes(Floats())) == 0;
+}
+
+// scores[r][j, j + 4) = q_r.k_j of four keys, for kRows rows of packed queries.
+template <std::size_t kRows, typename T>
+HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t panel,
+                           const T* const keys[4], std::size_t dim, float* HWY_RESTRICT scores,
+                           std::size_t stride) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d), width = panel_width();
+  hn::Vec<Floats> sums[kRows][4];
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (std::size_t j = 0; j < 4; ++j) sums[r][j] = hn::Zero(d);
+  }
+  // Key after key, each from its first column to its last: the hardware then sees where reading
+  // goes. Four keys side by side got 10 GB/s.
+#pragma GCC unroll 16
+  for (std::size_t j = 0; j < 4; ++j) {
+    for (std::size_t c = 0; c < dim; c += lanes) {
+      const float* column = queries + c / width * panel + c % width;
+      const auto k = load_floats(d, keys[j] + c);
+#pragma GCC unroll 16
+      for (std::size_t r = 0; r < kRows; ++r) {
+        sums[r][j] = hn::MulAdd(hn::Load(d, column + r * width), k, sums[r][j]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) {
+    reduce_four(
+        sums[r], [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, scores + r * stride);
+  }
+}
+
+// scores[r][j] = q_r.k_j for the rows of `queries`, which pack_rows() left in panels of `panel`
+// floats. Writes whole groups of four keys.
+HWY_INLINE void score_keys(const float* queries, std::size_t panel, std::size_t rows,
+                           const RowList& keys, float* scores, std::size_t stride) {
+  const auto dim = static_cast<std::size_t>(keys.columns);
+  const std::size_t count = keys.rows.size();
+  for_type(keys.type, [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    for (std::size_t j = 0; j < count; j += 4) {
+      const T* four[4];
+      for (std::size_t i = 0; i < 4; ++i) {
+        four[i] = reinterpret_cast<const T*>(keys.rows[HWY_MIN(j + i, count - 1)]);
+      }
+      for (std::size_t r = 0; r < rows; r += kFewRows) {
+        const float* of_rows = queries + r * panel_width();
+        if (rows - r > 1) {
+          score_four<kFewRows>(of_rows, panel, four, dim, scores + r * stride + j, stride);
+        } else {
+          score_four<1>(of_rows, panel, four, dim, scores + r * stride + j, stride);
+        }
+      }
+    }
+  });
+}
+
+// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j], j in [begin, end).
+template <std::size_t kRows, std::size_t kVectors, typename T>
+HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t stride,
+                            const RowList& values, std::size_t begin, std::size_t end,
+                            std::size_t column, float* HWY_RESTRICT sums, std::size_t sums_stride) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<Floats> sum[kRows][kVectors];
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i)
+      sum[r][i] = hn::Load(d, sums + r * sums_stride + i * lanes);
+  }
+  for (std::size_t j = begin; j < end; ++j) {
+    const T* value = reinterpret_cast<const T*>(values.rows[j]) + column;
+    hn::Vec<Floats> v[kVectors];
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i) v[i] = load_floats(d, value + i * lanes);
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const auto weight = hn::Set(d, weights[r * stride + j]);
+#pragma GCC unroll 16
+      for (std::size_t i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
+    }
+  }
+#pragma GCC unroll 16
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i)
+      hn::Store(sum[r][i], d, sums + r * sums_stride + i * lanes);
+  }
+}
+
+// The same of one row, or two.
+template <std::size_t kVectors, typename T>
+HWY_INLINE void add_columns(bool two, const float* weights, std::size_t stride,
+                            const RowList& values, std::size_t begin, std::size_t end,
+                            std::size_t column, float* sums, std::size_t sums_stride) {
+  if (two) {
+    add_columns<2, kVectors, T>(weights, stride, values, begin, end, column, sums, sums_stride);
+  } else {
+    add_columns<1, kVectors, T>(weights, stride, values, begin, end, column, sums, sums_stride);
+  }
+}
+
+// sums[r] += sum_j weights[r][j] values[j], j in [first, last).
+HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
+                           const RowList& values, std::size_t first, std::size_t last, float* sums,
+                           std::size_t sums_stride) {
+  constexpr std::size_t kKeys = 16;  // read from L1 by the rows after the first two
+  constexpr std::size_t kWide =
+      kStripRows > 6 ? 8 : 4;  // vectors; two rows of them stay in registers
+  const std::size_t lanes = hn::Lanes(Floats());
+  const auto columns = static_cast<std::size_t>(values.columns);
+  for_type(values.type, [&](auto type) HWY_ATTR {
+    using T = decltype(type);
+    for (std::size_t j = first; j < last; j += kKeys) {
+      const std::size_t end = HWY_MIN(last, j + kKeys);
+      for (std::size_t r = 0; r < rows; r += 2) {
+        const float* from = weights + r * stride;
+        const bool two = rows - r > 1;
+        for (std::size_t c = 0; c < columns;) {
+          float* to = sums + r * sums_stride + c;
+          const std::size_t left = (columns - c) / lanes, vectors = left >= kWide ? kWide
+                                                                    : left >= 4   ? 4
+                                                                                  : 1;
+          if (vectors == kWide) {
+            add_columns<kWide, T>(two, from, stride, values, j, end, c, to, sums_stride);
+          } else if (vectors == 4) {
+            add_columns<4, T>(two, from, stride, values, j, end, c, to, sums_stride);
+          } else {
+            add_columns<1, T>(two, from, stride, values, j, end, c, to, sums_stride);
+          }
+          c += vectors * lanes;
+        }
+      }
+    }
+  });
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,122 @@
+#include "src/limits.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/cpu/limits.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target, which decides what is compiled.
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "hwy/highway.h"
+#include "src/cpu/bf16_limit.h"
+#include "src/cpu/block_keys.h"
+#include "src/cpu/softmax_tile-inl.h"
+#include "src/cpu/tile_product-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+namespace {
+
+// Keeps results alive, and the operands unknown to the compiler.
+volatile float observed = 0.5f;
+
+// Work a second, the best of a few runs: whatever else the machine does only ever slows one down.
+template <typename Run>
+double best_rate(double work, const Run& run) {
+  double best = 0;
+  for (int repetition = 0; repetition < 10; ++repetition) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, work / seconds.count());
+  }
+  return best;
+}
+
+// As many sums as hide the latency of an operation and fit into 16 registers.
+constexpr std::size_t kSums = 12;
+
+void multiply_and_add(std::size_t times) {
+  const Floats d;
+  const auto factor = hn::Set(d, observed);
+  hn::Vec<Floats> sums[kSums];
+#pragma GCC unroll 16
+  for (auto& sum : sums) sum = hn::Set(d, observed);  // each apart, for all the compiler knows
+  for (std::size_t i = 0; i < times; ++i) {
+#pragma GCC unroll 16
+    for (auto& sum : sums) sum = hn::MulAdd(sum, factor, factor);
+  }
+#pragma GCC unroll 16
+  for (auto& sum : sums) observed = hn::GetLane(sum);
+}
+
+double fused_multiply_adds() {
+  constexpr std::size_t kTimes = 200'000;
+  const auto flops = static_cast<double>(2 * kSums * hn::Lanes(Floats()) * kTimes);
+  return best_rate(flops, [] { multiply_and_add(kTimes); });
+}
+
+// Only targets of 64 bytes use them.
+double bf16_dot_products() {
+  constexpr std::size_t kTimes = 200'000;
+  if (HWY_MAX_BYTES < 64 || !bf16::is_supported()) return 0;
+  const auto flops = static_cast<double>(bf16::run_dot_products(1) * kTimes);
+  return best_rate(flops, [] { bf16::run_dot_products(kTimes); });
+}
+
+double softmax_weights() {
+  constexpr std::size_t kTimes = 500;
+  HWY_ALIGN float tile[kStateRows * kBlockKeys] = {}, keep[kStateRows];
+  StripState state;
+  state.clear();
+  const SoftmaxStrip softmax = softmax_strip_for(kEntropy | kVariance | kCollision);
+  return best_rate(static_cast<double>(kStripRows * kBlockKeys * kTimes), [&] {
+    for (std::size_t i = 0; i < kTimes; ++i)
+      softmax(tile, kBlockKeys, kStripRows, kBlockKeys, state, keep);
+  });
+}
+
+void add_up(const float* HWY_RESTRICT from, std::size_t count) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<Floats> sums[4];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (std::size_t i = 0; i + 4 * lanes <= count; i += 4 * lanes) {
+#pragma GCC unroll 4
+    for (std::size_t s = 0; s < 4; ++s)
+      sums[s] = hn::Add(sums[s], hn::LoadU(d, from + i + s * lanes));
+  }
+  for (auto& sum : sums) observed = hn::GetLane(sum);
+}
+
+double memory_read_of_target() {
+  const std::vector<float> floats(std::size_t{1} << 26, 1.0f);
+  return best_rate(static_cast<double>(floats.size() * sizeof(float)),
+                   [&] { add_up(floats.data(), floats.size()); });
+}
+
+Limits limits_of_target() {
+  return {
+      .flops = fused_multiply_adds(), .bf16_flops = bf16_dot_products(), .exps = softmax_weights()};
+}
+
+TileSizes sizes_of_target() { return {kStripRows, panel_width(), kBlockKeys}; }
+
+}  // namespace
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isentrope {
+
+HWY_EXPORT(limits_of_target);
+HWY_EXPORT(memory_read_of_target);
+HWY_EXPORT(sizes_of_target);
+
+Limits measure_limits() { return HWY_DYNAMIC_DISPATCH(limits_of_target)(); }
+double measure_memory_read() { return HWY_DYNAMIC_DISPATCH(memory_read_of_target)(); }
+TileSizes tile_sizes() { return HWY_DYNAMIC_DISPATCH(sizes_of_target)(); }
+
+}  // namespace isentrope
+#endif  // HWY_ONCE

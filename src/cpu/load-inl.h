@@ -1,0 +1,58 @@
+// Floats from what callers store: f32, bf16 or f16, widened exactly.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_LOAD_INL_H_
+#undef ISENTROPE_LOAD_INL_H_
+#else
+#define ISENTROPE_LOAD_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "isentrope/tensor.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// d's lanes of consecutive numbers.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+
+template <typename D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> load_bits(D d, const void* from) {
+  const hn::Rebind<std::uint32_t, D> wide;
+  const hn::Rebind<std::uint16_t, D> narrow;
+  static_cast<void>(d);
+  return hn::PromoteTo(wide, hn::LoadU(narrow, static_cast<const std::uint16_t*>(from)));
+}
+
+template <typename D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const BFloat16* from) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, from)));
+}
+
+// As to_float() does it: shifted into place the exponent is 112 too low, and a product mends that
+// and normalises denormals. Highway's own conversion loses inf and NaN where the CPU has none.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const Float16* from) {
+  const hn::Rebind<std::uint32_t, D> du;
+  const auto bits = load_bits(d, from);
+  const auto rest = hn::And(bits, hn::Set(du, 0x7fffu));
+  const auto shifted = hn::ShiftLeft<13>(rest);
+  const auto scaled = hn::BitCast(du, hn::Mul(hn::BitCast(d, shifted), hn::Set(d, 0x1p112f)));
+  const auto special = hn::Or(hn::Set(du, 0x7f800000u), shifted);
+  const auto magnitude = hn::IfThenElse(hn::Gt(rest, hn::Set(du, 0x7bffu)), special, scaled);
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  return hn::BitCast(d, hn::Or(sign, magnitude));
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

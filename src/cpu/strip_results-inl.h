@@ -1,0 +1,53 @@
+// The statistics of a strip's rows, to where the caller wants them.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_STRIP_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_STRIP_RESULTS_INL_H_
+#undef ISENTROPE_STRIP_RESULTS_INL_H_
+#else
+#define ISENTROPE_STRIP_RESULTS_INL_H_
+#endif
+
+#include "src/cpu/kernels.h"
+#include "src/cpu/strip_state-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// Row `query` of a head.
+struct RowIndex {
+  std::int64_t batch, head, query;
+};
+
+template <typename From, typename To>
+HWY_INLINE void write_column(const View<To, 3>& view, const RowIndex& at, const From* from,
+                             std::size_t count) {
+  if (!view) return;
+  To* to = &view(at.batch, at.head, at.query);
+  for (std::size_t r = 0; r < count; ++r, to += view.strides[2]) *to = from[r];
+}
+
+// Rows r ... r + count - 1 of the strip are queries at.query ... of one head.
+HWY_INLINE void write_statistics(const ForwardCall& call, const StripState& state,
+                                 const StripStats& stats, const RowIndex& at, std::size_t r,
+                                 std::size_t count) {
+  const RowStatistics& to = call.output.statistics;
+  write_column(to.lse, at, stats.lse + r, count);
+  write_column(to.entropy, at, stats.entropy + r, count);
+  write_column(to.collision, at, stats.collision + r, count);
+  write_column(to.max_logit, at, stats.max_logit + r, count);
+  write_column(to.variance, at, stats.variance + r, count);
+  write_column(to.support, at, state.support + r, count);
+  if (!to.lambda) return;
+  const HeadScale scale = call.scale.of(at.batch, at.head);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
+    const std::int64_t query = at.query + i;
+    to.lambda(at.batch, at.head, query) = scale.before_cap[query] * scale.after_cap[query];
+  }
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
