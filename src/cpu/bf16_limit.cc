@@ -13,10 +13,6 @@ volatile float observed = 0.5f;
 
 }  // namespace
 
-bool is_supported() {
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl");
-}
-
 // Of this function alone: the rest of the library runs on CPUs without.
 __attribute__((target("avx512f,avx512bf16"))) std::size_t run_dot_products(std::size_t times) {
   constexpr std::size_t kSums = 12;
@@ -41,7 +37,6 @@ __attribute__((target("avx512f,avx512bf16"))) std::size_t run_dot_products(std::
 
 namespace isentrope::bf16 {
 
-bool is_supported() { return false; }
 std::size_t run_dot_products(std::size_t) { return 0; }
 
 }  // namespace isentrope::bf16

@@ -21,6 +21,8 @@
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
+#include "src/cpu/pack_bf16-inl.h"
+#include "src/cpu/score_product-inl.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
@@ -53,10 +55,12 @@ class ForwardTask {
         padded_rows_(round_up(
             round_up(static_cast<std::size_t>(group_ * call.plan.run), kStripRows), kFewRows)),
         softmax_strip_(softmax_strip_for(moments_of(call.output.statistics))),
+        has_units_(has_bf16_products() && is_in_units(call.input.q) && is_in_units(call.input.k)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
-        scratch_(padded_rows_ * (columns_ + value_columns_) + kBlockKeys * (dim_ + value_columns_) +
-                 4 * Scratch::rounded(1)),
+        scratch_(padded_rows_ * (2 * columns_ + value_columns_) +
+                 kBlockKeys * (dim_ + value_columns_) + 5 * Scratch::rounded(1)),
         queries_(scratch_.take(padded_rows_ * columns_)),
+        query_units_(scratch_.take(padded_rows_ * columns_)),
         accumulator_(scratch_.take(padded_rows_ * value_columns_)),
         key_panels_(scratch_.take(kBlockKeys * dim_)),
         value_panels_(scratch_.take(kBlockKeys * value_columns_)),
@@ -121,6 +125,9 @@ class ForwardTask {
       lambda_.insert(lambda_.end(), scale + part_.begin, scale + part_.end);
     }
     pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
+    lambda_.resize(padded_rows_);  // a strip's product reads whole steps of rows
+    units_fit_queries_ = has_units_ && is_fit_for_units(query_list_);
+    if (units_fit_queries_) pack_units(query_list_, padded_rows_, query_units_);
   }
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
@@ -132,7 +139,9 @@ class ForwardTask {
       return;
     }
     list_keys(block, block + block_keys);
-    pack_transposed(key_list_, key_panels_);
+    in_units_ = units_fit_queries_ && is_fit_for_units(key_list_);
+    in_units_ ? pack_transposed_units(key_list_, key_panels_)
+              : pack_transposed(key_list_, key_panels_);
     values_finite_ = pack_rows(value_list_, block_keys_, value_panels_);
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
@@ -197,15 +206,13 @@ class ForwardTask {
     HWY_ALIGN float keep[kStateRows];
     const std::size_t width = panel_width();
     const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    multiply<LeftPanels, Into::replace>({.rows = rows,
-                                         .columns = last - first,
-                                         .depth = dim_,
-                                         .a = queries_ + row * width,
-                                         .a_panel = padded_rows_ * width,
-                                         .b = key_panels_ + first * dim_,
-                                         .b_panel = width * dim_,
-                                         .c = tile + first,
-                                         .c_stride = kBlockKeys});
+    multiply_scores({.depth = dim_,
+                     .in_units = in_units_,
+                     .rows = in_units_ ? query_units_ : queries_,
+                     .padded_rows = padded_rows_,
+                     .factors = lambda_.data(),
+                     .keys = key_panels_},
+                    row, rows, first, last - first, tile + first, kBlockKeys);
     StripState& state = states_[row / kStripRows];
     const bool fresh = is_fresh(state, rows);
     finish_rows(row, rows, first, last - first, ranges, tile + first);
@@ -278,9 +285,11 @@ class ForwardTask {
   const std::int64_t group_;
   const std::size_t dim_, value_dim_, columns_, value_columns_, padded_rows_;
   const SoftmaxStrip softmax_strip_;
+  const bool has_units_;  // bf16 rows that the dot products can read
   const bool has_terms_;
   Scratch scratch_;
   float* queries_;                  // lambda q, in panels of columns
+  float* query_units_;              // q as it is, in units of two bf16 numbers
   float* accumulator_;              // [row][value column]
   float* key_panels_;               // this block's keys, transposed
   float* value_panels_;             // this block's values
@@ -297,6 +306,8 @@ class ForwardTask {
   KeyRange seen_;           // by any row
   std::int64_t block_ = 0;  // first key of this block
   std::size_t block_keys_ = 0;
+  bool units_fit_queries_ = false;
+  bool in_units_ = false;      // this block's keys
   bool values_finite_ = true;  // of this block
 };
 
