@@ -267,10 +267,9 @@ class ForwardTask {
       const std::int64_t head = head_of(row + r), query = query_of(row + r);
       const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part_.end - query));
       write_statistics(call_, state, stats, {part_.batch, head, query}, r, count);
-      for (std::size_t end = r + count; r < end; ++r) {
+      for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
         const float factor = stats.factor[r] * beside_sink(head, state.support[r], stats.lse[r]);
-        store_row(call_.output.output, part_.batch, head, query_of(row + r), factor,
-                  sums + r * value_columns_);
+        store_row(call_.output.output, part_.batch, head, at, factor, sums + r * value_columns_);
       }
     }
   }
