@@ -115,6 +115,8 @@ class BackwardTask {
     value_list_.rows.clear();
     key_list_.add(in_.k, part_.batch, part_.kv_head, part_.begin, part_.end);
     value_list_.add(in_.v, part_.batch, part_.kv_head, part_.begin, part_.end);
+    key_list_.make_whole(whole_keys_);
+    value_list_.make_whole(whole_values_);
     in_units_ = has_units_ && is_fit_for_units(key_list_) && is_fit_for_units(value_list_) &&
                 queries_fit_units();
     for (auto& [list, packed] : {std::pair(&key_list_, &key_), std::pair(&value_list_, &value_)}) {
@@ -142,9 +144,11 @@ class BackwardTask {
     const std::int64_t last = query_of(rows_);
     query_list_.rows.clear();
     query_list_.add(in_.q, part_.batch, head_, first_query_, last);
+    query_list_.make_whole(whole_queries_);
     d_output_list_.rows.clear();
     if (const ConstTensor& d_output = call_.gradient.d_output) {
       d_output_list_.add(d_output, part_.batch, head_, first_query_, last);
+      d_output_list_.make_whole(whole_d_output_);
     }
   }
 
@@ -348,6 +352,8 @@ class BackwardTask {
   float *dk_, *dv_;  // of the run
   float* dq_;        // of the strip, without lambda
   RowList key_list_, value_list_, query_list_, d_output_list_;
+  // Copies of those whose columns lie apart.
+  std::vector<std::byte> whole_keys_, whole_values_, whole_queries_, whole_d_output_;
   // Of the part of the plan at hand:
   Part part_{};
   std::size_t keys_ = 0;

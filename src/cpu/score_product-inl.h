@@ -38,16 +38,16 @@ HWY_INLINE void multiply_scores(const Scores& scores, std::size_t row, std::size
   const float* a = scores.rows + row * width;
   const float* b = scores.keys + first * depth;
   if (scores.in_units) {
-    return bf16::multiply({.rows = rows,
-                           .columns = columns,
-                           .depth = depth,
-                           .a = a,
-                           .a_panel = scores.padded_rows * width,
-                           .b = b,
-                           .b_panel = width * depth,
-                           .c = to,
-                           .c_stride = stride,
-                           .factors = scores.factors + row});
+    return bf16::multiply_rows({.rows = rows,
+                                .columns = columns,
+                                .depth = depth,
+                                .a = a,
+                                .a_panel = scores.padded_rows * width,
+                                .b = b,
+                                .b_panel = width * depth,
+                                .c = to,
+                                .c_stride = stride,
+                                .factors = scores.factors + row});
   }
   multiply<LeftPanels, Into::replace>({.rows = rows,
                                        .columns = columns,
