@@ -33,7 +33,7 @@ demo: configure
 	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
 
 bench bench-quick: configure
-	@cmake --build $(BUILD) --target programs isentrope_shared
+	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
 	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 test: configure

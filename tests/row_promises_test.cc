@@ -137,6 +137,23 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
       }
     }
   }
+  // Few rows read keys and values as they lie; bf16 rows of whole vectors have products of their own.
+  for (const std::int64_t key : {5, 297, 298, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
+                               "dt=bf16 shape=1x1x4x300x32 mask=causal:bottom_right"}) {
+        expect_poisoned_rows(line, argument, static_cast<std::size_t>(key), kNaN,
+                             [key](std::int64_t i) { return i + 296 >= key; });
+      }
+    }
+  }
+  for (const std::int64_t key : {5, 230, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      expect_poisoned_rows("dt=bf16 shape=1x1x100x300x64 mask=causal:bottom_right", argument,
+                           static_cast<std::size_t>(key), kNaN,
+                           [key](std::int64_t i) { return i + 200 >= key; });
+    }
+  }
 }
 
 TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
