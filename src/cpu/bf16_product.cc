@@ -2,8 +2,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in GCC 12's own header (PR 105593)
 #include <immintrin.h>
 
 #include <algorithm>
@@ -68,8 +66,6 @@ void multiply(const Product& t) {
 }
 
 }  // namespace isentrope::bf16
-
-#pragma GCC diagnostic pop
 
 #else
 
