@@ -2,8 +2,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in GCC 12's own header (PR 105593)
 #include <immintrin.h>
 
 namespace isentrope::bf16 {
@@ -30,8 +28,6 @@ __attribute__((target("avx512f,avx512bf16"))) std::size_t run_dot_products(std::
 }
 
 }  // namespace isentrope::bf16
-
-#pragma GCC diagnostic pop
 
 #else
 

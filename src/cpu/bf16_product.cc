@@ -2,8 +2,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in GCC 12's own header (PR 105593)
 #include <immintrin.h>
 
 #include <algorithm>
@@ -88,8 +86,6 @@ ISENTROPE_BF16 void round_weights(const float* weights, std::size_t count, float
 }
 
 }  // namespace isentrope::bf16
-
-#pragma GCC diagnostic pop
 
 #else
 
