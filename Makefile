@@ -42,7 +42,7 @@ inspect-demo: configure
 	@scripts/inspect-demo $(BUILD) $(ARGS)
 
 bench bench-quick: configure
-	@cmake --build $(BUILD) --target programs isentrope_shared
+	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
 	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 test: configure

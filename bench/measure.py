@@ -22,7 +22,8 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 def tensors_of(work):
     torch.manual_seed(1)
-    query, key = (work.batch, work.heads, work.queries, work.dim), (work.batch, work.key_heads, work.keys, work.dim)
+    query = (work.batch, work.heads, work.queries, work.dim)
+    key = (work.batch, work.key_heads, work.keys, work.dim)
     return [torch.randn(shape).to(DTYPES[work.dtype]) for shape in (query, key, key, query)]
 
 

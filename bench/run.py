@@ -89,9 +89,10 @@ def print_table(result):
             ours = next(s for s in row["systems"] if s["name"] == OURS)
             best = next(s for s in row["systems"] if s["name"] == row["best_peer"])
             percent = ["" if x is None else f"{x:.1%}" for x in (row["of_limit"], row["statistics_cost"])]
-            cells = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}", best["name"], f"{row['ratio']:.2f}")
+            rates = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}")
             errors = (f"{ours['error']:.1e}", f"{best['error']:.1e}")
-            print(form.format(row["work"]["name"], *cells, percent[0], *errors, percent[1]))
+            ratio = f"{row['ratio']:.2f}"
+            print(form.format(row["work"]["name"], *rates, best["name"], ratio, percent[0], *errors, percent[1]))
         for what, why in run["notes"].items():
             print(f"  without {what}: {why}")
 

@@ -98,10 +98,12 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     worst.add("lambda", row, got.lambda[row], want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
     worst.add("support", row, static_cast<double>(got.support[row]), static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
+    const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;  // of the weights
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at = row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
       worst.add_rounded("output", at, got.output[at], want.output[at],
-                        (growth(dx) + sums + sink + gamma(chain(stats.support) + 2)) * want.value_magnitude[at] +
+                        (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
+                                want.value_magnitude[at] +
                             kUnit * std::abs(want.output[at]));
     }
   }

@@ -17,7 +17,11 @@ Work work_of(const Data& data) {
   pairs *= static_cast<double>(p.heads);
   const double products = p.backward ? static_cast<double>(4 * p.dim + 3 * p.value_dim)
                                      : static_cast<double>(p.dim + p.value_dim);
-  return {.flops = 2 * pairs * products, .scores = p.backward ? 2 * pairs : pairs};
+  const double from_inputs =
+      p.backward ? static_cast<double>(2 * p.dim + p.value_dim) : static_cast<double>(p.dim);
+  return {.flops = 2 * pairs * products,
+          .from_inputs = 2 * pairs * from_inputs,
+          .scores = p.backward ? 2 * pairs : pairs};
 }
 
 PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)

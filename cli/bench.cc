@@ -61,19 +61,27 @@ std::vector<Timing> time_problem(check::PreparedCall& call, const BenchArguments
   return timings;
 }
 
-// What a thread would take if products ran at the peak and weights at their own: nothing is faster.
-double predicted(const check::Work& work, const Limits& limits) {
-  return work.flops / limits.flops + work.scores / limits.exps;
+// Multiplications and additions a second: of bf16 dot products where they serve the problem.
+double peak_of(const check::Problem& problem, const Limits& limits) {
+  return problem.type == DType::bf16 && limits.bf16_flops > 0 ? limits.bf16_flops : limits.flops;
 }
 
-nlohmann::json json_of(const Timing& timing, const check::Work& work) {
+// What a thread would take if products ran at the peak and weights at their own rate: nothing is
+// faster. Weights are f32, and so are their products.
+double predicted(const check::Problem& problem, const check::Work& work, const Limits& limits) {
+  return work.from_inputs / peak_of(problem, limits) +
+         (work.flops - work.from_inputs) / limits.flops + work.scores / limits.exps;
+}
+
+nlohmann::json json_of(const check::Problem& problem, const Timing& timing,
+                       const check::Work& work) {
   return {{"target", timing.target},
           {"seconds", timing.median()},
           {"deviation", timing.deviation()},
           {"repetitions", timing.seconds},
           {"gflops", work.flops / timing.median() / 1e9},
-          {"peak_gflops", timing.limits.flops / 1e9},
-          {"predicted_seconds", predicted(work, timing.limits)}};
+          {"peak_gflops", peak_of(problem, timing.limits) / 1e9},
+          {"predicted_seconds", predicted(problem, work, timing.limits)}};
 }
 
 nlohmann::json json_of(const TilePlan& plan) {
@@ -113,8 +121,8 @@ void explain_tiles(const std::string& target) {
              sizes.strip_rows, sizes.panel_columns, sizes.block_keys);
 }
 
-void print_table(const std::vector<Timing>& timings, const check::Work& work,
-                 const BenchArguments& arguments) {
+void print_table(const check::Problem& problem, const check::Work& work,
+                 const std::vector<Timing>& timings, const BenchArguments& arguments) {
   const auto base = std::find_if(timings.begin(), timings.end(),
                                  [&](const Timing& t) { return t.target == arguments.compared; });
   fmt::print("  {:<8} {:>11} {:>7} {:>9} {:>8} {:>12}{}\n", "target", "median ms", "+-", "GFLOP/s",
@@ -124,7 +132,8 @@ void print_table(const std::vector<Timing>& timings, const check::Work& work,
     const double seconds = timing.median(), rate = work.flops / seconds;
     fmt::print("  {:<8} {:>11.4f} {:>6.1f}% {:>9.1f} {:>7.0f}% {:>12.4f}", timing.target,
                seconds * 1e3, 100 * timing.deviation() / seconds, rate / 1e9,
-               100 * rate / timing.limits.flops, predicted(work, timing.limits) * 1e3);
+               100 * rate / peak_of(problem, timing.limits),
+               predicted(problem, work, timing.limits) * 1e3);
     if (base != timings.end()) fmt::print("  {:.2f}", seconds / base->median());
     fmt::print("\n");
   }
@@ -139,7 +148,7 @@ void show(const check::Problem& problem, const check::Work& work,
     for (const Timing& timing : timings) explain_tiles(timing.target);
     use_target(supported_targets().front());
   }
-  print_table(timings, work, arguments);
+  print_table(problem, work, timings, arguments);
 }
 
 nlohmann::json json_of(const check::Problem& problem, const check::Work& work,
@@ -149,7 +158,7 @@ nlohmann::json json_of(const check::Problem& problem, const check::Work& work,
                         {"flops", work.flops},
                         {"plan", json_of(forward_plan(problem))}};
   if (problem.backward) result["backward_plan"] = json_of(backward_plan(problem));
-  for (const Timing& timing : timings) result["timings"].push_back(json_of(timing, work));
+  for (const Timing& timing : timings) result["timings"].push_back(json_of(problem, timing, work));
   return result;
 }
 

@@ -32,6 +32,13 @@ std::string percent(const json& value) {
   return value.is_null() ? "–" : decimal(100 * value.get<double>(), 1) + " %";
 }
 
+// "2.3e‑07", on one line.
+std::string error_of(const json& system) {
+  std::string text = fmt::format("{:.1e}", system.at("error").get<double>());
+  if (const auto sign = text.find('-'); sign != text.npos) text.replace(sign, 1, "\u2011");
+  return text;
+}
+
 Table table_of(const json& run) {
   Table table{{},
               {"work", "isentrope", "best peer", "ratio", "of the limit", "error", "peer's error",
@@ -43,10 +50,8 @@ Table table_of(const json& run) {
     table.groups[0].rows.push_back(
         {row.at("work").at("name").get<std::string>(),
          {decimal(giga(ours), 1), Text(decimal(giga(best), 1)).small(peer),
-          decimal(row.at("ratio").get<double>(), 2), percent(row.at("of_limit")),
-          fmt::format("{:.1e}", ours.at("error").get<double>()),
-          fmt::format("{:.1e}", best.at("error").get<double>()),
-          percent(row.at("statistics_cost"))}});
+          decimal(row.at("ratio").get<double>(), 2), percent(row.at("of_limit")), error_of(ours),
+          error_of(best), percent(row.at("statistics_cost"))}});
   }
   return table;
 }

@@ -23,6 +23,7 @@ constexpr const char* kPaths[] = {"shape=1x4:2x40x70x8",
                                   "shape=1x4:2x3x90x8 pages=16",
                                   "shape=1x4:2x2x4500x8 pages=64 mask=causal:bottom_right",
                                   "dt=bf16 shape=1x4:2x30x300x8 mask=window=400:400",
+                                  "dt=bf16 shape=1x4:2x30x300x64 mask=causal:bottom_right",
                                   "dt=f16 shape=1x4:2x20x600x8 cap=30"};
 
 class RowPaths : public TargetTest {};

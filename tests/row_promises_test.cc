@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -128,8 +130,28 @@ TEST_P(RowPromises, ANaNQueryPoisonsItsRowAlone) {
 TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
   for (const std::size_t key : {0u, 130u, 270u, 299u}) {
     for (const auto argument : {&Data::k, &Data::v}) {
-      expect_poisoned_rows("shape=1x1x300x300x16 mask=causal:top_left", argument, key, kNaN,
-                           [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
+      for (const char* line : {"shape=1x1x300x300x16 mask=causal:top_left",
+                               "dt=bf16 shape=1x1x300x300x64 mask=causal:top_left"}) {
+        expect_poisoned_rows(line, argument, key, kNaN,
+                             [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
+      }
+    }
+  }
+  // Few rows read keys and values as they lie; bf16 rows of whole vectors have products of their own.
+  for (const std::int64_t key : {5, 297, 298, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
+                               "dt=bf16 shape=1x1x4x300x32 mask=causal:bottom_right"}) {
+        expect_poisoned_rows(line, argument, static_cast<std::size_t>(key), kNaN,
+                             [key](std::int64_t i) { return i + 296 >= key; });
+      }
+    }
+  }
+  for (const std::int64_t key : {5, 230, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      expect_poisoned_rows("dt=bf16 shape=1x1x100x300x64 mask=causal:bottom_right", argument,
+                           static_cast<std::size_t>(key), kNaN,
+                           [key](std::int64_t i) { return i + 200 >= key; });
     }
   }
 }
@@ -139,7 +161,10 @@ TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
   for (const float poison : {kNaN, kInfinity, -kInfinity}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const std::size_t key : {40u, 45u, 299u}) {
-        expect_poisoned_rows("shape=1x1x40x300x16 mask=causal:top_left", argument, key, poison, [](std::int64_t) { return false; });
+        for (const char* line : {"shape=1x1x40x300x16 mask=causal:top_left",
+                                 "dt=bf16 shape=1x1x40x300x64 mask=causal:top_left"}) {
+          expect_poisoned_rows(line, argument, key, poison, [](std::int64_t) { return false; });
+        }
       }
     }
   }
@@ -163,45 +188,63 @@ TEST_P(RowPromises, ZeroExtentsAreNoOps) {
   }
 }
 
-TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
-  const Data data(parse_problem("shape=2x3x30x70x12:20 mask=causal:bottom_right"));
-  const Problem& p = data.problem;
-  const ForwardResult want = run_forward(data);
-  // Columns reversed and two apart in memory, rows outermost.
-  const auto scatter = [&](const std::vector<float>& values, std::int64_t rows, std::int64_t columns,
-                           std::vector<float>& memory) {
-    memory.assign(values.size() * 2, kNaN);
-    View<float, 4> view{memory.data() + (columns - 1) * 2, {p.batch, p.heads, rows, columns}, {}};
-    view.strides = {p.heads * columns * 2, columns * 2, p.batch * p.heads * columns * 2, -2};
-    const auto from = contiguous_view<const float, 4>(values.data(), view.extents);
-    for (std::int64_t b = 0; b < p.batch; ++b) {
-      for (std::int64_t h = 0; h < p.heads; ++h) {
-        for (std::int64_t r = 0; r < rows; ++r) {
-          for (std::int64_t c = 0; c < columns; ++c) view(b, h, r, c) = from(b, h, r, c);
-        }
-      }
-    }
-    return view;
-  };
-  std::vector<float> q, k, v, output;
-  const AttentionInput input{scatter(data.q, p.queries, p.dim, q), scatter(data.k, p.keys, p.dim, k),
-                             scatter(data.v, p.keys, p.value_dim, v)};
-  const View<float, 4> to = scatter(want.output, p.queries, p.value_dim, output);
-  attention_forward(input, data.options(), {to, {}});
-  std::size_t at = 0;
-  for (std::int64_t b = 0; b < p.batch; ++b) {
-    for (std::int64_t h = 0; h < p.heads; ++h) {
-      for (std::int64_t r = 0; r < p.queries; ++r) {
-        for (std::int64_t c = 0; c < p.value_dim; ++c) {
-          ASSERT_TRUE(same_bits(to(b, h, r, c), want.output[at++]));
-        }
+// Columns reversed and two apart in memory, rows outermost.
+template <typename T>
+View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  const auto [batch, heads, rows, columns] = extents;
+  memory.assign(static_cast<std::size_t>(batch * heads * rows * columns * 2), from_float<T>(kNaN));
+  View<T, 4> view{memory.data() + (columns - 1) * 2, extents, {}};
+  view.strides = {heads * columns * 2, columns * 2, batch * heads * columns * 2, -2};
+  return view;
+}
+
+template <typename Visit>
+void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& visit) {
+  for (std::int64_t b = 0; b < extents[0]; ++b) {
+    for (std::int64_t h = 0; h < extents[1]; ++h) {
+      for (std::int64_t r = 0; r < extents[2]; ++r) {
+        for (std::int64_t c = 0; c < extents[3]; ++c) visit(b, h, r, c);
       }
     }
   }
+}
+
+template <typename T>
+void expect_the_bits_of_contiguous_tensors(const char* line) {
+  SCOPED_TRACE(line);
+  const Data data(parse_problem(line));
+  const Problem& p = data.problem;
+  const ForwardResult want = run_forward(data);
+  const auto scatter = [](const std::vector<float>& values, std::array<std::int64_t, 4> extents,
+                          std::vector<T>& memory) {
+    const View<T, 4> view = scattered(extents, memory);
+    const auto from = contiguous_view<const float, 4>(values.data(), extents);
+    for_each_index(extents, [&](auto... at) { view(at...) = from_float<T>(from(at...)); });
+    return view;
+  };
+  std::vector<T> q, k, v, output;
+  const AttentionInput input{scatter(data.q, {p.batch, p.heads, p.queries, p.dim}, q),
+                             scatter(data.k, {p.batch, p.kv_heads, p.keys, p.dim}, k),
+                             scatter(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim}, v)};
+  const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
+  const View<T, 4> to = scattered(extents, output);
+  attention_forward(input, data.options(), {to, {}});
+  std::size_t at = 0;
+  for_each_index(extents, [&](auto... index) {
+    ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
+  });
   // The gaps between columns are nobody's.
-  std::size_t untouched = 0;
-  for (const float value : output) untouched += std::isnan(value);
-  EXPECT_EQ(untouched, output.size() / 2);
+  const auto untouched = std::count_if(output.begin(), output.end(),
+                                       [](T value) { return std::isnan(to_float(value)); });
+  EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
+}
+
+TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
+  expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x70x12:20 mask=causal:bottom_right");
+  // Few rows, which are not packed; and numbers that dot products of bf16 can take.
+  expect_the_bits_of_contiguous_tensors<float>("shape=2x2x3x300x32");
+  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
+  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x3x300x64");
 }
 
 TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {

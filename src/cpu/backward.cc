@@ -14,17 +14,19 @@
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
+#include "src/cpu/pack_bf16-inl.h"
+#include "src/cpu/row_gradient-inl.h"
+#include "src/cpu/score_product-inl.h"
 #include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/tile_product-inl.h"
-#include "src/row_results.h"
 #include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,6 +45,7 @@ using Ranges = StripRanges<kRows>;
 struct Packed {
   float* transposed = nullptr;  // columns by rows, in panels of rows
   float* rows = nullptr;        // rows by columns, in panels of columns
+  float* units = nullptr;       // the same of bf16 as it is, in units
   bool finite = true;
 };
 
@@ -65,9 +68,11 @@ class BackwardTask {
         run_keys_(
             round_up(static_cast<std::size_t>(HWY_MIN(call.plan.run, call.plan.rows)), kBlockKeys)),
         gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
+        has_units_(has_bf16_products() && is_in_units(in_.q) && is_in_units(in_.k) &&
+                   is_in_units(in_.v) && is_in_units(call.gradient.d_output)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
         scratch_(run_keys_ * (dim_ + 2 * columns_ + value_dim_ + value_columns_) +
-                 kRows * (2 * columns_ + value_columns_) + 8 * Scratch::rounded(1)),
+                 kRows * (3 * columns_ + 2 * value_columns_) + 10 * Scratch::rounded(1)),
         dk_(scratch_.take(run_keys_ * columns_)),
         dv_(scratch_.take(run_keys_ * value_columns_)),
         dq_(scratch_.take(kRows * columns_)),
@@ -79,7 +84,9 @@ class BackwardTask {
     key_.rows = scratch_.take(run_keys_ * columns_);
     value_.transposed = scratch_.take(run_keys_ * value_dim_);
     query_.rows = scratch_.take(kRows * columns_);
+    query_.units = scratch_.take(kRows * columns_);
     d_output_.rows = scratch_.take(kRows * value_columns_);
+    d_output_.units = scratch_.take(kRows * value_columns_);
   }
 
   void run(std::int64_t index) {
@@ -108,14 +115,45 @@ class BackwardTask {
     value_list_.rows.clear();
     key_list_.add(in_.k, part_.batch, part_.kv_head, part_.begin, part_.end);
     value_list_.add(in_.v, part_.batch, part_.kv_head, part_.begin, part_.end);
-    pack_transposed(key_list_, key_.transposed);
-    pack_transposed(value_list_, value_.transposed);
+    key_list_.make_whole(whole_keys_);
+    value_list_.make_whole(whole_values_);
+    in_units_ = has_units_ && is_fit_for_units(key_list_) && is_fit_for_units(value_list_) &&
+                queries_fit_units();
+    for (auto& [list, packed] : {std::pair(&key_list_, &key_), std::pair(&value_list_, &value_)}) {
+      in_units_ ? pack_transposed_units(*list, packed->transposed)
+                : pack_transposed(*list, packed->transposed);
+    }
     key_.finite = pack_rows(key_list_, keys_, key_.rows);
   }
 
-  void run_strip() {
+  // Of all heads of the group. Next to their use against a run of keys this look costs nothing.
+  bool queries_fit_units() {
+    for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
+      for (first_query_ = 0; first_query_ < queries_; first_query_ += kRows) {
+        list_strip();
+        if (!is_fit_for_units(query_list_) || !is_fit_for_units(d_output_list_)) return false;
+      }
+    }
+    return true;
+  }
+
+  // The strip's rows of queries and output gradients.
+  void list_strip() {
     rows_ = static_cast<std::size_t>(
         HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kRows)));
+    const std::int64_t last = query_of(rows_);
+    query_list_.rows.clear();
+    query_list_.add(in_.q, part_.batch, head_, first_query_, last);
+    query_list_.make_whole(whole_queries_);
+    d_output_list_.rows.clear();
+    if (const ConstTensor& d_output = call_.gradient.d_output) {
+      d_output_list_.add(d_output, part_.batch, head_, first_query_, last);
+      d_output_list_.make_whole(whole_d_output_);
+    }
+  }
+
+  void run_strip() {
+    list_strip();
     scale_ = call_.scale.of(part_.batch, head_);
     for (std::size_t r = 0; r < rows_; ++r) {
       ranges_[r] =
@@ -137,61 +175,21 @@ class BackwardTask {
   }
 
   void pack_strip() {
-    const std::int64_t last = query_of(rows_);
-    query_list_.rows.clear();
-    query_list_.add(in_.q, part_.batch, head_, first_query_, last);
-    query_.finite = pack_rows(query_list_, rows_, query_.rows, scale_.before_cap + first_query_);
-    for (std::size_t r = 0; r < rows_; ++r) prepare_row(r);
-    const ConstTensor& d_output = call_.gradient.d_output;
-    if (d_output) {
-      d_output_list_.rows.clear();
-      d_output_list_.add(d_output, part_.batch, head_, first_query_, last);
+    const float* lambda = scale_.before_cap + first_query_;
+    query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda);
+    for (std::size_t r = 0; r < rows_; ++r) {
+      row_gradients_[r] = row_gradient(call_, part_.batch, head_, query_of(r), beside_sink_[r]);
+    }
+    d_output_.finite = true;
+    if (call_.gradient.d_output) {
       d_output_.finite = pack_rows(d_output_list_, rows_, d_output_.rows, beside_sink_);
     } else {
       std::fill_n(d_output_.rows, rows_ * value_columns_, 0.0f);
     }
-  }
-
-  // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
-  // dz_j = p_j w (do.v_j - do.output), so the sink enters as a factor on do alone.
-  void prepare_row(std::size_t r) {
-    const AttentionGradientInput& g = call_.gradient;
-    const std::int64_t query = query_of(r);
-    const auto value = [&](const View<const float, 3>& view) {
-      return view ? view(part_.batch, head_, query) : 0.0f;
-    };
-    const float lse = value(g.lse);
-    row_gradients_[r] = {.lse = lse};
-    beside_sink_[r] = 0;
-    // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit
-    // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
-    if (lse == -std::numeric_limits<float>::infinity()) return;
-    const double beside_sink =
-        call_.options.sink ? weight_beside_sink(lse, call_.options.sink(head_)) : 1.0;
-    beside_sink_[r] = static_cast<float>(beside_sink);
-    const double mean_dp = g.d_output ? beside_sink * row_product(g, query) : 0.0;
-    const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
-    row_gradients_[r] = {.lse = lse,
-                         .entropy = value(g.entropy),
-                         .base = value(g.d_lse) - static_cast<float>(mean_dp) -
-                                 2 * d_collision * value(g.collision) -
-                                 d_variance * value(g.variance),
-                         .linear = 2 * d_variance - value(g.d_entropy),
-                         .quadratic = d_variance,
-                         .collision = 2 * d_collision};
-  }
-
-  // do.output. A rounded sum would reach every weight of the row: it is taken in double.
-  double row_product(const AttentionGradientInput& g, std::int64_t query) const {
-    if (g.output.type != DType::f32 || g.d_output.type != DType::f32 || g.output.strides[3] != 1 ||
-        g.d_output.strides[3] != 1) {
-      return output_product(g, part_.batch, head_, query);
-    }
-    const auto row_of = [&](const ConstTensor& tensor) {
-      return static_cast<const float*>(tensor.data) + part_.batch * tensor.strides[0] +
-             head_ * tensor.strides[1] + query * tensor.strides[2];
-    };
-    return dot_in_double(row_of(g.output), row_of(g.d_output), value_dim_);
+    if (!in_units_) return;
+    std::copy_n(lambda, rows_, lambda_);
+    pack_units(query_list_, rows_, query_.units);
+    pack_units(d_output_list_, rows_, d_output_.units);
   }
 
   // `key` counts from the run's first key, the ranges from `key`.
@@ -203,24 +201,18 @@ class BackwardTask {
     const std::size_t columns = last - first;
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row), at = row * kBlockKeys + first;
-      multiply<LeftPanels, Into::replace>({.rows = rows,
-                                           .columns = columns,
-                                           .depth = dim_,
-                                           .a = query_.rows + row * width,
-                                           .a_panel = rows_ * width,
-                                           .b = key_.transposed + (key + first) * dim_,
-                                           .b_panel = width * dim_,
-                                           .c = weights + at,
-                                           .c_stride = kBlockKeys});
-      multiply<LeftPanels, Into::replace>({.rows = rows,
-                                           .columns = columns,
-                                           .depth = value_dim_,
-                                           .a = d_output_.rows + row * width,
-                                           .a_panel = rows_ * width,
-                                           .b = value_.transposed + (key + first) * value_dim_,
-                                           .b_panel = width * value_dim_,
-                                           .c = gradients + at,
-                                           .c_stride = kBlockKeys});
+      const auto scores = [&](const Packed& left, const float* factors, const Packed& right,
+                              std::size_t depth, float* to) {
+        multiply_scores({.depth = depth,
+                         .in_units = in_units_,
+                         .rows = in_units_ ? left.units : left.rows,
+                         .padded_rows = rows_,
+                         .factors = factors,
+                         .keys = right.transposed},
+                        row, rows, key + first, columns, to + at, kBlockKeys);
+      };
+      scores(query_, lambda_, key_, dim_, weights);
+      scores(d_output_, beside_sink_, value_, value_dim_, gradients);
     }
     for (std::size_t r = 0; r < rows_; ++r) {
       float* row_weights = weights + r * kBlockKeys + first;
@@ -354,14 +346,18 @@ class BackwardTask {
   const std::size_t run_keys_;  // of the longest run, in whole blocks
   void (*const gradient_row_)(const RowGradient&, std::size_t, std::size_t, std::size_t,
                               float* HWY_RESTRICT, float* HWY_RESTRICT);
+  const bool has_units_;  // bf16 rows that the dot products can read
   const bool has_terms_;
   Scratch scratch_;
   float *dk_, *dv_;  // of the run
   float* dq_;        // of the strip, without lambda
   RowList key_list_, value_list_, query_list_, d_output_list_;
+  // Copies of those whose columns lie apart.
+  std::vector<std::byte> whole_keys_, whole_values_, whole_queries_, whole_d_output_;
   // Of the part of the plan at hand:
   Part part_{};
   std::size_t keys_ = 0;
+  bool in_units_ = false;  // scores and dp
   Packed key_, value_;
   // Of the strip at hand:
   std::int64_t head_ = 0, first_query_ = 0;
@@ -369,8 +365,9 @@ class BackwardTask {
   HeadScale scale_{};
   KeyRange ranges_[kRows];
   RowGradient row_gradients_[kRows];
-  float beside_sink_[kRows];  // weight that the sink leaves the real keys
-  Packed query_, d_output_;   // queries times lambda, output gradients times beside_sink_
+  float lambda_[kRows] = {};       // as beside_sink_ for whole steps of rows
+  float beside_sink_[kRows] = {};  // weight that the sink leaves the real keys
+  Packed query_, d_output_;        // queries times lambda, output gradients times beside_sink_
 };
 
 void backward_task(const BackwardCall& call, std::int64_t begin, std::int64_t end) {

@@ -2,8 +2,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in GCC 12's own header (PR 105593)
 #include <immintrin.h>
 
 namespace isentrope::bf16 {
@@ -12,10 +10,6 @@ namespace {
 volatile float observed = 0.5f;
 
 }  // namespace
-
-bool is_supported() {
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vl");
-}
 
 // Of this function alone: the rest of the library runs on CPUs without.
 __attribute__((target("avx512f,avx512bf16"))) std::size_t run_dot_products(std::size_t times) {
@@ -35,13 +29,10 @@ __attribute__((target("avx512f,avx512bf16"))) std::size_t run_dot_products(std::
 
 }  // namespace isentrope::bf16
 
-#pragma GCC diagnostic pop
-
 #else
 
 namespace isentrope::bf16 {
 
-bool is_supported() { return false; }
 std::size_t run_dot_products(std::size_t) { return 0; }
 
 }  // namespace isentrope::bf16

@@ -37,10 +37,9 @@ HWY_INLINE void for_type(DType type, const Visit& visit) {
   }
 }
 
-// Whether the rows can be read as they are: whole vectors, side by side.
+// Whether the rows can be read as they are, in whole vectors.
 HWY_INLINE bool is_streamable(const RowList& list) {
-  return list.column_stride == 1 &&
-         list.columns % static_cast<std::int64_t>(hn::Lanes(Floats())) == 0;
+  return list.columns % static_cast<std::int64_t>(hn::Lanes(Floats())) == 0;
 }
 
 // scores[r][j, j + 4) = q_r.k_j of four keys, for kRows rows of packed queries.

@@ -14,13 +14,17 @@
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
 #include <algorithm>
+#include <cmath>
 
 #include "hwy/highway.h"
+#include "src/cpu/bf16_product.h"
 #include "src/cpu/block_keys.h"
 #include "src/cpu/few_rows-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
+#include "src/cpu/pack_bf16-inl.h"
+#include "src/cpu/score_product-inl.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
@@ -53,10 +57,13 @@ class ForwardTask {
         padded_rows_(round_up(
             round_up(static_cast<std::size_t>(group_ * call.plan.run), kStripRows), kFewRows)),
         softmax_strip_(softmax_strip_for(moments_of(call.output.statistics))),
+        has_units_(has_bf16_products() && is_in_units(call.input.q) && is_in_units(call.input.k)),
+        has_value_units_(has_bf16_products() && is_in_units(call.input.v)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
-        scratch_(padded_rows_ * (columns_ + value_columns_) + kBlockKeys * (dim_ + value_columns_) +
-                 4 * Scratch::rounded(1)),
+        scratch_(padded_rows_ * (2 * columns_ + value_columns_) +
+                 kBlockKeys * (dim_ + value_columns_) + 5 * Scratch::rounded(1)),
         queries_(scratch_.take(padded_rows_ * columns_)),
+        query_units_(scratch_.take(padded_rows_ * columns_)),
         accumulator_(scratch_.take(padded_rows_ * value_columns_)),
         key_panels_(scratch_.take(kBlockKeys * dim_)),
         value_panels_(scratch_.take(kBlockKeys * value_columns_)),
@@ -120,7 +127,11 @@ class ForwardTask {
       const float* scale = call_.scale.of(part_.batch, head).before_cap;
       lambda_.insert(lambda_.end(), scale + part_.begin, scale + part_.end);
     }
+    query_list_.make_whole(whole_queries_);
     pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
+    lambda_.resize(padded_rows_);  // a strip's product reads whole steps of rows
+    units_fit_queries_ = has_units_ && is_fit_for_units(query_list_);
+    if (units_fit_queries_) pack_units(query_list_, padded_rows_, query_units_);
   }
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
@@ -132,8 +143,11 @@ class ForwardTask {
       return;
     }
     list_keys(block, block + block_keys);
-    pack_transposed(key_list_, key_panels_);
-    values_finite_ = pack_rows(value_list_, block_keys_, value_panels_);
+    in_units_ = units_fit_queries_ && is_fit_for_units(key_list_);
+    in_units_ ? pack_transposed_units(key_list_, key_panels_)
+              : pack_transposed(key_list_, key_panels_);
+    values_finite_ = has_value_units_ ? pack_row_pairs(value_list_, value_panels_)
+                                      : pack_rows(value_list_, block_keys_, value_panels_);
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
       const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
       const Ranges ranges(rows, block, block_keys, [&](std::size_t r) { return ranges_[row + r]; });
@@ -147,6 +161,8 @@ class ForwardTask {
     value_list_.rows.clear();
     key_list_.add_keys(in.k, in.pages, part_.batch, part_.kv_head, begin, end);
     value_list_.add_keys(in.v, in.pages, part_.batch, part_.kv_head, begin, end);
+    key_list_.make_whole(whole_keys_);
+    value_list_.make_whole(whole_values_);
   }
 
   // A block of keys for few rows: nothing is packed. Where rows see different keys each adds up the
@@ -197,19 +213,32 @@ class ForwardTask {
     HWY_ALIGN float keep[kStateRows];
     const std::size_t width = panel_width();
     const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    multiply<LeftPanels, Into::replace>({.rows = rows,
-                                         .columns = last - first,
-                                         .depth = dim_,
-                                         .a = queries_ + row * width,
-                                         .a_panel = padded_rows_ * width,
-                                         .b = key_panels_ + first * dim_,
-                                         .b_panel = width * dim_,
-                                         .c = tile + first,
-                                         .c_stride = kBlockKeys});
+    multiply_scores({.depth = dim_,
+                     .in_units = in_units_,
+                     .rows = in_units_ ? query_units_ : queries_,
+                     .padded_rows = padded_rows_,
+                     .factors = lambda_.data(),
+                     .keys = key_panels_},
+                    row, rows, first, last - first, tile + first, kBlockKeys);
     StripState& state = states_[row / kStripRows];
     const bool fresh = is_fresh(state, rows);
     finish_rows(row, rows, first, last - first, ranges, tile + first);
     softmax_strip_(tile + first, kBlockKeys, rows, last - first, state, keep);
+    if (has_value_units_) {
+      for (std::size_t r = 0; r < rows; ++r) {
+        float* weights = tile + r * kBlockKeys + first;
+        bf16::round_weights(weights, last - first, tile + r * kBlockKeys + first / 2);
+      }
+      add_values_in_units(row, rows, ranges, tile, keep, fresh);
+    } else {
+      add_values_in_floats(row, rows, ranges, tile, keep, fresh);
+    }
+  }
+
+  // Value sums of a strip, from its weights.
+  void add_values_in_floats(std::size_t row, std::size_t rows, const Ranges& ranges,
+                            const float* tile, const float* keep, bool fresh) {
+    const std::size_t width = panel_width();
     const TileProduct weighted_values{.rows = rows,
                                       .columns = value_columns_,
                                       .depth = ranges.last - ranges.first,
@@ -225,8 +254,42 @@ class ForwardTask {
     }
     if (fresh) std::fill_n(weighted_values.c, round_up(rows, kRowStep) * value_columns_, 0.0f);
     multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
-      return ranges.admits(r, ranges.first + j) && !terms_of(row + r, ranges.first + j).hides(0);
+      return admits(row + r, ranges, r, ranges.first + j);
     });
+  }
+
+  // The same, weights and values in units of two keys.
+  void add_values_in_units(std::size_t row, std::size_t rows, const Ranges& ranges,
+                           const float* tile, const float* keep, bool fresh) {
+    float* sums = accumulator_ + row * value_columns_;
+    if (fresh) std::fill_n(sums, round_up(rows, kRowStep) * value_columns_, 0.0f);
+    const std::size_t pair = ranges.first / 2;
+    bf16::add_weighted({.rows = rows,
+                        .columns = value_columns_,
+                        .depth = (ranges.last + 1) / 2 - pair,
+                        .a = tile + pair,
+                        .b = value_panels_ + pair * bf16::kColumns,
+                        .b_panel = (block_keys_ + 1) / 2 * bf16::kColumns,
+                        .c = sums,
+                        .c_stride = value_columns_,
+                        .factors = keep});
+    if (values_finite_) return;
+    // Packing left out what is not finite, so that it meets no row that does not see it.
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto* weights = reinterpret_cast<const BFloat16*>(tile + r * kBlockKeys);
+      for (std::size_t j = ranges.begin[r]; j < ranges.end[r]; ++j) {
+        if (!admits(row + r, ranges, r, j)) continue;
+        for (std::size_t c = 0; c < value_dim_; ++c) {
+          const float value = value_list_.at(j, static_cast<std::int64_t>(c));
+          if (!std::isfinite(value)) sums[r * value_columns_ + c] += to_float(weights[j]) * value;
+        }
+      }
+    }
+  }
+
+  // Whether row `row`, the r-th of its strip, sees key j of the block.
+  bool admits(std::size_t row, const Ranges& ranges, std::size_t r, std::size_t j) const {
+    return ranges.admits(r, j) && !terms_of(row, j).hides(0);
   }
 
   // Whether no row of the strip has seen a key: its value sums are then still undefined.
@@ -260,10 +323,9 @@ class ForwardTask {
       const std::int64_t head = head_of(row + r), query = query_of(row + r);
       const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part_.end - query));
       write_statistics(call_, state, stats, {part_.batch, head, query}, r, count);
-      for (std::size_t end = r + count; r < end; ++r) {
+      for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
         const float factor = stats.factor[r] * beside_sink(head, state.support[r], stats.lse[r]);
-        store_row(call_.output.output, part_.batch, head, query_of(row + r), factor,
-                  sums + r * value_columns_);
+        store_row(call_.output.output, part_.batch, head, at, factor, sums + r * value_columns_);
       }
     }
   }
@@ -278,9 +340,12 @@ class ForwardTask {
   const std::int64_t group_;
   const std::size_t dim_, value_dim_, columns_, value_columns_, padded_rows_;
   const SoftmaxStrip softmax_strip_;
+  const bool has_units_;        // bf16 queries and keys that the dot products can read
+  const bool has_value_units_;  // values, likewise
   const bool has_terms_;
   Scratch scratch_;
   float* queries_;                  // lambda q, in panels of columns
+  float* query_units_;              // q as it is, in units of two bf16 numbers
   float* accumulator_;              // [row][value column]
   float* key_panels_;               // this block's keys, transposed
   float* value_panels_;             // this block's values
@@ -288,6 +353,7 @@ class ForwardTask {
   std::vector<KeyRange> ranges_;    // one a row
   std::vector<float> lambda_;       // one a row
   RowList query_list_, key_list_, value_list_;
+  std::vector<std::byte> whole_queries_, whole_keys_, whole_values_;  // of rows with columns apart
   // Of the part of the plan at hand:
   std::int64_t index_ = 0;
   Part part_{};
@@ -297,6 +363,8 @@ class ForwardTask {
   KeyRange seen_;           // by any row
   std::int64_t block_ = 0;  // first key of this block
   std::size_t block_keys_ = 0;
+  bool units_fit_queries_ = false;
+  bool in_units_ = false;      // this block's keys
   bool values_finite_ = true;  // of this block
 };
 

@@ -62,25 +62,6 @@ void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, st
   }
 }
 
-// sum_c a[c] b[c], each product exact.
-HWY_INLINE double dot_in_double(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
-                                std::size_t count) {
-  const hn::ScalableTag<double> d;
-  const hn::Rebind<float, hn::ScalableTag<double>> df;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto load = [&](const float* from)
-                        HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, from)); };
-  auto sum = hn::Zero(d), other = hn::Zero(d);
-  std::size_t c = 0;
-  for (; c + 2 * lanes <= count; c += 2 * lanes) {
-    sum = hn::MulAdd(load(a + c), load(b + c), sum);
-    other = hn::MulAdd(load(a + c + lanes), load(b + c + lanes), other);
-  }
-  double result = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
-  for (; c < count; ++c) result += static_cast<double>(a[c]) * static_cast<double>(b[c]);
-  return result;
-}
-
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -10,6 +10,7 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/bf16_limit.h"
+#include "src/cpu/bf16_product.h"
 #include "src/cpu/block_keys.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/tile_product-inl.h"

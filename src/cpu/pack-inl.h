@@ -1,4 +1,4 @@
-// Packing: from the caller's types and strides to the layouts the tile product reads, in float.
+// Packing: from rows of the caller's type to the layouts the tile product reads, in float.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -30,7 +30,7 @@ inline constexpr std::size_t kRowsAhead = 8;
 // where every row is read once, from L3. Asking earlier, for the rows of the next part, brought
 // nothing more.
 HWY_INLINE void prefetch_row(const RowList& from, std::size_t row) {
-  if (row >= from.rows.size() || from.column_stride != 1) return;
+  if (row >= from.rows.size()) return;
   const std::int64_t bytes = from.columns * size_of(from.type);
   for (std::int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(from.rows[row] + byte);
 }
@@ -68,7 +68,7 @@ HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size
   std::size_t r = 0;
   std::size_t done = 0;  // columns of rows [0, r)
 #if HWY_TARGET != HWY_SCALAR
-  for (; from.column_stride == 1 && r + 4 <= count; r += 4) {
+  for (; r + 4 <= count; r += 4) {
     for (std::size_t i = 0; i < 4; ++i) prefetch_row(from, first + r + kRowsAhead + i);
     const T* const rows[4] = {row_of(r), row_of(r + 1), row_of(r + 2), row_of(r + 3)};
     done = transpose_four(rows, columns, width, to + r);
@@ -76,8 +76,7 @@ HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size
 #endif
   for (std::size_t row = 0; row < width; ++row) {
     for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
-      const auto offset = static_cast<std::int64_t>(c) * from.column_stride;
-      to[c * width + row] = row < count ? to_float(row_of(row)[offset]) : 0;
+      to[c * width + row] = row < count ? to_float(row_of(row)[c]) : 0;
     }
   }
 }
@@ -106,19 +105,19 @@ HWY_INLINE void pack_transposed(const RowList& from, float* HWY_RESTRICT to) {
 // to[0, count) = factor * from[0, count); adds NaN to `poison` where the source is not finite, else
 // 0.
 template <typename T>
-HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::int64_t stride, std::size_t count,
-                          float factor, float* HWY_RESTRICT to, hn::Vec<Floats>& poison) {
+HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::size_t count, float factor,
+                          float* HWY_RESTRICT to, hn::Vec<Floats>& poison) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const auto by = hn::Set(d, factor), zero = hn::Zero(d);
   std::size_t c = 0;
-  for (; stride == 1 && c + lanes <= count; c += lanes) {
+  for (; c + lanes <= count; c += lanes) {
     const auto x = hn::Mul(by, load_floats(d, from + c));
     poison = hn::MulAdd(zero, x, poison);
     hn::Store(x, d, to + c);
   }
   for (; c < count; ++c) {
-    to[c] = factor * to_float(from[static_cast<std::int64_t>(c) * stride]);
+    to[c] = factor * to_float(from[c]);
     poison = hn::MulAdd(zero, hn::Set(d, to[c]), poison);
   }
 }
@@ -135,8 +134,7 @@ HWY_INLINE bool pack_rows_of(const RowList& from, std::size_t padded_rows, float
     for (std::size_t first = 0; first < columns; first += width) {
       const std::size_t present = HWY_MIN(width, columns - first);
       float* panel_row = to + first * padded_rows + row * width;
-      scale_row(source + static_cast<std::int64_t>(first) * from.column_stride, from.column_stride,
-                present, scale ? scale[row] : 1, panel_row, poison);
+      scale_row(source + first, present, scale ? scale[row] : 1, panel_row, poison);
       for (std::size_t c = present; c < width; ++c) panel_row[c] = 0;
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "isentrope/attention.h"
@@ -37,6 +38,23 @@ struct RowList {
     }
   }
 
+  // Copies rows whose columns lie apart into `memory`, so that they are whole for whoever reads them, and results do
+  // not depend on strides. Called once all rows are there.
+  void make_whole(std::vector<std::byte>& memory) {
+    if (column_stride == 1) return;
+    const std::int64_t size = size_of(type), row_size = columns * size;
+    memory.resize(rows.size() * static_cast<std::size_t>(row_size));
+    std::byte* to = memory.data();
+    for (const std::byte*& row : rows) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        std::memcpy(to + c * size, row + c * column_stride * size, static_cast<std::size_t>(size));
+      }
+      row = to;
+      to += row_size;
+    }
+    column_stride = 1;
+  }
+
   // Element `column` of row `row`.
   [[nodiscard]] float at(std::size_t row, std::int64_t column) const {
     const std::int64_t offset = column * column_stride;
@@ -53,6 +71,7 @@ struct RowList {
 
  private:
   void add(const ConstTensor& tensor, std::int64_t offset) {
+    column_stride = tensor.strides[3];
     rows.push_back(static_cast<const std::byte*>(tensor.data) + offset * size_of(type));
   }
 };

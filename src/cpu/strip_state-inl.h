@@ -55,7 +55,8 @@ HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&
 }
 #else
 template <typename D, typename Combine>
-HWY_INLINE hn::Vec<hn::Full128<float> > combine_blocks(D d, hn::Vec<D> v, const Combine& combine) {
+HWY_INLINE hn::Vec<hn::Full128<float> > combine_blocks([[maybe_unused]] D d, hn::Vec<D> v,
+                                                       const Combine& combine) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return v;
   } else {

@@ -1,0 +1,43 @@
+// Products of bf16 tiles by the dot products of AVX-512 BF16, which Highway does not have: twice the
+// multiplications of f32 a cycle. Behind the tile interface of tile_product-inl.h, with units of
+// two bf16 numbers, neighbours along the depth, in place of floats.
+//
+// Products of two bf16 numbers are exact in f32, so scores are as good as the f32 product's. The
+// instruction takes denormals for 0 and a sum may overflow before lambda scales it:
+// is_fit_for_units() says which rows are fit for it. Weights are rounded to bf16, by at most one part in 2^8.
+#pragma once
+
+#include <cstddef>
+
+#include "src/cpu/block_keys.h"
+
+namespace isentrope::bf16 {
+
+inline constexpr std::size_t kRows = 12, kColumns = 32;  // of the register tile
+
+// Whether this CPU has them.
+[[nodiscard]] bool is_supported();
+
+// As TileProduct; rows are rounded up to 4. Units lie in arrays of floats.
+struct Product {
+  std::size_t rows, columns;
+  std::size_t depth;  // in units
+  const float* a;
+  std::size_t a_panel = 0;
+  const float* b;  // panels of depth x kColumns units
+  std::size_t b_panel;
+  float* c;
+  std::size_t c_stride;
+  const float* factors;  // one a row
+};
+
+// C = factor (A B). A: panels of rows x kColumns units.
+void multiply_rows(const Product& product);
+
+// C = factor C + A B. A: the first units of rows that are kBlockKeys floats apart.
+void add_weighted(const Product& product);
+
+// Rounds weights, a multiple of 32 of them, to units. They may take the place of the weights.
+void round_weights(const float* weights, std::size_t count, float* units);
+
+}  // namespace isentrope::bf16

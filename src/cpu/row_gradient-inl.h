@@ -1,0 +1,88 @@
+// What the gradient of one row starts from, out of its results and upstream gradients.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_ROW_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_ROW_GRADIENT_INL_H_
+#undef ISENTROPE_ROW_GRADIENT_INL_H_
+#else
+#define ISENTROPE_ROW_GRADIENT_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "src/cpu/gradient_tile-inl.h"
+#include "src/cpu/kernels.h"
+#include "src/row_results.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// sum_c a[c] b[c], each product exact.
+HWY_INLINE double dot_in_double(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                                std::size_t count) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, hn::ScalableTag<double>> df;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto load = [&](const float* from)
+                        HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, from)); };
+  auto sum = hn::Zero(d), other = hn::Zero(d);
+  std::size_t c = 0;
+  for (; c + 2 * lanes <= count; c += 2 * lanes) {
+    sum = hn::MulAdd(load(a + c), load(b + c), sum);
+    other = hn::MulAdd(load(a + c + lanes), load(b + c + lanes), other);
+  }
+  double result = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
+  for (; c < count; ++c) result += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+  return result;
+}
+
+// do.output. A rounded sum would reach every weight of the row: it is taken in double.
+HWY_INLINE double row_product(const AttentionGradientInput& g, std::int64_t batch,
+                              std::int64_t head, std::int64_t query) {
+  if (g.output.type != DType::f32 || g.d_output.type != DType::f32 || g.output.strides[3] != 1 ||
+      g.d_output.strides[3] != 1) {
+    return output_product(g, batch, head, query);
+  }
+  const auto row_of = [&](const ConstTensor& tensor) {
+    return static_cast<const float*>(tensor.data) + batch * tensor.strides[0] +
+           head * tensor.strides[1] + query * tensor.strides[2];
+  };
+  return dot_in_double(row_of(g.output), row_of(g.d_output),
+                       static_cast<std::size_t>(g.output.extents[3]));
+}
+
+// With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
+// dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor beside_sink on do alone.
+HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch, std::int64_t head,
+                                    std::int64_t query, float& beside_sink) {
+  const AttentionGradientInput& g = call.gradient;
+  const auto value = [&](const View<const float, 3>& view) {
+    return view ? view(batch, head, query) : 0.0f;
+  };
+  const float lse = value(g.lse);
+  beside_sink = 0;
+  // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit
+  // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
+  if (lse == -std::numeric_limits<float>::infinity()) return {.lse = lse};
+  const auto& sink = call.options.sink;
+  const double share = sink ? weight_beside_sink(lse, sink(head)) : 1.0;
+  beside_sink = static_cast<float>(share);
+  const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;
+  const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
+  return {.lse = lse,
+          .entropy = value(g.entropy),
+          .base = value(g.d_lse) - static_cast<float>(mean_dp) -
+                  2 * d_collision * value(g.collision) - d_variance * value(g.variance),
+          .linear = 2 * d_variance - value(g.d_entropy),
+          .quadratic = d_variance,
+          .collision = 2 * d_collision};
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
