@@ -23,11 +23,18 @@ from isentrope.ssmax import SSMax
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
+try:
+    from isentrope import _sharding as _sharding
+except ImportError:  # torch without distributed, or without what it calls experimental: no DTensors for us
+    pass
+
+
 def inspect(*args, **kwargs):
     """`isentrope.inspection.inspect`, which needs transformers."""
     from isentrope.inspection import inspect as run
 
     return run(*args, **kwargs)
+
 
 __all__ = [
     "AttentionState",
