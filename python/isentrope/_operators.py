@@ -27,6 +27,8 @@ OPS = torch.ops.isentrope
 Q, K, V, LAMBDA, MASK, BIAS, SINK, KEY_BEGIN, KEY_END, QUERY_STARTS, KEY_STARTS = range(11)
 TENSORS, SHARED = 11, 19
 
+FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
+
 
 def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
     """As the kernels lay out a result: heads inside rows where `like` has them there."""
@@ -157,7 +159,7 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> None:
-        raise NotImplementedError("[attention] forward-mode derivatives are not implemented; use reverse mode")
+        raise NotImplementedError(FORWARD_MODE)
 
 
 class Transformable(_Transformable):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import OPS, Transformable
+from isentrope._operators import FORWARD_MODE, OPS, Transformable
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import LSE, Statistics, unpack, wanted_bits
 
@@ -102,7 +102,7 @@ def attention_rows(
     """
     if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
         raise TypeError(f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}")
-    lambda_ = _expanded("lambda_", lambda_, tuple(q.shape[:3])).float()
+    lambda_ = _expanded("lambda_", _floats("lambda_", lambda_, q), tuple(q.shape[:3]))
     call = _call(
         q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, None, None, "standard",
         causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
@@ -145,7 +145,7 @@ def varlen_attention(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {_kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    starts = [_integers(name, x) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
+    starts = [_integers(name, x, q) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
     call = _call(
         q, k, v, None, None, None, sinks, None, None, *starts, rule_text(rule, scale),
         causal, window_size, 0, 0, 0, soft_cap,
@@ -186,8 +186,10 @@ def decode(
                  causal, window_size, 0, 0, 0, soft_cap)  # fmt: skip
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call[:11]):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
+    if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call[:11]):
+        raise NotImplementedError(FORWARD_MODE)
     wanted = wanted_bits(return_stats) if return_stats is not False else 0
-    table, used = _integers("block_table", block_table).int(), _integers("seqused_k", seqused_k)
+    table, used = _integers("block_table", block_table, q).int(), _integers("seqused_k", seqused_k, q)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
     return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
 
@@ -214,11 +216,18 @@ def row_lengths(
 def _attend(call: tuple, return_stats: StatisticNames) -> Any:
     # Without gradients and statistics a call has nothing to return but its output.
     wanted = wanted_bits(return_stats) if return_stats is not False else torch.is_grad_enabled() * LSE
-    if not torch.compiler.is_compiling() and _transformed():
+    compiling = torch.compiler.is_compiling()
+    if compiling and forward_ad._current_level >= 0:
+        raise NotImplementedError(FORWARD_MODE)
+    if not compiling and _transformed():
         output, statistics, support = Transformable.apply(*call, wanted)
     else:
         output, statistics, support = _ATTENTION(*call, wanted)
     return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+
+
+def _has_tangent(value: object) -> bool:
+    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
 
 
 def _transformed() -> bool:
@@ -250,11 +259,11 @@ def _call(
     if bias is not None:
         bias = _bias(bias, q, k)
     if sinks is not None:
-        sinks = _floats("sinks", sinks)
+        sinks = _floats("sinks", sinks, q)
     if key_begin is not None:
-        key_begin = _integers("key_begin", key_begin)
+        key_begin = _integers("key_begin", key_begin, q)
     if key_end is not None:
-        key_end = _integers("key_end", key_end)
+        key_end = _integers("key_end", key_end, q)
     return (q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
             alignment, left, right, query_offset, key_offset, sequence_keys, soft_cap)  # fmt: skip
 
@@ -312,20 +321,26 @@ def _mask(mask: Any, q: Tensor, k: Tensor) -> Tensor:
         raise TypeError(
             f"[attention] attn_mask must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
         )
-    return _expanded("attn_mask", mask, _weights_shape(q, k))
+    return _expanded("attn_mask", _beside(q, "attn_mask", mask), _weights_shape(q, k))
 
 
-def _floats(name: str, tensor: Any) -> Tensor:
+def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
+    if tensor.device != q.device:
+        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
+    return tensor
+
+
+def _floats(name: str, tensor: Any, q: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {_kind(tensor)}")
-    return tensor.float()
+    return _beside(q, name, tensor).float()
 
 
 def _bias(bias: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded("bias", _floats("bias", bias), _weights_shape(q, k))
+    return _expanded("bias", _floats("bias", bias, q), _weights_shape(q, k))
 
 
-def _integers(name: str, tensor: Any) -> Tensor:
+def _integers(name: str, tensor: Any, q: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {_kind(tensor)}")
-    return tensor.long()
+    return _beside(q, name, tensor).long()

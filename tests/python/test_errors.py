@@ -38,6 +38,28 @@ WRONG = {
 }  # fmt: skip
 
 
+ELSEWHERE = {
+    "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
+    "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
+    "cu_seq_q": CU_Q, "cu_seq_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_every_tensor_must_lie_where_q_does(name):
+    """A tensor without data would have the call answered with memory that nobody wrote."""
+    passed = ELSEWHERE | {name: ELSEWHERE[name].to("meta")}
+    with pytest.raises(ValueError, match=f"{name} must lie on cpu, as q does; got meta"):
+        if name.startswith("cu_"):
+            isentrope.varlen_attention(*PACKED, passed["cu_seq_q"], passed["cu_seq_k"])
+        elif name in ("block_table", "seqused_k"):
+            isentrope.decode(Q, K, V, passed["block_table"], passed["seqused_k"])
+        elif name == "lambda_":
+            isentrope.attention_rows(Q, K, V, passed["lambda_"])
+        else:
+            isentrope.attention(Q, K, V, **{name: passed[name]})
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_attention_names_the_argument(name):
     changed, error, message = WRONG[name]

@@ -137,6 +137,33 @@ def test_forward_mode_is_an_error_and_not_zero():
         isentrope.attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
 
 
+def test_forward_mode_is_an_error_in_compiled_functions():
+    q, k, v = tensors()
+    attend = lambda q: isentrope.attention(q, k, v)  # noqa: E731
+
+    def dual(q):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(attend(forward_ad.make_dual(q, torch.ones_like(q)))).tangent
+
+    jvp = lambda q: torch.func.jvp(attend, (q,), (torch.ones_like(q),))[1]  # noqa: E731
+    for function in (jvp, torch.func.jacfwd(attend), dual):
+        # The compiler wraps what a function raises while it is traced.
+        with pytest.raises(Exception, match="forward-mode"):
+            torch.compile(function, backend="aot_eager")(q)
+
+
+def test_forward_mode_through_decode_is_an_error():
+    q, cache, _ = tensors()
+    table, used = torch.tensor([[0], [1]]), torch.tensor([K, K])
+    decode = lambda q: isentrope.decode(q, cache, cache, table, used)  # noqa: E731
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(decode, (q,), (torch.ones_like(q),))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        decode(forward_ad.make_dual(q, torch.ones_like(q)))
+    with forward_ad.dual_level():
+        assert torch.equal(decode(q), isentrope.decode(q, cache, cache, table, used)), "of constants there are none"
+
+
 def test_double_backward_is_an_error_and_not_zero():
     q, k, v = tensors(True)
     loss = lambda q: isentrope.attention(q, k, v).square().sum()  # noqa: E731
