@@ -31,6 +31,19 @@ def test_results_and_gradients_are_torchs(options, dtype):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(33, 33) > 0.3}])
+def test_double_precision_stays_torchs_own(options):
+    q, k, v = qkv(torch.float64)
+
+    def results():
+        output = F.scaled_dot_product_attention(q, k, v, **options)
+        return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
+
+    want = results()
+    with isentrope.sdpa.activate("logn(2)"):
+        assert all(torch.equal(a, b) for a, b in zip(results(), want))
+
+
 def test_the_rule_acts_and_removal_restores_the_bits():
     q, k, v = qkv()
     before = F.scaled_dot_product_attention(q, k, v)
