@@ -252,6 +252,61 @@ def test_rules_of_position_and_total_see_no_padding_and_no_empty_cache(rule, how
     torch.testing.assert_close(got, want)
 
 
+POSITION_RULES = ["llama_4_scaling(beta=1, train_len=2)", "log_length", "logn(4) * dual_chunk(2, 1, length=position)"]
+
+
+def lambdas(model, **inputs):
+    with isentrope.hf.record("lambda_") as records:
+        logits(model, **inputs)
+    return records[0].statistics.lambda_
+
+
+@pytest.mark.parametrize("rule", POSITION_RULES)
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_rules_of_position_and_total_know_what_a_window_has_dropped(rule, cache, chunk):
+    _, ours = twins("mistral")
+    isentrope.hf.set_rule(ours, rule)
+    ids, mask = tokens(), padding("left")
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    want = lambdas(ours, input_ids=ids, attention_mask=mask, position_ids=positions)[..., -1]
+    if cache == "dynamic":
+        past = hf.DynamicCache(config=ours.config)
+    else:
+        past = StaticCache(ours.config, max_cache_len=12)
+    steps = [slice(0, 6), *(slice(at, at + chunk) for at in range(6, 12, chunk))]
+    for step in steps:
+        inputs = {"input_ids": ids[:, step], "attention_mask": mask[:, : step.stop], "position_ids": positions[:, step]}
+        got = lambdas(ours, past_key_values=past, **inputs)[..., -1]
+    torch.testing.assert_close(got, want)
+    rule = ScaleRule(rule)
+    if "logn" not in str(rule):
+        torch.testing.assert_close(want[:, 0], torch.tensor([rule.lambda_(12, 8), rule.lambda_(7, 8)]))
+
+
+@pytest.mark.parametrize("rule", POSITION_RULES)
+def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
+    _, ours = twins("llama")
+    isentrope.hf.set_rule(ours, rule)
+    lengths, ids = (5, 1, 6), tokens(1)
+    positions = torch.cat([torch.arange(n) for n in lengths])[None]
+    with isentrope.hf.record("lambda_", "entropy") as records:
+        got = logits(ours, input_ids=ids, position_ids=positions, use_cache=False)
+    parts = ids.split(lengths, 1)
+    want = torch.cat([lambdas(ours, input_ids=part, use_cache=False) for part in parts], 2)
+    torch.testing.assert_close(records[0].statistics.lambda_, want)
+    alone = torch.cat([logits(ours, input_ids=part, use_cache=False) for part in parts], 1)
+    torch.testing.assert_close(got, alone, rtol=0, atol=1e-5)
+
+
+def test_a_window_without_positions_is_refused():
+    q, k = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 5, 8)
+    module = torch.nn.Module()
+    module.isentrope_rule, module.isentrope_rule_reads_position = "log_length", True
+    with pytest.raises(ValueError, match="position_ids must reach a layer with a sliding window"):
+        isentrope.hf.attention_forward(module, q, k, k, None, sliding_window=5)
+
+
 def test_a_rule_is_taken_away_again():
     theirs, ours = twins("llama")
     ids = tokens()
