@@ -26,6 +26,7 @@ OPS = torch.ops.isentrope
 # Where the schema of attention has its tensors; the arguments that all operators share are the first 19.
 Q, K, V, LAMBDA, MASK, BIAS, SINK, KEY_BEGIN, KEY_END, QUERY_STARTS, KEY_STARTS = range(11)
 TENSORS, SHARED = 11, 19
+LSE = 1 << 0  # of the argument `wanted`; the backward pass needs it
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
 
@@ -38,8 +39,8 @@ def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
     return like.new_empty((batch, heads, rows, columns))
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def check_ranks(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
         if tensor.dim() != 4:
             raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
 
@@ -58,14 +59,14 @@ def _results(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tens
 @torch.library.register_fake("isentrope::attention")
 def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = args[:3]
-    _check_shapes(q, k, v)
+    check_ranks(q=q, k=k, v=v)
     return _results(q, v.shape[3], args[SHARED])
 
 
 @torch.library.register_fake("isentrope::decode")
 def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = args[:3]
-    _check_shapes(q, k, v)
+    check_ranks(q=q, k=k, v=v)
     return _results(q, v.shape[3], args[SHARED + 2])
 
 
@@ -103,6 +104,11 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _
     none = (None,) * (TENSORS + len(ctx.numbers))
     if d_output is None and d_statistics is None:
         return none
+    if not ctx.numbers[-1] & LSE:
+        raise ValueError(
+            "[attention] backward needs a forward pass that was run, compiled or exported with gradients enabled; "
+            "got one without"
+        )
     *tensors, output, statistics = ctx.saved_tensors
     wants = [ctx.needs_input_grad[index] for index in (BIAS, LAMBDA, SINK)]
     if d_statistics is not None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import FORWARD_MODE, OPS, Transformable
-from isentrope.rules import ScaleRule, rule_text
-from isentrope.statistics import LSE, Statistics, unpack, wanted_bits
+from isentrope._operators import FORWARD_MODE, LSE, OPS, Transformable, check_ranks
+from isentrope.rules import ScaleRule, is_integer, rule_text
+from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
 Rule = str | ScaleRule
 StatisticNames = bool | Sequence[str]
@@ -101,7 +101,9 @@ def attention_rows(
     lambda_: float32, broadcastable to [batch, heads, queries]. The rest, errors included, as in `attention`.
     """
     if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
-        raise TypeError(f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}")
+        raise TypeError(
+            f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}"
+        )
     lambda_ = _expanded("lambda_", _floats("lambda_", lambda_, q), tuple(q.shape[:3]))
     call = _call(
         q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, None, None, "standard",
@@ -188,10 +190,13 @@ def decode(
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
     if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call[:11]):
         raise NotImplementedError(FORWARD_MODE)
-    wanted = wanted_bits(return_stats) if return_stats is not False else 0
-    table, used = _integers("block_table", block_table, q).int(), _integers("seqused_k", seqused_k, q)
+    names = statistic_names(return_stats)
+    wanted = 0 if names is None else wanted_bits(names)
+    # What int32 does not hold is no page either.
+    table = _integers("block_table", block_table, q).clamp(-1, (1 << 31) - 1).int()
+    used = _integers("seqused_k", seqused_k, q)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
-    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+    return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
 def row_lengths(
@@ -215,7 +220,8 @@ def row_lengths(
 
 def _attend(call: tuple, return_stats: StatisticNames) -> Any:
     # Without gradients and statistics a call has nothing to return but its output.
-    wanted = wanted_bits(return_stats) if return_stats is not False else torch.is_grad_enabled() * LSE
+    names = statistic_names(return_stats)
+    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
     compiling = torch.compiler.is_compiling()
     if compiling and forward_ad._current_level >= 0:
         raise NotImplementedError(FORWARD_MODE)
@@ -223,7 +229,7 @@ def _attend(call: tuple, return_stats: StatisticNames) -> Any:
         output, statistics, support = Transformable.apply(*call, wanted)
     else:
         output, statistics, support = _ATTENTION(*call, wanted)
-    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+    return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
 def _has_tangent(value: object) -> bool:
@@ -254,6 +260,13 @@ def _call(
             f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
         ) from None
     left, right = _NO_WINDOW if window_size is _NO_WINDOW else _window(window_size)
+    for name, number in (
+        ("query_offset", query_offset), ("key_offset", key_offset), ("sequence_keys", sequence_keys),
+    ):  # fmt: skip
+        if not is_integer(number):
+            raise TypeError(f"[attention] {name} must be an integer; got {number!r}")
+    if isinstance(soft_cap, bool) or not isinstance(soft_cap, (int, float)):
+        raise TypeError(f"[attention] soft_cap must be a number; got {soft_cap!r}")
     if attn_mask is not None:
         attn_mask = _mask(attn_mask, q, k)
     if bias is not None:
@@ -290,13 +303,11 @@ def _check_devices(*tensors: Tensor) -> None:
 
 
 def _window(window_size: Any) -> tuple[int, int]:
-    try:
-        left, right = window_size
-    except (TypeError, ValueError):
-        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}") from None
-    for side in (left, right):
-        if isinstance(side, float):
-            raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
+        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    left, right = window_size
+    if left < -1 or right < -1:
+        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
     return left, right
 
 
@@ -310,9 +321,7 @@ def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
 
 
 def _weights_shape(q: Tensor, k: Tensor) -> tuple:
-    for name, tensor in (("q", q), ("k", k)):
-        if tensor.dim() != 4:
-            raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+    check_ranks(q=q, k=k)
     return (*q.shape[:3], k.shape[2])
 
 

@@ -173,7 +173,7 @@ def set_rule(
     chosen = range(len(found)) if layers is None else list(layers)
     for index in chosen:
         if not 0 <= index < len(found):
-            raise ValueError(f"[set_rule] layers must be below {len(found)}; got {index}")
+            raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
         OPS.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's

@@ -11,9 +11,8 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from isentrope._operators import OPS
+from isentrope._operators import LSE, OPS
 from isentrope.rules import ScaleRule, rule_text
-from isentrope.statistics import LSE
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"

@@ -318,8 +318,9 @@ def test_a_rule_is_taken_away_again():
 
 def test_rules_that_cannot_be_are_named():
     _, ours = twins("llama")
-    with pytest.raises(ValueError, match="layers must be below 2; got 2"):
-        isentrope.hf.set_rule(ours, "logn(8)", layers=[0, 2])
+    for index in (2, -1):
+        with pytest.raises(ValueError, match=f"layers must be at least 0 and below 2; got {index}"):
+            isentrope.hf.set_rule(ours, "logn(8)", layers=[0, index])
     with pytest.raises(ValueError, match="did you mean logn"):
         isentrope.hf.set_rule(ours, "lognn(8)")
     with pytest.raises(ValueError, match="base"):
