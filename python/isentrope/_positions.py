@@ -22,7 +22,8 @@ def attend(
     """`attention` with every row at its place.
 
     positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops what is out of reach.
-    Raises ValueError when it has dropped keys, maybe, and there are no positions.
+    Raises ValueError when it may have dropped keys and there are no positions, and RuntimeError for packed documents
+    in a compiled model, whose graph cannot depend on where they begin.
     """
     queries, keys = q.shape[2], k.shape[2]
     if positions is not None and positions.dim() != 2:  # of images, not of a sequence
@@ -38,9 +39,12 @@ def attend(
         options |= _end_of_sequence(positions.expand(q.shape[0], -1), keys)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
-        cuts = _documents(mask, positions) if positions is not None and queries == keys else []
-        if any(len(row) > 2 for row in cuts):
-            return _each_document(q, k, v, mask, bias, cuts, options)
+        if positions is not None and queries == keys:
+            begins = _may_begin(mask, positions)
+            if torch.compiler.is_compiling():
+                torch._assert_async(~begins.any(), "[isentrope.hf] packed documents need a model that is not compiled")
+            elif begins.any():
+                return _each_document(q, k, v, mask, bias, _documents(mask, begins), options)
         options |= _without_padding(mask, queries)
     return attention(q, k, v, attn_mask=mask, bias=bias, **options)
 
@@ -65,10 +69,13 @@ def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _documents(mask: Tensor, positions: Tensor) -> list[list[int]]:
-    """Of each row of the batch, where its documents begin, and the end: position 0, where none sees across."""
-    seen = mask.flatten(1, 2).any(1)
-    begins = (positions[:, 1:] == 0) & seen[:, :-1]
+def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
+    """Whether a document may begin with the key after: at position 0, behind a key that is no padding."""
+    return (positions[:, 1:] == 0) & mask.flatten(1, 2).any(1)[:, :-1]
+
+
+def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
+    """Of each row of the batch, where its documents begin, and the end; where one sees the other they are one."""
     found = []
     for row, starts in zip(mask, begins):
         cuts = [start + 1 for start in starts.nonzero().flatten().tolist()]

@@ -248,8 +248,9 @@ def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
     """The text the operators take; `scale`, where there is one, in the place of the rule's 1/sqrt(d)."""
     if not isinstance(rule, (str, ScaleRule)):
         raise TypeError(f"[attention] rule must be a str or a ScaleRule; got {type(rule).__name__}")
+    text = str(rule)  # here, and not where it is formatted: that a compiler does not see through
     if scale is None:
-        return str(rule)
+        return text
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):
         raise TypeError(f"[attention] scale must be a number; got {scale!r}")
-    return f"constant(scale={float(scale)!r}) * {rule}"
+    return f"constant(scale={float(scale)!r}) * {text}"
