@@ -27,8 +27,10 @@ WRONG = {
     "scale's type": ({"scale": "big"}, TypeError, "scale must be a number; got 'big'"),
     "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
     "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
-    "mask's type": ({"attn_mask": torch.zeros(5, 7)}, TypeError, r"attn_mask must be a bool tensor.*got float32 \[5, 7\]"),
-    "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError, r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
+    "mask's type": ({"attn_mask": torch.zeros(5, 7)}, TypeError,
+                    r"attn_mask must be a bool tensor.*got float32 \[5, 7\]"),
+    "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError,
+                     r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
     "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a tensor of floating point"),
     "soft-cap": ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative; got -1"),
     "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sinks must have shape \[4\]; got \[3\]"),
@@ -152,7 +154,6 @@ def test_without_torch_it_says_what_to_install(tmp_path):
 
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     path = os.pathsep.join([str(tmp_path), isentrope.__path__[0] + "/.."])
-    result = subprocess.run(
-        [sys.executable, "-c", "import isentrope"], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )
+    call = [sys.executable, "-c", "import isentrope"]
+    result = subprocess.run(call, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert result.returncode == 1 and "pip install torch" in result.stderr

@@ -41,7 +41,8 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
     bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
     exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]
-    torch.testing.assert_close(result.mean["entropy"][1], torch.tensor([exact] * 4, dtype=torch.float64), rtol=1e-5, atol=1e-6)
+    want = torch.tensor([exact] * 4, dtype=torch.float64)
+    torch.testing.assert_close(result.mean["entropy"][1], want, rtol=1e-5, atol=1e-6)
     keys = [sum(range(a, b)) / (b - a) for a, b in bins[:3]]
     torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
     assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
@@ -90,7 +91,8 @@ def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
 
 
 def test_an_encoder():
-    made = hf.BertModel(hf.BertConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4))
+    sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    made = hf.BertModel(hf.BertConfig(**sizes))
     result = isentrope.inspect(made, [torch.arange(9), torch.arange(20)])
     assert result.n == [9.0, 20.0], "every row of a text sees all of it"
 
@@ -106,7 +108,8 @@ def test_errors_name_the_argument():
 
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
-    made = hf.RoFormerModel(hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4))
+    config = hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
+    made = hf.RoFormerModel(config)
     before = made.config._attn_implementation
     with pytest.raises(ValueError, match="must use attn_implementation|must call the attention"):
         isentrope.inspect(made, texts())

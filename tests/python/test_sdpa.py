@@ -63,7 +63,8 @@ def test_modules_and_compiled_functions_follow():
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     x = torch.randn(2, 9, 32)
     plain = layer(x)
-    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum(), backend="aot_eager")
+    plain_loss = lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum()  # noqa: E731
+    compiled = torch.compile(plain_loss, backend="aot_eager")
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         assert (layer(x) - plain).abs().max() > 1e-4
         q, k, v = qkv()
