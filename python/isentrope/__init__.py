@@ -6,9 +6,14 @@
 are what a row knows of itself. `isentrope.hf` registers the attention with transformers.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 try:
     # Of torch itself: a folder of that name, as in a checkout of this project, imports as an empty package.
     from torch import Tensor as _Tensor
+    from torch.distributed import is_available as _has_distributed
 except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
@@ -23,11 +28,22 @@ from isentrope.ssmax import SSMax
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
-def inspect(*args, **kwargs):
+if TYPE_CHECKING:
+    from isentrope.inspection import Inspection
+
+if _has_distributed():
+    try:
+        from isentrope import _sharding as _sharding
+    except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
+        pass
+
+
+def inspect(*args: Any, **kwargs: Any) -> Inspection:
     """`isentrope.inspection.inspect`, which needs transformers."""
     from isentrope.inspection import inspect as run
 
     return run(*args, **kwargs)
+
 
 __all__ = [
     "AttentionState",

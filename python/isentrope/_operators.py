@@ -26,6 +26,9 @@ OPS = torch.ops.isentrope
 # Where the schema of attention has its tensors; the arguments that all operators share are the first 19.
 Q, K, V, LAMBDA, MASK, BIAS, SINK, KEY_BEGIN, KEY_END, QUERY_STARTS, KEY_STARTS = range(11)
 TENSORS, SHARED = 11, 19
+LSE = 1 << 0  # of the argument `wanted`; the backward pass needs it
+
+FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
 
 
 def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
@@ -36,8 +39,8 @@ def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
     return like.new_empty((batch, heads, rows, columns))
 
 
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def check_ranks(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
         if tensor.dim() != 4:
             raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
 
@@ -56,14 +59,14 @@ def _results(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tens
 @torch.library.register_fake("isentrope::attention")
 def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = args[:3]
-    _check_shapes(q, k, v)
+    check_ranks(q=q, k=k, v=v)
     return _results(q, v.shape[3], args[SHARED])
 
 
 @torch.library.register_fake("isentrope::decode")
 def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = args[:3]
-    _check_shapes(q, k, v)
+    check_ranks(q=q, k=k, v=v)
     return _results(q, v.shape[3], args[SHARED + 2])
 
 
@@ -101,6 +104,11 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _
     none = (None,) * (TENSORS + len(ctx.numbers))
     if d_output is None and d_statistics is None:
         return none
+    if not ctx.numbers[-1] & LSE:
+        raise ValueError(
+            "[attention] backward needs a forward pass that was run, compiled or exported with gradients enabled; "
+            "got one without"
+        )
     *tensors, output, statistics = ctx.saved_tensors
     wants = [ctx.needs_input_grad[index] for index in (BIAS, LAMBDA, SINK)]
     if d_statistics is not None:
@@ -157,7 +165,7 @@ class _Transformable(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> None:
-        raise NotImplementedError("[attention] forward-mode derivatives are not implemented; use reverse mode")
+        raise NotImplementedError(FORWARD_MODE)
 
 
 class Transformable(_Transformable):
@@ -179,51 +187,3 @@ class TransformableBackward(_Transformable):
         pass
 
     backward = staticmethod(_no_second_order)
-
-
-def _register_sharding() -> None:
-    """DTensors sharded by batch or by head stay as they are."""
-    from torch.distributed.tensor import Partial, Replicate, Shard
-    from torch.distributed.tensor.experimental import register_sharding
-
-    keep, batch, head = Replicate(), Shard(0), Shard(1)
-    # One placement for each tensor of the schema.
-    by_batch = [batch] * 6 + [keep] + [batch] * 2 + [keep] * 2
-    by_head = [head] * 6 + [Shard(0)] + [keep] * 4
-    whole = [keep] * TENSORS
-
-    def inputs(placements: list, args: tuple) -> list:
-        return [place if arg is not None else None for place, arg in zip(placements, args)]
-
-    @register_sharding(OPS.attention.default)
-    def _(*args: Any) -> list:
-        support = args[SHARED] >> 6 & 1
-        rest = [None] * (len(args) - TENSORS)
-        return [
-            ([places[Q], statistics, places[Q] if support else keep], inputs(places, args) + rest)
-            for places, statistics in ((whole, keep), (by_batch, Shard(1)), (by_head, Shard(2)))
-        ]
-
-    @register_sharding(OPS.attention_backward.default)
-    def _(*args: Any) -> list:
-        wants = args[-3:]
-        numbers = [None] * (SHARED + 1 - TENSORS)
-
-        def strategy(places: list, statistics: Any, d_sink: Any) -> tuple[list, list]:
-            optional = [p if want else keep for p, want in zip((places[Q], places[Q], d_sink), wants)]
-            passed = [places[Q], statistics, places[Q], statistics]
-            upstream = inputs(passed, args[SHARED + 1 : SHARED + 5])
-            return ([places[Q]] * 3 + optional, inputs(places, args) + numbers + upstream + [None] * 3)
-
-        return [
-            strategy(whole, keep, keep),
-            strategy(by_batch, Shard(1), Partial()),
-            strategy(by_head, Shard(2), Shard(0)),
-        ]
-
-
-if torch.distributed.is_available():
-    try:
-        _register_sharding()
-    except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
-        pass

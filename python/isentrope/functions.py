@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import OPS, Transformable
-from isentrope.rules import ScaleRule, rule_text
-from isentrope.statistics import LSE, Statistics, unpack, wanted_bits
+from isentrope._operators import FORWARD_MODE, LSE, OPS, Transformable, check_ranks
+from isentrope.rules import ScaleRule, is_integer, rule_text
+from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
 Rule = str | ScaleRule
 StatisticNames = bool | Sequence[str]
@@ -101,8 +101,10 @@ def attention_rows(
     lambda_: float32, broadcastable to [batch, heads, queries]. The rest, errors included, as in `attention`.
     """
     if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
-        raise TypeError(f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}")
-    lambda_ = _expanded("lambda_", lambda_, tuple(q.shape[:3])).float()
+        raise TypeError(
+            f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}"
+        )
+    lambda_ = _expanded("lambda_", _floats("lambda_", lambda_, q), tuple(q.shape[:3]))
     call = _call(
         q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, None, None, "standard",
         causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
@@ -145,7 +147,7 @@ def varlen_attention(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {_kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    starts = [_integers(name, x) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
+    starts = [_integers(name, x, q) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
     call = _call(
         q, k, v, None, None, None, sinks, None, None, *starts, rule_text(rule, scale),
         causal, window_size, 0, 0, 0, soft_cap,
@@ -186,10 +188,15 @@ def decode(
                  causal, window_size, 0, 0, 0, soft_cap)  # fmt: skip
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call[:11]):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
-    wanted = wanted_bits(return_stats) if return_stats is not False else 0
-    table, used = _integers("block_table", block_table).int(), _integers("seqused_k", seqused_k)
+    if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call[:11]):
+        raise NotImplementedError(FORWARD_MODE)
+    names = statistic_names(return_stats)
+    wanted = 0 if names is None else wanted_bits(names)
+    # What int32 does not hold is no page either.
+    table = _integers("block_table", block_table, q).clamp(-1, (1 << 31) - 1).int()
+    used = _integers("seqused_k", seqused_k, q)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
-    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+    return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
 def row_lengths(
@@ -213,12 +220,20 @@ def row_lengths(
 
 def _attend(call: tuple, return_stats: StatisticNames) -> Any:
     # Without gradients and statistics a call has nothing to return but its output.
-    wanted = wanted_bits(return_stats) if return_stats is not False else torch.is_grad_enabled() * LSE
-    if not torch.compiler.is_compiling() and _transformed():
+    names = statistic_names(return_stats)
+    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
+    compiling = torch.compiler.is_compiling()
+    if compiling and forward_ad._current_level >= 0:
+        raise NotImplementedError(FORWARD_MODE)
+    if not compiling and _transformed():
         output, statistics, support = Transformable.apply(*call, wanted)
     else:
         output, statistics, support = _ATTENTION(*call, wanted)
-    return output if return_stats is False else (output, unpack(return_stats, wanted, statistics, support))
+    return output if names is None else (output, unpack(names, wanted, statistics, support))
+
+
+def _has_tangent(value: object) -> bool:
+    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
 
 
 def _transformed() -> bool:
@@ -245,16 +260,23 @@ def _call(
             f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
         ) from None
     left, right = _NO_WINDOW if window_size is _NO_WINDOW else _window(window_size)
+    for name, number in (
+        ("query_offset", query_offset), ("key_offset", key_offset), ("sequence_keys", sequence_keys),
+    ):  # fmt: skip
+        if not is_integer(number):
+            raise TypeError(f"[attention] {name} must be an integer; got {number!r}")
+    if isinstance(soft_cap, bool) or not isinstance(soft_cap, (int, float)):
+        raise TypeError(f"[attention] soft_cap must be a number; got {soft_cap!r}")
     if attn_mask is not None:
         attn_mask = _mask(attn_mask, q, k)
     if bias is not None:
         bias = _bias(bias, q, k)
     if sinks is not None:
-        sinks = _floats("sinks", sinks)
+        sinks = _floats("sinks", sinks, q)
     if key_begin is not None:
-        key_begin = _integers("key_begin", key_begin)
+        key_begin = _integers("key_begin", key_begin, q)
     if key_end is not None:
-        key_end = _integers("key_end", key_end)
+        key_end = _integers("key_end", key_end, q)
     return (q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
             alignment, left, right, query_offset, key_offset, sequence_keys, soft_cap)  # fmt: skip
 
@@ -281,13 +303,11 @@ def _check_devices(*tensors: Tensor) -> None:
 
 
 def _window(window_size: Any) -> tuple[int, int]:
-    try:
-        left, right = window_size
-    except (TypeError, ValueError):
-        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}") from None
-    for side in (left, right):
-        if isinstance(side, float):
-            raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
+        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    left, right = window_size
+    if left < -1 or right < -1:
+        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
     return left, right
 
 
@@ -301,9 +321,7 @@ def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
 
 
 def _weights_shape(q: Tensor, k: Tensor) -> tuple:
-    for name, tensor in (("q", q), ("k", k)):
-        if tensor.dim() != 4:
-            raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+    check_ranks(q=q, k=k)
     return (*q.shape[:3], k.shape[2])
 
 
@@ -312,20 +330,26 @@ def _mask(mask: Any, q: Tensor, k: Tensor) -> Tensor:
         raise TypeError(
             f"[attention] attn_mask must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
         )
-    return _expanded("attn_mask", mask, _weights_shape(q, k))
+    return _expanded("attn_mask", _beside(q, "attn_mask", mask), _weights_shape(q, k))
 
 
-def _floats(name: str, tensor: Any) -> Tensor:
+def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
+    if tensor.device != q.device:
+        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
+    return tensor
+
+
+def _floats(name: str, tensor: Any, q: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {_kind(tensor)}")
-    return tensor.float()
+    return _beside(q, name, tensor).float()
 
 
 def _bias(bias: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded("bias", _floats("bias", bias), _weights_shape(q, k))
+    return _expanded("bias", _floats("bias", bias, q), _weights_shape(q, k))
 
 
-def _integers(name: str, tensor: Any) -> Tensor:
+def _integers(name: str, tensor: Any, q: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {_kind(tensor)}")
-    return tensor.long()
+    return _beside(q, name, tensor).long()

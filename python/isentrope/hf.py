@@ -26,6 +26,7 @@ except ModuleNotFoundError as _error:
         "isentrope.hf needs transformers 5.18 or later: pip install transformers", name="transformers"
     ) from _error
 
+from isentrope import _positions
 from isentrope._operators import OPS
 from isentrope.functions import attention
 from isentrope.rules import ScaleRule, rule_text
@@ -63,11 +64,14 @@ def attention_forward(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
-    Raises ValueError for dropout, which would take weights the statistics do not know of.
+    Raises ValueError for dropout, which would take weights the statistics do not know of, and for a rule of the
+    position where the architecture does not tell it.
     """
     if dropout > 0:
         raise ValueError(f"[isentrope.hf] attention dropout must be 0, in training too; got {dropout}")
@@ -79,13 +83,16 @@ def attention_forward(
             # The first fill of a static cache: what lies behind the queries is not there yet.
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         options["causal"] = "bottom_right"
-    if mask is not None and getattr(module, _READS_POSITION, False):
-        options |= _positions(mask, query.shape[2])
     recording = None if torch.compiler.is_compiling() else _recording
-    result = attention(
-        query, key, value, rule=getattr(module, _RULE, "standard"), scale=scaling, attn_mask=mask, bias=bias, soft_cap=softcap or 0.0,
-        sinks=s_aux, return_stats=recording.wanted if recording else False, **options,
-    )  # fmt: skip
+    options |= {
+        "rule": getattr(module, _RULE, "standard"), "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux,
+        "return_stats": recording.wanted if recording else False,
+    }  # fmt: skip
+    if getattr(module, _READS_POSITION, False):
+        windowed = _windowed(module, sliding_window)
+        result = _positions.attend(query, key, value, mask, bias, position_ids, windowed, **options)
+    else:
+        result = attention(query, key, value, attn_mask=mask, bias=bias, **options)
     if recording:
         result, statistics = result
         recording.records.append(Record(module, statistics))
@@ -102,14 +109,10 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
     return admitted, added if bias is None else added + bias
 
 
-def _positions(mask: Tensor, queries: int) -> dict[str, Any]:
-    """Where a mask's sequences begin and end, for rules that ask for more than the number of keys."""
-    seen = mask.flatten(1, 2).any(1)
-    index = torch.arange(seen.shape[1])
-    end = torch.where(seen, index + 1, 0).amax(1)
-    begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
-    offset = max(int(end.max()) - queries, 0) if end.numel() else 0
-    return {"key_begin": begin, "key_end": end, "query_offset": offset}
+def _windowed(module: nn.Module, sliding_window: int | None) -> bool:
+    """Whether the layer's cache drops the keys that are out of reach."""
+    kinds = getattr(getattr(module, "config", None), "layer_types", None)
+    return sliding_window is not None or bool(kinds) and kinds[module.layer_idx] != "full_attention"
 
 
 AttentionInterface.register(NAME, attention_forward)
@@ -170,7 +173,7 @@ def set_rule(
     chosen = range(len(found)) if layers is None else list(layers)
     for index in chosen:
         if not 0 <= index < len(found):
-            raise ValueError(f"[set_rule] layers must be below {len(found)}; got {index}")
+            raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
         OPS.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's

@@ -9,8 +9,20 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
+
+
+# More than tokenizers take for a token, over a stretch of text.
+_CHARACTERS_A_TOKEN = 16
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {value}")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -19,10 +31,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Entropy of every layer and head of a model against the number of keys a row sees.",
         epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file"
+    )
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="what the model reads")
-    parser.add_argument("--texts", type=int, default=4, help="how many stretches of the file, evenly spread (4)")
-    parser.add_argument("--max-length", type=int, default=4096, help="tokens of each (4096)")
+    parser.add_argument("--texts", type=_count, default=4, help="how many stretches of the file, evenly spread (4)")
+    parser.add_argument("--max-length", type=_count, default=4096, help="tokens of each (4096)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the result as JSON; - for standard output")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
     return parser
@@ -51,21 +65,33 @@ def load(path: Path) -> tuple[Any, Any, bool]:
     return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options), causal
 
 
-def stretches(tokens: Any, count: int, length: int) -> list[Any]:
-    """`count` runs of at most `length` tokens, evenly spread."""
-    length = min(length, tokens.numel())
-    gap = (tokens.numel() - length) / max(count - 1, 1)
+def stretches(text: Any, count: int, length: int) -> list[Any]:
+    """`count` runs of at most `length` characters or tokens, evenly spread."""
+    length = min(length, len(text))
+    gap = (len(text) - length) / max(count - 1, 1)
     starts = sorted({int(i * gap) for i in range(count)})
-    return [tokens[start : start + length] for start in starts]
+    return [text[start : start + length] for start in starts]
 
 
-def readings(tokens: Any, count: int, length: int, causal: bool) -> list[Any]:
+def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
     """What the model reads. The rows of a causal model see every n up to `length`; those of an encoder see a whole
     text, which therefore is read at `length` and at each half of it down to 16 tokens."""
     lengths = [length]
     while not causal and lengths[-1] >= 32:
         lengths.append(lengths[-1] // 2)
-    return [stretch for n in lengths for stretch in stretches(tokens, count, n)]
+    return [text[:n] for n in lengths for text in texts]
+
+
+def _tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
+    """Evenly spread stretches of the text. Tokenizers are slower than they look: no more than those can need."""
+
+    def tokens(text: str) -> Any:
+        return tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
+
+    room = _CHARACTERS_A_TOKEN * length
+    if len(text) <= count * room:
+        return stretches(tokens(text), count, length)
+    return [tokens(run)[:length] for run in stretches(text, count, room)]
 
 
 def _longest(model: Any, wanted: int) -> int:
@@ -96,10 +122,11 @@ def _make_folders(options: argparse.Namespace) -> None:
 def _report(result: dict[str, Any], output: Path) -> None:
     """The page is made by `isentrope report`, which lies beside this command."""
     program = Path(sysconfig.get_path("scripts")) / "isentrope-report"
-    source = output.with_suffix(".json")
-    source.write_text(json.dumps(result))
-    command = [str(program) if program.exists() else "isentrope-report", str(source), "--output", str(output)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "inspection.json"
+        source.write_text(json.dumps(result))
+        command = [str(program) if program.exists() else "isentrope-report", str(source), "--output", str(output)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _progress(done: int, all_: int) -> None:
@@ -110,16 +137,14 @@ def _progress(done: int, all_: int) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Exits 0, or 2 with a message when an argument does not fit."""
     options = _parser().parse_args(arguments)
-    from isentrope.inspection import inspect
-
     try:
+        from isentrope.inspection import inspect
+
         text = options.text.read_text(errors="replace")
         _make_folders(options)
         model, tokenizer, causal = load(options.model)
         length = _longest(model, options.max_length)
-        # Tokenizers are slower than they look: no more text than the stretches can need.
-        tokens = tokenizer(text[: 16 * length * options.texts], return_tensors="pt", verbose=False)["input_ids"][0]
-        texts = readings(tokens, options.texts, length, causal)
+        texts = readings(_tokenised(tokenizer, text, options.texts, length), length, causal)
         result = inspect(model, texts, max_length=length, progress=_progress)
         found = result.to_dict() | {"model": options.model.name, "text": options.text.name}
         if str(options.json) == "-":
@@ -132,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
                 options.json.write_text(json.dumps(found))
         if options.output:
             _report(found, options.output)
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+    except (ImportError, OSError, ValueError, subprocess.CalledProcessError) as error:
         print(f"isentrope inspect: {error}", file=sys.stderr)
         return 2
     return 0

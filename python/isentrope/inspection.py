@@ -35,6 +35,8 @@ class Inspection:
     edges: list[int]
     n: list[float]
     """Mean n of each bin."""
+    n_of_head: Tensor
+    """The same of each head, float64 [layers, heads, bins]: with a window, NaN beyond it."""
     mean: dict[str, Tensor]
     spread: dict[str, Tensor]
     suggestion: ScaleRule | None
@@ -42,11 +44,18 @@ class Inspection:
 
     def collapsed(self) -> list[tuple[int, int]]:
         """(layer, head) whose entropy at the longest rows is near 0."""
-        return self._where(self.mean["entropy"][..., -1] < COLLAPSED)
+        return self._where(self._longest()[0] < COLLAPSED)
 
     def blurred(self) -> list[tuple[int, int]]:
         """(layer, head) whose entropy at the longest rows is near ln n: they average over everything."""
-        return self._where(self.mean["entropy"][..., -1] > BLURRED * math.log(self.n[-1]))
+        entropy, n = self._longest()
+        return self._where(entropy > BLURRED * n.log())
+
+    def _longest(self) -> tuple[Tensor, Tensor]:
+        """Entropy of each head's longest rows and their mean n, which a window keeps from the last bin."""
+        entropy = self.mean["entropy"]
+        last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
+        return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
 
     @staticmethod
     def _where(found: Tensor) -> list[tuple[int, int]]:
@@ -90,15 +99,17 @@ def inspect(
     """Runs texts through a transformers model, one at a time, and says how focused each head is at each n.
 
     model: any whose attention is exchangeable; its own attention is put back at the end.
-    texts: strings, for which a tokenizer is needed, or int64 tensors [tokens]. Each is cut at max_length tokens.
+    texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens]. Each is cut at max_length.
     progress: called with (texts done, texts) after each.
 
     Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as the model's masks
     are causal or none; sliding windows have boolean masks of their own.
 
     Raises ValueError when there is no text of at least two tokens, when strings come without a tokenizer, or when
-    the model keeps an attention of its own.
+    the model keeps an attention of its own; TypeError for a single text that is in no list.
     """
+    if isinstance(texts, (str, Tensor)):
+        raise TypeError(f"[inspect] texts must be a list of texts; got one {type(texts).__name__}")
     sequences = [_tokens(text, tokenizer)[:max_length] for text in texts]
     sequences = [x for x in sequences if x.numel() >= 2]
     if not sequences:
@@ -108,10 +119,10 @@ def inspect(
     edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
     before = model.config._attn_implementation
     was_training = model.training
-    model.set_attn_implementation(hf.NAME)
-    layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
     by_text = []
     try:
+        model.set_attn_implementation(hf.NAME)
+        layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         model.eval()
         for done, tokens in enumerate(sequences):
             by_text.append(_binned(_run(model, tokens), layers, edges))
@@ -168,7 +179,8 @@ def _quantities(s: Statistics) -> dict[str, Tensor]:
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
-    n = torch.stack([x["n"] for x in by_text]).nanmean((0, 1, 2))
+    n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
+    n = n_of_head.nanmean((0, 1))
     kept = [i for i, value in enumerate(n.tolist()) if not math.isnan(value)]
     mean, spread = {}, {}
     for name in QUANTITIES:
@@ -185,6 +197,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         tokens=sum(x.numel() for x in sequences),
         edges=[edges[i] for i in kept] + [edges[kept[-1] + 1]],
         n=n,
+        n_of_head=n_of_head[..., kept],
         mean=mean,
         spread=spread,
         suggestion=_suggestion(n, mean),

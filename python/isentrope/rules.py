@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
+
+import torch
 
 from isentrope._operators import OPS
 
@@ -57,6 +58,9 @@ class ScaleRule:
 
     def lambda_(self, n: int, d: int, head: int = 0) -> float:
         """The softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
+        for name, value in (("n", n), ("d", d), ("head", head)):
+            if not is_integer(value):
+                raise TypeError(f"[lambda_] {name} must be an integer; got {value!r}")
         return OPS.rule_lambda(self._text, n, d, head)
 
     def to_json(self) -> str:
@@ -66,6 +70,8 @@ class ScaleRule:
     @staticmethod
     def from_json(text: str) -> ScaleRule:
         """The inverse of to_json(); also takes omitted defaults, and a JSON string with the text form."""
+        if not isinstance(text, str):
+            raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
         return ScaleRule(OPS.rule_from_json(text))
 
     @staticmethod
@@ -233,12 +239,16 @@ class ScaleRule:
         return _make("per_row", {"lambda": lambda_, "heads": heads}, policy)
 
 
-@lru_cache(maxsize=1024)
+def is_integer(value: object) -> bool:
+    """Also of one that torch traces."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
 def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
     """The text the operators take; `scale`, where there is one, in the place of the rule's 1/sqrt(d)."""
     if not isinstance(rule, (str, ScaleRule)):
         raise TypeError(f"[attention] rule must be a str or a ScaleRule; got {type(rule).__name__}")
-    text = str(rule)
+    text = str(rule)  # here, and not where it is formatted: that a compiler does not see through
     if scale is None:
         return text
     if isinstance(scale, bool) or not isinstance(scale, (int, float)):

@@ -34,11 +34,17 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     operators, so it has gradients of every order and runs on every device. `lambda_` is kept where both sides
     agree that there is one, as it is a property of the row.
 
-    Raises ValueError when a side has no lse, or when the shapes differ.
+    A sink is no key of either part: states are those of calls without `sinks`, and the output of a merged one that
+    is to have them is multiplied by sigmoid(lse - sink).
+
+    Raises ValueError when a side has no lse, when it has variance without the entropy that the merged one needs, or
+    when the shapes differ.
     """
     x, y = a.statistics, b.statistics
     if x.lse is None or y.lse is None:
         raise ValueError("[merge] a and b must have statistics with lse; got a side without")
+    if any(s.variance is not None and s.entropy is None for s in (x, y)):
+        raise ValueError("[merge] a and b must have entropy where they have variance; got a side without")
     if a.output.shape != b.output.shape or x.lse.shape != y.lse.shape:
         raise ValueError(
             f"[merge] b must have the shape of a, {tuple(a.output.shape)}; got {tuple(b.output.shape)}"

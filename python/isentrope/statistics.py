@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from isentrope._operators import LSE
+
 
 class Statistics(NamedTuple):
     """Statistics of every row, each [batch, heads, queries], or None where it was not asked for.
@@ -48,38 +50,48 @@ def _asked(what: str, name: str, value: Tensor | None) -> Tensor:
     return value
 
 
-LSE, SUPPORT = 1 << 0, 1 << Statistics._fields.index("support")
+SUPPORT = 1 << Statistics._fields.index("support")
 ALL = (1 << len(Statistics._fields)) - 1
 # Constants of a rule, and the derivative of a maximum, which nobody has asked for yet.
 _WITHOUT_GRADIENT = ("max_logit", "lambda_")
 
 
-def wanted_bits(return_stats: bool | Sequence[str]) -> int:
-    """The operators' argument `wanted`. The backward pass needs lse, so it is always there."""
+def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | None:
+    """What `return_stats` asks for; None for no statistics at all."""
+    if return_stats is False:
+        return None
     if return_stats is True:
-        return ALL
-    if isinstance(return_stats, str):
-        return_stats = (return_stats,)
-    bits = LSE
-    for name in return_stats:
+        return Statistics._fields
+    try:
+        names = (return_stats,) if isinstance(return_stats, str) else tuple(return_stats)
+    except TypeError:
+        raise TypeError(
+            f"[attention] return_stats must be a bool or names of statistics; got {return_stats!r}"
+        ) from None
+    for name in names:
         if name not in Statistics._fields:
             raise ValueError(
                 "[attention] return_stats must be True, False or some of "
                 f"{', '.join(Statistics._fields)}; got {name!r}"
             )
+    return names
+
+
+def wanted_bits(names: tuple[str, ...]) -> int:
+    """The operators' argument `wanted`. The backward pass needs lse, so it is always there."""
+    bits = LSE
+    for name in names:
         bits |= 1 << Statistics._fields.index(name)
     return bits
 
 
-def unpack(return_stats: bool | Sequence[str], bits: int, shared: Tensor, support: Tensor) -> Statistics:
+def unpack(names: tuple[str, ...], bits: int, shared: Tensor, support: Tensor) -> Statistics:
     """Names the slices of the tensor in which the operators return their float32 statistics."""
     found: dict[str, Tensor] = {}
     for index, name in enumerate(Statistics._fields[:-1]):
-        if bits >> index & 1:
+        if bits >> index & 1 and name in names:
             piece = shared.select(0, (bits & ((1 << index) - 1)).bit_count())
             found[name] = piece.detach() if name in _WITHOUT_GRADIENT else piece
     if bits & SUPPORT:
         found["support"] = support
-    if return_stats is not True and "lse" not in return_stats:
-        del found["lse"]
     return Statistics(**found)

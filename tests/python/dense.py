@@ -8,12 +8,18 @@ from torch import Tensor
 import isentrope
 
 
-def visible(q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None):
-    """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row."""
+def visible(
+    q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
+    query_offset=0, key_offset=0, sequence_keys=0,
+):  # fmt: skip
+    """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-    position = torch.arange(queries)[:, None] + (keys - queries if causal in (True, "bottom_right") else 0)
-    key = torch.arange(keys)[None]
-    seen = torch.ones(queries, keys, dtype=torch.bool)
+    position = torch.arange(queries)[:, None] + query_offset
+    if causal in (True, "bottom_right"):
+        position = position + keys - queries
+    first = 0 if sequence_keys else key_offset
+    key = torch.arange(first, sequence_keys or key_offset + keys)[None]
+    seen = torch.ones(queries, key.shape[1], dtype=torch.bool)
     if causal:
         seen &= key <= position
     left, right = window_size
@@ -21,14 +27,14 @@ def visible(q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=
         seen &= key >= position - left
     if right >= 0:
         seen &= key <= position + right
-    seen = seen.expand(batch, heads, queries, keys).clone()
+    seen = seen.expand(batch, heads, queries, -1).clone()
     if attn_mask is not None:
         seen &= attn_mask
     if key_begin is not None:
         seen &= key[None, None] >= key_begin[:, None, None, None]
     if key_end is not None:
         seen &= key[None, None] < key_end[:, None, None, None]
-    return seen, seen.sum(-1)
+    return seen[..., key_offset - first :][..., :keys], seen.sum(-1)
 
 
 def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks=None, **masks):
@@ -36,8 +42,9 @@ def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks
     seen, n = visible(q, k, **masks)
     if lambda_ is None:
         value = isentrope.ScaleRule(rule)
-        table = [[value.lambda_(i, q.shape[3], h if "[" in rule else 0) for i in range(k.shape[2] + 1)] for h in range(q.shape[1])]
-        lambda_ = torch.tensor(table, dtype=q.dtype)[torch.arange(q.shape[1])[None, :, None], n]
+        heads, lengths = range(q.shape[1]), range(int(n.max()) + 1)
+        table = [[value.lambda_(i, q.shape[3], h if "[" in rule else 0) for i in lengths] for h in heads]
+        lambda_ = torch.tensor(table, dtype=q.dtype)[torch.tensor(heads)[None, :, None], n]
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     z = q @ k.transpose(-2, -1) * lambda_[..., None]

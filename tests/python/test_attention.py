@@ -30,6 +30,13 @@ def masks():
         "padding left": {"causal": True, "key_begin": torch.tensor([0, 17])},
         "padding right": {"key_end": torch.tensor([K, 9])},
         "all padding": {"key_end": torch.tensor([K, 0])},
+        "queries of a chunk": {"causal": "top_left", "query_offset": 9},
+        "keys of a shard": {"causal": "top_left", "query_offset": 12, "key_offset": 6, "sequence_keys": 40},
+        "end of a sequence": {"causal": "top_left", "query_offset": 18, "key_offset": 6},
+        "padding in a shard": {"key_offset": 3, "sequence_keys": 36, "key_begin": torch.tensor([2, 11])},
+        "window in a shard": {
+            "causal": "top_left", "window_size": (7, -1), "query_offset": 3, "key_offset": 5, "sequence_keys": 50,
+        },
         "mask": {"attn_mask": random},
         "broadcast mask": {"attn_mask": random[:, :1, :1]},
         "bias": {"bias": bias},
@@ -84,7 +91,8 @@ def test_gradients_equal_dense_float64(name):
         results.append({n: x.grad.double() for n, x in leaves.items()})
     for name_, want in results[1].items():
         scale = want.abs().max().clamp(min=1)
-        torch.testing.assert_close(results[0][name_] / scale, want / scale, rtol=0, atol=1e-5, msg=lambda m: f"{name_}: {m}")
+        got = results[0][name_]
+        torch.testing.assert_close(got / scale, want / scale, rtol=0, atol=1e-5, msg=lambda m: f"{name_}: {m}")
 
 
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import isentrope
+from isentrope.functions import _call
 
 Q = torch.randn(2, 4, 5, 8)
 K = V = torch.randn(2, 2, 7, 8)
@@ -26,16 +27,52 @@ WRONG = {
     "scale's type": ({"scale": "big"}, TypeError, "scale must be a number; got 'big'"),
     "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
     "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
-    "mask's type": ({"attn_mask": torch.zeros(5, 7)}, TypeError, r"attn_mask must be a bool tensor.*got float32 \[5, 7\]"),
-    "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError, r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
+    "mask's type": ({"attn_mask": torch.zeros(5, 7)}, TypeError,
+                    r"attn_mask must be a bool tensor.*got float32 \[5, 7\]"),
+    "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError,
+                     r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
     "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a tensor of floating point"),
     "soft-cap": ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative; got -1"),
-    "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sink must have shape \[4\]; got \[3\]"),
+    "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sinks must have shape \[4\]; got \[3\]"),
     "padding": ({"key_end": torch.tensor([3])}, ValueError, r"key_end must have shape \[2\]; got \[1\]"),
     "padding's type": ({"key_end": torch.ones(2)}, TypeError, "key_end must be a tensor of int32 or int64"),
     "offset": ({"query_offset": -1}, ValueError, "query_offset must not be negative; got -1"),
+    "offset's type": ({"query_offset": 1.5}, TypeError, "query_offset must be an integer; got 1.5"),
+    "key offset's type": ({"key_offset": None}, TypeError, "key_offset must be an integer; got None"),
+    "length's type": ({"sequence_keys": "7"}, TypeError, "sequence_keys must be an integer; got '7'"),
+    "soft-cap's type": ({"soft_cap": "x"}, TypeError, "soft_cap must be a number; got 'x'"),
+    "no soft-cap": ({"soft_cap": None}, TypeError, "soft_cap must be a number; got None"),
+    "window's sides": ({"window_size": (None, 0)}, TypeError, r"window_size must be two integers; got \(None, 0\)"),
+    "window's text": ({"window_size": ("a", 0)}, TypeError, "window_size must be two integers"),
+    "window's limit": ({"window_size": (-7, -3)}, ValueError, r"window_size must be at least -1.*got \(-7, -3\)"),
+    "rule in a list": ({"rule": ["standard"]}, TypeError, "rule must be a str or a ScaleRule; got list"),
+    "scale's truth": ({"scale": True}, TypeError, "scale must be a number; got True"),
+    "no statistics": ({"return_stats": None}, TypeError, "return_stats must be a bool or names .* got None"),
+    "statistics' number": ({"return_stats": 1}, TypeError, "return_stats must be a bool or names .* got 1"),
     "statistics": ({"return_stats": ("entropie",)}, ValueError, "return_stats must be .* got 'entropie'"),
 }  # fmt: skip
+
+
+ELSEWHERE = {
+    "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
+    "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
+    "cu_seq_q": CU_Q, "cu_seq_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_every_tensor_must_lie_where_q_does(name):
+    """A tensor without data would have the call answered with memory that nobody wrote."""
+    passed = ELSEWHERE | {name: ELSEWHERE[name].to("meta")}
+    with pytest.raises(ValueError, match=f"{name} must lie on cpu, as q does; got meta"):
+        if name.startswith("cu_"):
+            isentrope.varlen_attention(*PACKED, passed["cu_seq_q"], passed["cu_seq_k"])
+        elif name in ("block_table", "seqused_k"):
+            isentrope.decode(Q, K, V, passed["block_table"], passed["seqused_k"])
+        elif name == "lambda_":
+            isentrope.attention_rows(Q, K, V, passed["lambda_"])
+        else:
+            isentrope.attention(Q, K, V, **{name: passed[name]})
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -66,6 +103,8 @@ def test_varlen_attention_names_the_argument(changed, error, message):
     [
         ({"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
         ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must name pages below 2; got 9"),
+        ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must name pages below 2"),
+        ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must name pages below 2"),
         ({"seqused_k": torch.tensor([8, 3])}, ValueError, "block_table must have .* a column for each page"),
         ({"q": Q.clone().requires_grad_()}, ValueError, "must not require gradients"),
     ],
@@ -77,6 +116,37 @@ def test_decode_names_the_argument(changed, error, message):
         isentrope.decode(**arguments)
 
 
+def test_a_number_that_compares_equal_is_still_no_number():
+    isentrope.attention(Q, K, V, scale=1)
+    with pytest.raises(TypeError, match="scale must be a number; got True"):
+        isentrope.attention(Q, K, V, scale=True)
+
+
+def test_names_may_come_from_a_generator():
+    _, s = isentrope.attention(Q, K, V, return_stats=(name for name in ("lse", "entropy")))
+    assert s.lse is not None and s.entropy is not None and s.collision is None
+
+
+class Attend(torch.nn.Module):
+    def forward(self, q, k, v):
+        return isentrope.attention(q, k, v)
+
+
+def test_backward_says_that_the_forward_pass_had_no_gradients():
+    with torch.no_grad():
+        exported = torch.export.export(Attend(), (Q, K, V)).module()
+    with pytest.raises(ValueError, match="backward needs a forward pass .* with gradients enabled"):
+        exported(Q.clone().requires_grad_(), K, V).sum().backward()
+
+
+def test_backward_reads_no_statistics_of_other_strides():
+    call = _call(Q, K, V, *(None,) * 8, "standard", False, (-1, -1), 0, 0, 0, 0.0)
+    output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
+    statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
+    with pytest.raises(ValueError, match="statistics must be contiguous"):
+        torch.ops.isentrope.attention_backward(*call, 1, output, statistics, output, None, False, False, False)
+
+
 def test_without_torch_it_says_what_to_install(tmp_path):
     import os
     import subprocess
@@ -84,7 +154,6 @@ def test_without_torch_it_says_what_to_install(tmp_path):
 
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     path = os.pathsep.join([str(tmp_path), isentrope.__path__[0] + "/.."])
-    result = subprocess.run(
-        [sys.executable, "-c", "import isentrope"], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
-    )
+    call = [sys.executable, "-c", "import isentrope"]
+    result = subprocess.run(call, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert result.returncode == 1 and "pip install torch" in result.stderr

@@ -12,8 +12,6 @@ SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_lay
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
 GQA = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
 
-
-
 CAUSAL = {
     "llama": lambda: hf.LlamaConfig(**GQA),
     "mistral": lambda: hf.MistralConfig(**GQA, sliding_window=5),
@@ -27,8 +25,10 @@ CAUSAL = {
 }  # fmt: skip
 ENCODERS = {
     "bert": lambda: (hf.BertConfig(**SIZES, attention_probs_dropout_prob=0.0), hf.BertModel),
-    "modernbert": lambda: (hf.ModernBertConfig(**SIZES, local_attention=6, cls_token_id=1, sep_token_id=2), hf.ModernBertModel),
-    "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0.0), hf.T5EncoderModel),
+    "modernbert": lambda: (hf.ModernBertConfig(**SIZES, local_attention=6, cls_token_id=1, sep_token_id=2),
+                           hf.ModernBertModel),
+    "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                               dropout_rate=0.0), hf.T5EncoderModel),
 }  # fmt: skip
 # sdpa knows neither sinks nor soft-caps.
 EAGER = {"gemma2", "gpt_oss"}
@@ -147,8 +147,11 @@ def test_trap_2_the_first_fill_of_a_static_cache_is_aligned_at_the_top_left():
 
 def test_trap_3_a_model_that_keeps_its_own_attention_is_told():
     theirs, _ = twins("llama")
-    with pytest.raises(ValueError, match='must use attn_implementation="isentrope"; got \'sdpa\''):
-        isentrope.hf.set_rule(theirs, "logn(8)")
+    roformer = hf.RoFormerModel(hf.RoFormerConfig(**SIZES))
+    roformer.set_attn_implementation("isentrope")  # which only logs that it does not
+    for model, kept in ((theirs, "sdpa"), (roformer, "eager")):
+        with pytest.raises(ValueError, match=f'must use attn_implementation="isentrope"; got \'{kept}\''):
+            isentrope.hf.set_rule(model, "logn(8)")
 
 
 def test_trap_4_the_name_is_not_taken_for_another():
@@ -198,7 +201,8 @@ def test_trap_8_rows_without_keys_are_zero():
 LONG = {
     "llama_4": lambda: hf.Llama4TextConfig(**GQA, num_local_experts=2, attn_temperature_tuning=True),
     "ministral_3": lambda: hf.Ministral3Config(**GQA, rope_parameters={
-        "rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16}),
+        "rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.1,
+        "original_max_position_embeddings": 16}),
     "yarn": lambda: hf.LlamaConfig(**GQA, rope_parameters={
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}),
 }  # fmt: skip
@@ -252,6 +256,78 @@ def test_rules_of_position_and_total_see_no_padding_and_no_empty_cache(rule, how
     torch.testing.assert_close(got, want)
 
 
+POSITION_RULES = ["llama_4_scaling(beta=1, train_len=2)", "log_length", "logn(4) * dual_chunk(2, 1, length=position)"]
+
+
+def lambdas(model, **inputs):
+    with isentrope.hf.record("lambda_") as records:
+        logits(model, **inputs)
+    return records[0].statistics.lambda_
+
+
+@pytest.mark.parametrize("rule", POSITION_RULES)
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_rules_of_position_and_total_know_what_a_window_has_dropped(rule, cache, chunk):
+    _, ours = twins("mistral")
+    isentrope.hf.set_rule(ours, rule)
+    ids, mask = tokens(), padding("left")
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    want = lambdas(ours, input_ids=ids, attention_mask=mask, position_ids=positions)[..., -1]
+    if cache == "dynamic":
+        past = hf.DynamicCache(config=ours.config)
+    else:
+        past = StaticCache(ours.config, max_cache_len=12)
+    steps = [slice(0, 6), *(slice(at, at + chunk) for at in range(6, 12, chunk))]
+    for step in steps:
+        inputs = {"input_ids": ids[:, step], "attention_mask": mask[:, : step.stop], "position_ids": positions[:, step]}
+        got = lambdas(ours, past_key_values=past, **inputs)[..., -1]
+    torch.testing.assert_close(got, want)
+    rule = ScaleRule(rule)
+    if "logn" not in str(rule):
+        torch.testing.assert_close(want[:, 0], torch.tensor([rule.lambda_(12, 8), rule.lambda_(7, 8)]))
+
+
+@pytest.mark.parametrize("rule", POSITION_RULES)
+def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
+    _, ours = twins("llama")
+    isentrope.hf.set_rule(ours, rule)
+    lengths, ids = (5, 1, 6), tokens(1)
+    positions = torch.cat([torch.arange(n) for n in lengths])[None]
+    with isentrope.hf.record("lambda_", "entropy") as records:
+        got = logits(ours, input_ids=ids, position_ids=positions, use_cache=False)
+    parts = ids.split(lengths, 1)
+    want = torch.cat([lambdas(ours, input_ids=part, use_cache=False) for part in parts], 2)
+    torch.testing.assert_close(records[0].statistics.lambda_, want)
+    alone = torch.cat([logits(ours, input_ids=part, use_cache=False) for part in parts], 1)
+    torch.testing.assert_close(got, alone, rtol=0, atol=1e-5)
+
+
+def test_rules_of_position_in_compiled_models():
+    _, ours = twins("llama")
+    isentrope.hf.set_rule(ours, POSITION_RULES[0])
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    mask = padding("left").bool()[:, None, None] & torch.ones(12, 12, dtype=torch.bool).tril()
+    padded = {"input_ids": tokens(), "attention_mask": mask, "use_cache": False}
+    torch.testing.assert_close(logits(compiled, **padded), logits(ours, **padded))
+    ids, cache = tokens(1), StaticCache(ours.config, max_cache_len=16)
+    logits(ours, input_ids=ids[:, :8], past_key_values=cache)
+    got = [logits(compiled, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in (8, 9)]
+    torch.testing.assert_close(got[1], logits(ours, input_ids=ids[:, :10])[:, -1:], rtol=0, atol=1e-5)
+    packed = {"input_ids": ids, "position_ids": torch.arange(12)[None] % 6, "use_cache": False}
+    apart = torch.block_diag(*[torch.ones(6, 6).tril()] * 2).bool()[None, None]
+    with pytest.raises(RuntimeError, match="packed documents need a model that is not compiled"):
+        logits(compiled, attention_mask=apart, **packed)
+
+
+def test_a_window_without_positions_is_refused():
+    q, k = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 5, 8)
+    module = torch.nn.Module()
+    module.isentrope_rule, module.isentrope_rule_reads_position = "log_length", True
+    with pytest.raises(ValueError, match="position_ids must reach a layer with a sliding window"):
+        isentrope.hf.attention_forward(module, q, k, k, None, sliding_window=5)
+
+
 def test_a_rule_is_taken_away_again():
     theirs, ours = twins("llama")
     ids = tokens()
@@ -263,8 +339,9 @@ def test_a_rule_is_taken_away_again():
 
 def test_rules_that_cannot_be_are_named():
     _, ours = twins("llama")
-    with pytest.raises(ValueError, match="layers must be below 2; got 2"):
-        isentrope.hf.set_rule(ours, "logn(8)", layers=[0, 2])
+    for index in (2, -1):
+        with pytest.raises(ValueError, match=f"layers must be at least 0 and below 2; got {index}"):
+            isentrope.hf.set_rule(ours, "logn(8)", layers=[0, index])
     with pytest.raises(ValueError, match="did you mean logn"):
         isentrope.hf.set_rule(ours, "lognn(8)")
     with pytest.raises(ValueError, match="base"):

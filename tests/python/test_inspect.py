@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
-from isentrope.inspect_command import readings, stretches
+from isentrope.inspect_command import _tokenised, readings, stretches
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
@@ -39,7 +41,8 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
     bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
     exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]
-    torch.testing.assert_close(result.mean["entropy"][1], torch.tensor([exact] * 4, dtype=torch.float64), rtol=1e-5, atol=1e-6)
+    want = torch.tensor([exact] * 4, dtype=torch.float64)
+    torch.testing.assert_close(result.mean["entropy"][1], want, rtol=1e-5, atol=1e-6)
     keys = [sum(range(a, b)) / (b - a) for a, b in bins[:3]]
     torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
     assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
@@ -73,8 +76,23 @@ def test_the_suggested_rule_is_the_one_that_was_left_out():
         assert rule.lambda_(int(length), 64) == pytest.approx(math.log(length) / math.log(128) / 8, rel=2e-3)
 
 
+def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
+    config = hf.Gemma2Config(**CONFIG, sliding_window=6, layer_types=["sliding_attention", "full_attention"])
+    made = hf.AutoModelForCausalLM.from_config(config)
+    for layer in made.model.layers:
+        torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
+    result = isentrope.inspect(made, texts())
+    assert result.mean["entropy"][0, :, -1].isnan().all(), "no row of the first layer sees as many keys"
+    assert result.blurred() == [(layer, head) for layer in range(2) for head in range(4)]
+    made.model.layers[0].self_attn.q_proj.weight.data.normal_().mul_(1000)
+    made.model.layers[0].self_attn.k_proj.weight.data.mul_(1000)
+    result = isentrope.inspect(made, texts())
+    assert {layer for layer, _ in result.blurred()} == {1} and {layer for layer, _ in result.collapsed()} <= {0}
+
+
 def test_an_encoder():
-    made = hf.BertModel(hf.BertConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4))
+    sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    made = hf.BertModel(hf.BertConfig(**sizes))
     result = isentrope.inspect(made, [torch.arange(9), torch.arange(20)])
     assert result.n == [9.0, 20.0], "every row of a text sees all of it"
 
@@ -84,6 +102,18 @@ def test_errors_name_the_argument():
         isentrope.inspect(model(), [torch.tensor([3])])
     with pytest.raises(ValueError, match="tokenizer must be given"):
         isentrope.inspect(model(), ["word"])
+    for text in ("words", torch.arange(9)):
+        with pytest.raises(TypeError, match="texts must be a list of texts"):
+            isentrope.inspect(model(), text)
+
+
+def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
+    config = hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
+    made = hf.RoFormerModel(config)
+    before = made.config._attn_implementation
+    with pytest.raises(ValueError, match="must use attn_implementation|must call the attention"):
+        isentrope.inspect(made, texts())
+    assert made.config._attn_implementation == before and made.training
 
 
 def test_stretches_are_evenly_spread():
@@ -92,8 +122,25 @@ def test_stretches_are_evenly_spread():
 
 
 def test_an_encoder_reads_texts_of_several_lengths():
-    assert [len(x) for x in readings(torch.arange(100), 2, 64, causal=False)] == [64, 64, 32, 32, 16, 16]
-    assert [len(x) for x in readings(torch.arange(100), 2, 64, causal=True)] == [64, 64]
+    texts = stretches(torch.arange(100), 2, 64)
+    assert [len(x) for x in readings(texts, 64, causal=False)] == [64, 64, 32, 32, 16, 16]
+    assert [len(x) for x in readings(texts, 64, causal=True)] == [64, 64]
+
+
+def test_long_texts_are_tokenised_where_they_are_read():
+    class Characters:
+        asked = 0
+
+        def __call__(self, text, **_):
+            self.asked += len(text)
+            return {"input_ids": torch.tensor([[ord(x) for x in text]])}
+
+    text = "".join(chr(0x100 + i // 1000) for i in range(50_000))
+    tokenizer = Characters()
+    found = _tokenised(tokenizer, text, 3, 10)
+    assert [x[0].item() - 0x100 for x in found] == [0, 24, 49] and {len(x) for x in found} == {10}
+    assert tokenizer.asked == 480
+    assert [x[0].item() for x in _tokenised(tokenizer, "abcdefghij", 2, 4)] == [ord("a"), ord("g")]
 
 
 @pytest.fixture
@@ -107,12 +154,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def command(*arguments):
+def command(*arguments, environment={}):
     call = [sys.executable, "-m", "isentrope.inspect_command", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True)
+    return subprocess.run(call, capture_output=True, text=True, env=os.environ | environment)
 
 
 def test_the_command_writes_table_json_and_report(folder):
+    (folder / "report.json").write_text("of somebody else")
     result = command(folder / "tiny", "--text", folder / "text.txt", "--texts", 2, "--json", folder / "out.json",
                      "--output", folder / "report.html")  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -122,7 +170,8 @@ def test_the_command_writes_table_json_and_report(folder):
     assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"
     page = Path(folder / "report.html").read_text()
     assert "Attention of tiny" in page and "Every head at n = 48" in page
-    assert "http://" not in page.split("<script")[0], "the page loads nothing"
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page), "the page loads nothing"
+    assert (folder / "report.json").read_text() == "of somebody else"
 
 
 def test_the_command_names_what_is_wrong(folder):
@@ -132,3 +181,14 @@ def test_the_command_names_what_is_wrong(folder):
     assert result.returncode == 2 and "none.txt" in result.stderr
     result = command(folder / "tiny", "--text", folder / "text.txt", "--output", folder)
     assert result.returncode == 2 and "must be a file that can be written" in result.stderr
+    result = command(folder / "tiny", "--text", folder / "text.txt", "--max-length", -5)
+    assert result.returncode == 2 and "must be at least 1; got -5" in result.stderr
+
+
+def test_without_transformers_the_command_says_what_to_install(folder):
+    (folder / "transformers.py").write_text("raise ModuleNotFoundError('none', name='transformers')")
+    path = os.pathsep.join([str(folder), isentrope.__path__[0] + "/.."])
+    result = command(folder / "tiny", "--text", folder / "text.txt", environment={"PYTHONPATH": path})
+    assert result.returncode == 2 and result.stderr == (
+        "isentrope inspect: isentrope.hf needs transformers 5.18 or later: pip install transformers\n"
+    )

@@ -50,4 +50,8 @@ def test_errors_name_what_is_wrong():
         ScaleRule().lambda_(-1, 64)
     with pytest.raises(TypeError, match="text must be a str; got int"):
         ScaleRule(3)
+    with pytest.raises(TypeError, match="text must be a str; got int"):
+        ScaleRule.from_json(3)
+    with pytest.raises(TypeError, match="n must be an integer; got 1.5"):
+        ScaleRule().lambda_(1.5, 64)
     assert isentrope.ScaleRule() == ScaleRule.standard()

@@ -31,6 +31,19 @@ def test_results_and_gradients_are_torchs(options, dtype):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(33, 33) > 0.3}])
+def test_double_precision_stays_torchs_own(options):
+    q, k, v = qkv(torch.float64)
+
+    def results():
+        output = F.scaled_dot_product_attention(q, k, v, **options)
+        return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
+
+    want = results()
+    with isentrope.sdpa.activate("logn(2)"):
+        assert all(torch.equal(a, b) for a, b in zip(results(), want))
+
+
 def test_the_rule_acts_and_removal_restores_the_bits():
     q, k, v = qkv()
     before = F.scaled_dot_product_attention(q, k, v)
@@ -50,7 +63,8 @@ def test_modules_and_compiled_functions_follow():
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     x = torch.randn(2, 9, 32)
     plain = layer(x)
-    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum(), backend="aot_eager")
+    plain_loss = lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum()  # noqa: E731
+    compiled = torch.compile(plain_loss, backend="aot_eager")
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         assert (layer(x) - plain).abs().max() > 1e-4
         q, k, v = qkv()

@@ -9,7 +9,9 @@ from isentrope import AttentionState, Statistics
 RULE = "entropy_invariant(base=7)"
 
 
-@pytest.mark.parametrize("options", [{"causal": True}, {"window_size": (-1, 0)}, {"window_size": (3, 2)}, {"soft_cap": 2.0}])
+@pytest.mark.parametrize(
+    "options", [{"causal": True}, {"window_size": (-1, 0)}, {"window_size": (3, 2)}, {"soft_cap": 2.0}]
+)
 def test_documents_do_not_see_each_other(options):
     lengths = [(5, 5), (0, 0), (3, 9), (1, 1), (7, 4)]
     queries, keys = (sum(x) for x in zip(*lengths))
@@ -95,9 +97,20 @@ def test_merge_commutes_exactly_and_empty_rows_are_its_identity():
     assert torch.equal(twice.output, nothing.output) and (twice.statistics.lse == -torch.inf).all()
 
 
+def test_a_sink_joins_merged_parts_at_the_end():
+    q, k, v = (torch.randn(2, 2, s, 8) for s in (6, 17, 17))
+    sinks = torch.tensor([0.5, -1.0])
+    state = isentrope.merge(*parts(q, k, v, [7]))
+    share = torch.sigmoid(state.statistics.lse - sinks[:, None])
+    want = isentrope.attention(q, k, v, rule=RULE, causal=True, sinks=sinks)
+    torch.testing.assert_close(state.output * share[..., None], want)
+
+
 def test_merge_needs_lse_and_one_shape():
     q = torch.randn(1, 1, 2, 4)
     a = AttentionState(*isentrope.attention(q, q, q, return_stats=True))
+    with pytest.raises(ValueError, match="entropy where they have variance"):
+        isentrope.merge(a, AttentionState(a.output, a.statistics._replace(entropy=None)))
     with pytest.raises(ValueError, match="statistics with lse"):
         isentrope.merge(a, AttentionState(a.output, a.statistics._replace(lse=None)))
     with pytest.raises(ValueError, match=r"shape of a, \(1, 1, 2, 4\); got \(1, 1, 1, 4\)"):

@@ -137,6 +137,33 @@ def test_forward_mode_is_an_error_and_not_zero():
         isentrope.attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
 
 
+def test_forward_mode_is_an_error_in_compiled_functions():
+    q, k, v = tensors()
+    attend = lambda q: isentrope.attention(q, k, v)  # noqa: E731
+
+    def dual(q):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(attend(forward_ad.make_dual(q, torch.ones_like(q)))).tangent
+
+    jvp = lambda q: torch.func.jvp(attend, (q,), (torch.ones_like(q),))[1]  # noqa: E731
+    for function in (jvp, torch.func.jacfwd(attend), dual):
+        # The compiler wraps what a function raises while it is traced.
+        with pytest.raises(Exception, match="forward-mode"):
+            torch.compile(function, backend="aot_eager")(q)
+
+
+def test_forward_mode_through_decode_is_an_error():
+    q, cache, _ = tensors()
+    table, used = torch.tensor([[0], [1]]), torch.tensor([K, K])
+    decode = lambda q: isentrope.decode(q, cache, cache, table, used)  # noqa: E731
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(decode, (q,), (torch.ones_like(q),))
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        decode(forward_ad.make_dual(q, torch.ones_like(q)))
+    with forward_ad.dual_level():
+        assert torch.equal(decode(q), isentrope.decode(q, cache, cache, table, used)), "of constants there are none"
+
+
 def test_double_backward_is_an_error_and_not_zero():
     q, k, v = tensors(True)
     loss = lambda q: isentrope.attention(q, k, v).square().sum()  # noqa: E731
@@ -155,12 +182,23 @@ def test_checkpointing_gives_the_same_gradients():
     assert all(torch.equal(a, b) for a, b in zip(want, got))
 
 
-def _shard(rank, path):
-    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+def _sharded(rank, path, check):
+    from torch.distributed.tensor import init_device_mesh
 
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(0)
+    check(init_device_mesh("cpu", (2,)))
+    dist.destroy_process_group()
+
+
+def sharded(check, tmp_path):
+    """Runs check(mesh) in two processes that form a mesh."""
+    torch.multiprocessing.spawn(_sharded, (str(tmp_path / "store"), check), nprocs=2)
+
+
+def _gradients_of_shards(mesh):
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
     leaves, sinks = tensors(True), torch.randn(H, requires_grad=True)
 
     def loss(q, k, v, sinks):
@@ -177,8 +215,65 @@ def _shard(rank, path):
         value.backward()
         for part, gradient in zip(parts, want):
             torch.testing.assert_close(part.grad.full_tensor(), gradient)
-    dist.destroy_process_group()
 
 
 def test_tensors_sharded_by_batch_and_by_head(tmp_path):
-    torch.multiprocessing.spawn(_shard, (str(tmp_path / "store"),), nprocs=2)
+    sharded(_gradients_of_shards, tmp_path)
+
+
+def _heads_that_belong_together(mesh):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    for heads, kv, rule in ((12, 3, RULE), (6, 3, RULE), (3, 3, RULE), (H, KV, "ssmax(s=[0.1,0.2,0.3,0.4])")):
+        leaves = [torch.randn(B, h, S, D, requires_grad=True) for h in (heads, kv, kv)]
+        parts = [distribute_tensor(x.detach(), mesh, [Shard(1)]).requires_grad_() for x in leaves]
+        results = [isentrope.attention(*x, rule=rule, causal=True) for x in (leaves, parts)]
+        torch.testing.assert_close(results[1].full_tensor(), results[0])
+        for result in results:
+            result.square().sum().backward()
+        for part, leaf in zip(parts, leaves):
+            torch.testing.assert_close(part.grad.full_tensor(), leaf.grad)
+
+
+def test_heads_that_belong_together_are_not_cut_apart(tmp_path):
+    sharded(_heads_that_belong_together, tmp_path)
+
+
+def _learned_scales(mesh):
+    from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
+
+    leaves = tensors()
+    module = isentrope.SSMax(H, learn_b=True)
+    want = module(*leaves, causal=True)
+    wanted = torch.autograd.grad(want.square().sum(), tuple(module.parameters()))
+    distribute_module(module, mesh)
+    for axis in (0, 1):
+        module.zero_grad()
+        got = module(*(distribute_tensor(x, mesh, [Shard(axis)]) for x in leaves), causal=True)
+        torch.testing.assert_close(got.full_tensor(), want)
+        got.square().sum().backward()
+        for parameter, gradient in zip(module.parameters(), wanted):
+            torch.testing.assert_close(parameter.grad.full_tensor(), gradient)
+
+
+def test_a_learned_scale_of_sharded_tensors(tmp_path):
+    sharded(_learned_scales, tmp_path)
+
+
+def _caches(mesh):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    q, pages = torch.randn(B, H, 1, D), torch.randn(6, KV, 4, D)
+    table, used = torch.tensor([[5, 0], [2, 1]]), torch.tensor([7, 3])
+    want = isentrope.decode(q, pages, pages, table, used, rule=RULE)
+    for axis in (0, 1):
+        cached, tables = (Replicate(), Shard(0)) if axis == 0 else (Shard(1), Replicate())
+        placed = (Shard(axis), cached, cached, tables, tables)
+        parts = [distribute_tensor(x, mesh, [p]) for x, p in zip((q, pages, pages, table, used), placed)]
+        got = isentrope.decode(*parts, rule=RULE)
+        assert got.placements == (Shard(axis),)
+        torch.testing.assert_close(got.full_tensor(), want)
+
+
+def test_a_cache_whose_sequences_or_heads_are_sharded(tmp_path):
+    sharded(_caches, tmp_path)

@@ -1,6 +1,7 @@
 // The operators on tensors: attention, its gradients, a decode step on a paged cache, and the
 // lengths of rows.
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -81,6 +82,21 @@ View<float, Rank> optional_result(TorchTensor& result, bool want,
   }
   result = TorchTensor(sizes, aoti_torch_dtype_float32());
   return contiguous_view(static_cast<float*>(result.write()), sizes);
+}
+
+// The statistics of a forward pass, or their gradients, which are read as attention writes them.
+const float* row_major_statistics(const char* name, const TorchTensor& tensor) {
+  const auto view = view_of<float, 4>(name, tensor);
+  if (std::ranges::find(view.extents, 0) != view.extents.end()) return view.data;
+  std::int64_t stride = 1;
+  for (std::size_t axis = view.extents.size(); axis-- > 0; stride *= view.extents[axis]) {
+    // The stride of a single element is never used, and may be anything.
+    if (view.extents[axis] > 1 && view.strides[axis] != stride) {
+      throw Error(std::string("[attention] ") + name + " must be contiguous; got a stride of " +
+                  std::to_string(view.strides[axis]) + " for " + std::to_string(stride));
+    }
+  }
+  return view.data;
 }
 
 // What attention and decode return.
@@ -208,8 +224,8 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
     gradients.d_bias = optional_result<4>(results[3], wants[0], weights);
     gradients.d_lambda = optional_result<3>(results[4], wants[1], rows);
     gradients.d_sink = optional_result<1>(results[5], wants[2], {heads});
-    const auto* saved = static_cast<const float*>(shared.read());
-    const auto* upstream = d_shared ? static_cast<const float*>(d_shared.read()) : nullptr;
+    const float* saved = row_major_statistics("statistics", shared);
+    const float* upstream = row_major_statistics("d_statistics", d_shared);
     const auto of = [&](const float* data, Statistic statistic) {
       return statistic_view(data, statistics, statistic, rows);
     };

@@ -63,7 +63,7 @@ const ScaleRule& parsed_rule(const std::string& text) {
 }
 
 void with_operator_names(const std::function<void()>& body) {
-  static constexpr std::array<std::pair<const char*, const char*>, 9> kNames{{
+  static constexpr std::array<std::pair<const char*, const char*>, 10> kNames{{
       {"[attention_forward]", "[attention]"},
       {"[attention_backward]", "[attention]"},
       {"mask.query_starts", "cu_seq_q"},
@@ -73,6 +73,7 @@ void with_operator_names(const std::function<void()>& body) {
       {"mask.", ""},
       {" admitted ", " attn_mask "},
       {" lambda ", " lambda_ "},
+      {" sink ", " sinks "},
   }};
   try {
     body();

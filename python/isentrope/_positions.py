@@ -1,0 +1,110 @@
+"""Where rows lie in their sequence, in a call of transformers: for rules that ask for more than the number of keys.
+
+The mask alone tells padding from keys. Two things it does not tell, and position_ids do: where the documents of a
+packed row begin, and how much of a sequence the cache of a sliding window has dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope.functions import attention
+from isentrope.statistics import Statistics
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, positions: Tensor | None,
+    windowed: bool, **options: Any,
+) -> Any:  # fmt: skip
+    """`attention` with every row at its place.
+
+    positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops what is out of reach.
+    Raises ValueError when it may have dropped keys and there are no positions, and RuntimeError for packed documents
+    in a compiled model, whose graph cannot depend on where they begin.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    if positions is not None and positions.dim() != 2:  # of images, not of a sequence
+        positions = None
+    if windowed and queries != keys:
+        if positions is None:
+            raise ValueError(
+                "[isentrope.hf] position_ids must reach a layer with a sliding window and a cache, for a rule of the "
+                "position; got an architecture that does not pass them"
+            )
+        if mask is None:
+            mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
+        options |= _end_of_sequence(positions.expand(q.shape[0], -1), keys)
+    elif mask is not None:
+        mask = mask.expand(q.shape[0], -1, queries, keys)
+        if positions is not None and queries == keys:
+            begins = _may_begin(mask, positions)
+            if torch.compiler.is_compiling():
+                torch._assert_async(~begins.any(), "[isentrope.hf] packed documents need a model that is not compiled")
+            elif begins.any():
+                return _each_document(q, k, v, mask, bias, _documents(mask, begins), options)
+        options |= _without_padding(mask, queries)
+    return attention(q, k, v, attn_mask=mask, bias=bias, **options)
+
+
+def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
+    """Sequences begin and end with the keys that somebody sees, and the last queries with them."""
+    seen = mask.flatten(1, 2).any(1)
+    index = torch.arange(seen.shape[1])
+    end = torch.where(seen, index + 1, 0).amax(1)
+    begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
+    offset = max(int(end.max()) - queries, 0) if end.numel() else 0
+    return {"key_begin": begin, "key_end": end, "query_offset": offset}
+
+
+def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
+    """The keys are the last of the longest sequence; shorter ones have padding before them."""
+    last = positions[:, -1]
+    total = int(last.max()) + 1
+    return {
+        "key_begin": total - 1 - last, "query_offset": total - positions.shape[1],
+        "key_offset": max(total - keys, 0), "sequence_keys": total,
+    }  # fmt: skip
+
+
+def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
+    """Whether a document may begin with the key after: at position 0, behind a key that is no padding."""
+    return (positions[:, 1:] == 0) & mask.flatten(1, 2).any(1)[:, :-1]
+
+
+def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
+    """Of each row of the batch, where its documents begin, and the end; where one sees the other they are one."""
+    found = []
+    for row, starts in zip(mask, begins):
+        cuts = [start + 1 for start in starts.nonzero().flatten().tolist()]
+        apart = [at for at in cuts if not (row[:, at:, :at].any() or row[:, :at, at:].any())]
+        found.append([0, *apart, mask.shape[-1]])
+    return found
+
+
+def _each_document(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, cuts: list[list[int]], options: dict[str, Any]
+) -> Any:
+    if bias is not None:
+        bias = bias.expand(q.shape[0], -1, q.shape[2], k.shape[2])
+
+    def document(row: int, begin: int, end: int) -> Any:
+        part = (slice(row, row + 1), slice(None), slice(begin, end))
+        seen, added = (None if x is None else x[(*part, slice(begin, end))] for x in (mask, bias))
+        place = _without_padding(seen, end - begin)
+        return attention(q[part], k[part], v[part], attn_mask=seen, bias=added, **options, **place)
+
+    rows = []
+    for row, ends in enumerate(cuts):
+        rows.append(_joined([document(row, begin, end) for begin, end in zip(ends, ends[1:])], 2))
+    return _joined(rows, 0)
+
+
+def _joined(results: list, axis: int) -> Any:
+    if isinstance(results[0], Tensor):
+        return torch.cat(results, axis)
+    outputs, statistics = zip(*results)
+    columns = (None if column[0] is None else torch.cat(column, axis) for column in zip(*statistics))
+    return torch.cat(outputs, axis), Statistics(*columns)
