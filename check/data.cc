@@ -50,7 +50,9 @@ void Data::make_special() {
   };
   // Ties: every fourth key is the first one again.
   const std::size_t dim = row_length(k, problem.batch * problem.kv_heads * problem.keys);
-  for (std::size_t at = 4 * dim; at + dim <= k.size(); at += 4 * dim) std::copy_n(k.begin(), dim, k.begin() + static_cast<std::ptrdiff_t>(at));
+  for (std::size_t at = 4 * dim; dim > 0 && at + dim <= k.size(); at += 4 * dim) {
+    std::copy_n(k.begin(), dim, k.begin() + static_cast<std::ptrdiff_t>(at));
+  }
   // One kind a problem: a denormal times inf is inf in one precision and NaN in another.
   static const std::vector<std::vector<float>> kPalettes = {
       {0.0f, -0.0f, 1e-40f, -1e-40f, 6e-6f, -6e-8f, 6e4f, -6e4f},
