@@ -15,19 +15,9 @@ namespace {
 constexpr double kEmbeddingDeviation = 0.02;  // as in BERT
 constexpr double kRotaryBase = 10000;
 constexpr double kNormEpsilon = 1e-12;  // as in BERT
-constexpr double kLocalBias = 0.5;
 
 at::Tensor uniform(at::IntArrayRef shape, double bound, at::Generator& generator) {
   return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
-}
-
-// Equal biases of q and k add 2 kLocalBias^2 sum_i cos(frequency_i distance) to the score of a query and a key. Over
-// the fastest third of the rotary pairs this favours near keys, and shows no phase at 1024 tokens
-// that training on 64 has not shown: docs/adr/0004 has what other starts do.
-void favour_near_keys(const at::Tensor& qkv_bias, std::int64_t heads) {
-  const at::Tensor bias = qkv_bias.detach().view({3, heads, -1});
-  const at::Tensor q_and_k = bias.narrow(0, 0, 2).zero_();
-  q_and_k.narrow(2, 0, bias.size(2) / 6 * 2).fill_(kLocalBias);
 }
 
 }  // namespace
@@ -81,7 +71,6 @@ Roformer::Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint6
                        .up = add_linear(prefix + "up", width, 4 * width, generator),
                        .down = add_linear(prefix + "down", 4 * width, width, generator),
                        .feed_forward_norm = add_norm(prefix + "feed_forward_norm")});
-    favour_near_keys(layers_.back().qkv.bias, shape.heads);
   }
   output_bias_ = add("output_bias", at::zeros({shape.vocabulary}));
 }
