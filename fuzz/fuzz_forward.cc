@@ -50,7 +50,8 @@ void run(ByteSource bytes) {
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     require(got.support[row] == want.statistics[row].support, [&] { return "wrong support: " + text_of(p); });
     check_bounds(got, row, p);
-    settle(p, want, row, is_uncertain(p, want.logit_magnitude[row]), got);
+    const bool uncertain = is_uncertain(p, want.logit_magnitude[row]) || overflows(data, want.lambda[row], row);
+    settle(p, want, row, uncertain, got);
   }
   const check::Ratio ratio = forward_error_over_budget(data, got);
   require(ratio.worst <= 1, [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });

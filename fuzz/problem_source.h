@@ -1,6 +1,7 @@
 // Problems, and the numbers in them, out of a fuzzer's bytes.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -61,6 +62,15 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
 // are so large that float cannot tell the keys apart, or infinite.
 inline bool is_uncertain(const check::Problem& p, double logit_magnitude) {
   return !(static_cast<double>(p.dim + 16) * 0x1p-24 * logit_magnitude < 0.03);
+}
+
+// Kernels scale queries in float. Beyond its range a product with 0 is NaN, where the reference has 0.
+inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
+  const auto dim = static_cast<std::size_t>(data.problem.dim);
+  const auto begin = data.q.begin() + static_cast<std::ptrdiff_t>(row * dim);
+  return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(dim), [&](float q) {
+    return std::isfinite(q) && std::abs(lambda * q) > std::numeric_limits<float>::max();
+  });
 }
 
 }  // namespace isentrope::fuzz
