@@ -1,5 +1,7 @@
 """What torch does with an operator: opcheck, compile, export, torch.func, checkpointing, DTensor."""
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -188,7 +190,10 @@ def _sharded(rank, path, check):
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     torch.manual_seed(0)
     check(init_device_mesh("cpu", (2,)))
+    dist.barrier()
     dist.destroy_process_group()
+    # Gloo's own threads may outlive the group, and then the interpreter's end would abort.
+    os._exit(0)
 
 
 def sharded(check, tmp_path):
