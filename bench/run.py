@@ -59,8 +59,8 @@ def measured(python, arguments, threads):
 
 def add_rates(run, limits):
     """Rate of each system, ratio to the best peer and fraction of the limit, where there is one."""
-    flops = next(t["flops"] for t in limits["targets"] if t["target"] == run["target"])
-    bf16 = next(t["bf16_flops"] for t in limits["targets"] if t["target"] == run["target"])
+    target = next(t for t in limits["targets"] if t["target"] == run["target"])
+    flops, bf16 = target["flops"], target["bf16_flops"]
     for row in run["rows"]:
         streams = row["work"]["kind"] == "decode"
         for system in row["systems"]:

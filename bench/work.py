@@ -38,10 +38,6 @@ class Work:
         """Of the cache that a decode step reads."""
         return 2 * self.batch * self.key_heads * self.keys * self.dim * (4 if self.dtype == "f32" else 2)
 
-    @property
-    def is_streaming(self):
-        return self.kind == "decode"
-
     def as_json(self):
         return asdict(self) | {"name": self.name}
 
