@@ -19,13 +19,6 @@ using nlohmann::json;
 
 constexpr const char* kOurs = "isentrope";
 
-const json& system_of(const json& row, const std::string& name) {
-  for (const json& system : row.at("systems")) {
-    if (system.at("name") == name) return system;
-  }
-  throw Error("bench.json: a row lacks the system " + name);
-}
-
 double giga(const json& system) { return system.at("rate").get<double>() / 1e9; }
 
 std::string percent(const json& value) {
@@ -168,6 +161,13 @@ std::string page_of(const json& result) {
 }
 
 }  // namespace
+
+const json& system_of(const json& row, const std::string& name) {
+  for (const json& system : row.at("systems")) {
+    if (system.at("name") == name) return system;
+  }
+  throw Error("bench.json: a row lacks the system " + name);
+}
 
 std::string bench_report(const json& result) {
   try {

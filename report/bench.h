@@ -10,4 +10,7 @@ namespace isentrope::report {
 // Throws Error when the document is not one.
 [[nodiscard]] std::string bench_report(const nlohmann::json& result);
 
+// What a row of bench.json says of one system. Throws Error when it says nothing.
+[[nodiscard]] const nlohmann::json& system_of(const nlohmann::json& row, const std::string& name);
+
 }  // namespace isentrope::report

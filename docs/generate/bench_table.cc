@@ -6,18 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
+#include "report/bench.h"
 
 namespace isentrope::docs {
 namespace {
 
 using nlohmann::json;
-
-const json& system_of(const json& row, const std::string& name) {
-  for (const json& system : row.at("systems")) {
-    if (system.at("name") == name) return system;
-  }
-  throw std::runtime_error("bench.json: a row lacks the system " + name);
-}
+using report::system_of;
 
 // A length for each kind of work; bench.json has more.
 bool is_shown(const json& work) {
