@@ -121,7 +121,7 @@ void explain_tiles(const std::string& target) {
              sizes.strip_rows, sizes.panel_columns, sizes.block_keys);
 }
 
-void print_table(const check::Problem& problem, const check::Work& work,
+void print_timings(const check::Problem& problem, const check::Work& work,
                  const std::vector<Timing>& timings, const BenchArguments& arguments) {
   const auto base = std::find_if(timings.begin(), timings.end(),
                                  [&](const Timing& t) { return t.target == arguments.compared; });
@@ -148,7 +148,7 @@ void show(const check::Problem& problem, const check::Work& work,
     for (const Timing& timing : timings) explain_tiles(timing.target);
     use_target(supported_targets().front());
   }
-  print_table(problem, work, timings, arguments);
+  print_timings(problem, work, timings, arguments);
 }
 
 nlohmann::json json_of(const check::Problem& problem, const check::Work& work,

@@ -158,6 +158,13 @@ def model_rule(model: nn.Module) -> ModelRule:
     return ModelRule(rule, found["layers"], found["keys"], found["notes"], grows or stretched)
 
 
+def _indices(layers: Iterable[int]) -> list[int]:
+    chosen = list(layers) if isinstance(layers, Iterable) else [None]
+    if not all(isinstance(index, int) for index in chosen):
+        raise TypeError(f"[set_rule] layers must be indices, such as [0, 2]; got {layers!r}")
+    return chosen
+
+
 def set_rule(
     model: nn.Module, rule: str | ScaleRule | None, layers: Iterable[int] | None = None, force: bool = False
 ) -> None:
@@ -167,10 +174,11 @@ def set_rule(
     n counts the keys a row sees, padding excluded.
 
     Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none, or
-    when the model scales by length already (Llama 4, Ministral 3, YaRN, ...) and `force` is not given.
+    when the model scales by length already (Llama 4, Ministral 3, YaRN, ...) and `force` is not given; TypeError
+    when `layers` are not indices.
     """
     found = attentions(model)
-    chosen = range(len(found)) if layers is None else list(layers)
+    chosen = range(len(found)) if layers is None else _indices(layers)
     for index in chosen:
         if not 0 <= index < len(found):
             raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")

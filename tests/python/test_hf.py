@@ -342,6 +342,9 @@ def test_rules_that_cannot_be_are_named():
     for index in (2, -1):
         with pytest.raises(ValueError, match=f"layers must be at least 0 and below 2; got {index}"):
             isentrope.hf.set_rule(ours, "logn(8)", layers=[0, index])
+    for layers in (1, "1", [0.0]):
+        with pytest.raises(TypeError, match="layers must be indices"):
+            isentrope.hf.set_rule(ours, "logn(8)", layers=layers)
     with pytest.raises(ValueError, match="did you mean logn"):
         isentrope.hf.set_rule(ours, "lognn(8)")
     with pytest.raises(ValueError, match="base"):
