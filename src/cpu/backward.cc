@@ -100,7 +100,8 @@ class BackwardTask {
     }
     for (std::size_t j = 0; j < keys_; ++j) {
       const std::int64_t key = part_.begin + static_cast<std::int64_t>(j);
-      store_row(call_.result.dk, part_.batch, part_.kv_head, key, 1, dk_ + j * columns_);
+      store_row(call_.result.dk, part_.batch, part_.kv_head, key, static_cast<float>(kLn2),
+                dk_ + j * columns_);
       store_row(call_.result.dv, part_.batch, part_.kv_head, key, 1, dv_ + j * value_columns_);
     }
   }
@@ -175,8 +176,9 @@ class BackwardTask {
   }
 
   void pack_strip() {
-    const float* lambda = scale_.before_cap + first_query_;
-    query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda);
+    for (std::size_t r = 0; r < rows_; ++r)
+      lambda_[r] = scale_in_bits(scale_.before_cap[query_of(r)]);
+    query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda_);
     for (std::size_t r = 0; r < rows_; ++r) {
       row_gradients_[r] = row_gradient(call_, part_.batch, head_, query_of(r), beside_sink_[r]);
     }
@@ -187,7 +189,6 @@ class BackwardTask {
       std::fill_n(d_output_.rows, rows_ * value_columns_, 0.0f);
     }
     if (!in_units_) return;
-    std::copy_n(lambda, rows_, lambda_);
     pack_units(query_list_, rows_, query_.units);
     pack_units(d_output_list_, rows_, d_output_.units);
   }
@@ -349,7 +350,7 @@ class BackwardTask {
   const bool has_units_;  // bf16 rows that the dot products can read
   const bool has_terms_;
   Scratch scratch_;
-  float *dk_, *dv_;  // of the run
+  float *dk_, *dv_;  // of the run; dk in bits, as the queries are
   float* dq_;        // of the strip, without lambda
   RowList key_list_, value_list_, query_list_, d_output_list_;
   // Copies of those whose columns lie apart.
@@ -365,9 +366,9 @@ class BackwardTask {
   HeadScale scale_{};
   KeyRange ranges_[kRows];
   RowGradient row_gradients_[kRows];
-  float lambda_[kRows] = {};       // as beside_sink_ for whole steps of rows
+  float lambda_[kRows] = {};       // in bits; as beside_sink_ for whole steps of rows
   float beside_sink_[kRows] = {};  // weight that the sink leaves the real keys
-  Packed query_, d_output_;        // queries times lambda, output gradients times beside_sink_
+  Packed query_, d_output_;        // queries times lambda_, output gradients times beside_sink_
 };
 
 void backward_task(const BackwardCall& call, std::int64_t begin, std::int64_t end) {

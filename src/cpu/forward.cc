@@ -125,7 +125,8 @@ class ForwardTask {
       const std::int64_t head = part_.kv_head * group_ + member;
       query_list_.add(call_.input.q, part_.batch, head, part_.begin, part_.end);
       const float* scale = call_.scale.of(part_.batch, head).before_cap;
-      lambda_.insert(lambda_.end(), scale + part_.begin, scale + part_.end);
+      for (std::int64_t query = part_.begin; query < part_.end; ++query)
+        lambda_.push_back(scale_in_bits(scale[query]));
     }
     query_list_.make_whole(whole_queries_);
     pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
@@ -344,14 +345,14 @@ class ForwardTask {
   const bool has_value_units_;  // values, likewise
   const bool has_terms_;
   Scratch scratch_;
-  float* queries_;                  // lambda q, in panels of columns
+  float* queries_;                  // lambda q in bits, in panels of columns
   float* query_units_;              // q as it is, in units of two bf16 numbers
   float* accumulator_;              // [row][value column]
   float* key_panels_;               // this block's keys, transposed
   float* value_panels_;             // this block's values
   std::vector<StripState> states_;  // one a strip
   std::vector<KeyRange> ranges_;    // one a row
-  std::vector<float> lambda_;       // one a row
+  std::vector<float> lambda_;       // one a row, in bits
   RowList query_list_, key_list_, value_list_;
   std::vector<std::byte> whole_queries_, whole_keys_, whole_values_;  // of rows with columns apart
   // Of the part of the plan at hand:

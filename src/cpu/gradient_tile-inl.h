@@ -26,11 +26,11 @@ namespace isentrope::HWY_NAMESPACE {
 //   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V    linear = 2 d_V - d_H
 //   quadratic = d_V                                    collision = 2 d_C
 struct RowGradient {
-  float lse = 0, entropy = 0;
+  float lse_in_bits = 0, entropy = 0;
   float base = 0, linear = 0, quadratic = 0, collision = 0;
 };
 
-// In:   weights[0, columns) logits, gradients[0, columns) dp; [begin, end) admitted.
+// In:   weights[0, columns) logits in bits, gradients[0, columns) dp; [begin, end) admitted.
 // Out:  p and dz in place, both 0 outside [begin, end) by selection: what is hidden may be NaN.
 // kMoments: whether linear, quadratic or collision may differ from 0.
 template <bool kMoments>
@@ -39,13 +39,15 @@ void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, st
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const bool all = begin == 0 && end == columns;
-  const auto lse = hn::Set(d, row.lse), base = hn::Set(d, row.base);
+  const auto lse = hn::Set(d, row.lse_in_bits), base = hn::Set(d, row.base);
   for (std::size_t j = 0; j < columns; j += lanes) {
-    auto x = hn::Sub(hn::Load(d, weights + j), lse);
-    auto p = weight_of(x);
+    // No logit is above its row's lse, but this lse was rounded: by hundreds where logits are 1e9.
+    auto t = hn::Sub(hn::Load(d, weights + j), lse);
+    t = hn::IfThenZeroElse(hn::Gt(t, hn::Zero(d)), t);
+    auto p = weight_of(t);
     auto slope = hn::Add(hn::Load(d, gradients + j), base);
     if constexpr (kMoments) {
-      const auto u = hn::Add(x, hn::Set(d, row.entropy));
+      const auto u = hn::MulAdd(t, hn::Set(d, static_cast<float>(kLn2)), hn::Set(d, row.entropy));
       const auto by_u = hn::MulAdd(u, hn::Set(d, row.quadratic), hn::Set(d, row.linear));
       slope = hn::MulAdd(u, by_u, slope);
       slope = hn::MulAdd(p, hn::Set(d, row.collision), slope);

@@ -22,6 +22,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
+// A factor of logits that measures them in bits, as finite as it was.
+HWY_INLINE float scale_in_bits(float scale) {
+  return static_cast<float>(in_float_range(kLog2E * static_cast<double>(scale)));
+}
+
 // The terms of one row, at the first key of its tile.
 struct LogitTerms {
   float soft_cap = 0, after_cap = 1, on_bias = 1;
@@ -65,7 +70,7 @@ struct Tanh {
 HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   const Floats d;
   const auto one = hn::Set(d, 1.0f), size = hn::Abs(x);
-  auto t = hn::Mul(hn::Set(d, -2.0f), size);
+  auto t = hn::Mul(hn::Set(d, static_cast<float>(-2 * kLog2E)), size);
   const auto e = weight_of(t);
   const auto share = hn::Div(one, hn::Add(one, e));
   const auto quotient = hn::Mul(hn::Sub(one, e), share);
@@ -82,7 +87,7 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
-  const auto cap = hn::Set(d, terms.soft_cap), after = hn::Set(d, terms.after_cap);
+  const auto cap = hn::Set(d, scale_in_bits(terms.soft_cap)), after = hn::Set(d, terms.after_cap);
   for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
     const Tanh tanh = tanh_of(hn::Div(hn::Load(d, logits + j), cap));
     hn::Store(hn::Mul(after, hn::Mul(cap, tanh.value)), d, logits + j);
@@ -90,18 +95,19 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
-// Turns scaled scores into logits and returns how many of [begin, end) the row admits. What the boolean
+// Turns scaled scores into logits, both in bits, and returns how many of [begin, end) the row admits. What the boolean
 // mask or a bias of -inf hides becomes -inf by selection. Columns beyond `end` are left alone.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {
   constexpr float kHidden = -std::numeric_limits<float>::infinity();
   if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
+  const float on_bias = scale_in_bits(terms.on_bias);
   std::int64_t support = 0;
   for (std::size_t j = begin; j < end; ++j) {
     const auto key = static_cast<std::int64_t>(j);
     const bool hidden = terms.hides(key);
-    const float bias = terms.bias ? terms.on_bias * terms.bias[key * terms.bias_stride] : 0;
+    const float bias = terms.bias ? on_bias * terms.bias[key * terms.bias_stride] : 0;
     logits[j] = hidden ? kHidden : logits[j] + bias;
     support += !hidden;
   }

@@ -67,13 +67,13 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
   beside_sink = 0;
   // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
-  if (lse == -std::numeric_limits<float>::infinity()) return {.lse = lse};
+  if (lse == -std::numeric_limits<float>::infinity()) return {.lse_in_bits = lse};
   const auto& sink = call.options.sink;
   const double share = sink ? weight_beside_sink(lse, sink(head)) : 1.0;
   beside_sink = static_cast<float>(share);
   const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;
   const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
-  return {.lse = lse,
+  return {.lse_in_bits = static_cast<float>(kLog2E * static_cast<double>(lse)),
           .entropy = value(g.entropy),
           .base = value(g.d_lse) - static_cast<float>(mean_dp) -
                   2 * d_collision * value(g.collision) - d_variance * value(g.variance),

@@ -1,4 +1,4 @@
-// Softmax over the rows of one tile: logits in, unnormalised weights and the rows' new states out.
+// Softmax over the rows of one tile: logits (in bits) in, unnormalised weights and the rows' new states out.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -45,7 +45,7 @@ HWY_INLINE hn::Vec<Floats> max_lanes_of(const float* logits, std::size_t columns
 // Which sums beside s0 a call needs; what nobody asked for is not compiled into its loop.
 inline constexpr int kEntropy = 1, kVariance = 2, kCollision = 4;
 
-// Sums over a row's weights w = e^t, a vector of lanes each.
+// Sums over a row's weights w = 2^t, a vector of lanes each.
 struct WeightSums {
   hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
 };
@@ -80,7 +80,7 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT logits, std::size_t columns, float
 // In:   tile[r][0, columns) logits, those outside a row's range -inf; columns a multiple of the
 // lanes. Out:  weights e^(z - m) in place, 0 where hidden, with m the largest logit of the row so
 // far, and the rows'
-//       states, support apart. Returns whether any m grew: keep[r] is then the factor e^(m_before -
+//       states, support apart. Returns whether any m grew: keep[r] is then the factor 2^(m_before -
 //       m) for the row's value sums.
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial

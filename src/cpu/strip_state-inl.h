@@ -19,7 +19,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "isentrope/row_state.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -30,7 +30,7 @@ inline constexpr std::size_t kStateRows =
     (kStripRows + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
 using Doubles = hn::CappedTag<double, kRowsAtOnce>;
 
-// RowState, an array each.
+// RowState, an array each, with logits in bits.
 struct StripState {
   HWY_ALIGN double max[kStateRows], s0[kStateRows], s1[kStateRows], s1_prime[kStateRows],
       s2[kStateRows];
@@ -42,7 +42,7 @@ struct StripState {
     std::fill_n(support, kStateRows, std::int64_t{0});
   }
   [[nodiscard]] RowState row(std::size_t r) const {
-    return {max[r], s0[r], s1[r], s1_prime[r], s2[r], support[r]};
+    return {kLn2 * max[r], s0[r], kLn2 * s1[r], kLn2 * kLn2 * s1_prime[r], s2[r], support[r]};
   }
 };
 
@@ -97,7 +97,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, StripState& state,
     hn::Store(max, d, state.max + r);
     // Nothing but zeros is measured from -inf, and -inf times 0 would be NaN.
     const auto shift = hn::IfThenZeroElse(hn::Eq(before, lowest), hn::Sub(before, max));
-    const auto factor = hn::Exp(d, shift);
+    const auto factor = hn::Exp(d, hn::Mul(hn::Set(d, kLn2), shift));
     const auto s0 = hn::Load(d, state.s0 + r), s1 = hn::Load(d, state.s1 + r);
     const auto shifted = hn::MulAdd(shift, s0, s1);
     const auto s1_prime = hn::MulAdd(shift, hn::Add(s1, shifted), hn::Load(d, state.s1_prime + r));
@@ -129,14 +129,15 @@ struct StripStats {
 HWY_INLINE void finalize_strip(const StripState& state, std::size_t rows, StripStats& stats) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
-  const auto one = hn::Set(d, 1.0);
+  const auto one = hn::Set(d, 1.0), ln_2 = hn::Set(d, kLn2);
   for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
     const auto store = [&](auto value, float* to)
                            HWY_ATTR { hn::Store(hn::DemoteTo(df, value), df, to + r); };
-    const auto s0 = hn::Load(d, state.s0 + r), max = hn::Load(d, state.max + r);
-    const auto factor = hn::Div(one, s0), log_s0 = hn::Log(d, s0);
-    const auto mean = hn::Mul(hn::Load(d, state.s1 + r), factor);
-    const auto square = hn::Mul(hn::Load(d, state.s1_prime + r), factor);
+    const auto s0 = hn::Load(d, state.s0 + r);
+    const auto max = hn::Mul(ln_2, hn::Load(d, state.max + r));
+    const auto factor = hn::Div(one, s0), log_s0 = hn::Log(d, s0), nats = hn::Mul(ln_2, factor);
+    const auto mean = hn::Mul(hn::Load(d, state.s1 + r), nats);
+    const auto square = hn::Mul(hn::Mul(hn::Load(d, state.s1_prime + r), nats), ln_2);
     store(hn::Add(max, log_s0), stats.lse);
     store(hn::Sub(log_s0, mean), stats.entropy);
     store(hn::Mul(hn::Mul(hn::Load(d, state.s2 + r), factor), factor), stats.collision);
