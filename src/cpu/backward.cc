@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
+#include "src/cpu/gradient_products-inl.h"
 #include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/logit_terms-inl.h"
@@ -25,27 +26,17 @@
 #include "src/cpu/row_gradient-inl.h"
 #include "src/cpu/score_product-inl.h"
 #include "src/cpu/store-inl.h"
-#include "src/cpu/strip_ranges.h"
-#include "src/cpu/tile_product-inl.h"
 #include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
-// are as deep as the strip is tall, spend their time on loading and storing sums.
-constexpr std::size_t kBlockKeys = 128;
-constexpr std::size_t kRows = 4 * kStripRows;
-using TileLayout = LeftLayout<kBlockKeys, 1>;            // a tile
-using TransposedTileLayout = LeftLayout<1, kBlockKeys>;  // its transpose
-using Ranges = StripRanges<kRows>;
-
 // One side of the problem, in each layout some product reads.
 struct Packed {
   float* transposed = nullptr;  // columns by rows, in panels of rows
-  float* rows = nullptr;        // rows by columns, in panels of columns
-  float* units = nullptr;       // the same of bf16 as it is, in units
+  float* rows = nullptr;   // rows by columns, in panels of columns; pairs of rows where in units
+  float* units = nullptr;  // the same of bf16 as it is, in units of two columns
   bool finite = true;
 };
 
@@ -65,17 +56,17 @@ class BackwardTask {
         value_dim_(static_cast<std::size_t>(in_.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
-        run_keys_(
-            round_up(static_cast<std::size_t>(HWY_MIN(call.plan.run, call.plan.rows)), kBlockKeys)),
+        run_keys_(round_up(static_cast<std::size_t>(HWY_MIN(call.plan.run, call.plan.rows)),
+                           kGradientKeys)),
         gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
         has_units_(has_bf16_products() && is_in_units(in_.q) && is_in_units(in_.k) &&
                    is_in_units(in_.v) && is_in_units(call.gradient.d_output)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
         scratch_(run_keys_ * (dim_ + 2 * columns_ + value_dim_ + value_columns_) +
-                 kRows * (3 * columns_ + 2 * value_columns_) + 10 * Scratch::rounded(1)),
+                 kGradientRows * (3 * columns_ + 2 * value_columns_) + 10 * Scratch::rounded(1)),
         dk_(scratch_.take(run_keys_ * columns_)),
         dv_(scratch_.take(run_keys_ * value_columns_)),
-        dq_(scratch_.take(kRows * columns_)),
+        dq_(scratch_.take(kGradientRows * columns_)),
         key_list_(in_.k),
         value_list_(in_.v),
         query_list_(in_.q),
@@ -83,10 +74,10 @@ class BackwardTask {
     key_.transposed = scratch_.take(run_keys_ * dim_);
     key_.rows = scratch_.take(run_keys_ * columns_);
     value_.transposed = scratch_.take(run_keys_ * value_dim_);
-    query_.rows = scratch_.take(kRows * columns_);
-    query_.units = scratch_.take(kRows * columns_);
-    d_output_.rows = scratch_.take(kRows * value_columns_);
-    d_output_.units = scratch_.take(kRows * value_columns_);
+    query_.rows = scratch_.take(kGradientRows * columns_);
+    query_.units = scratch_.take(kGradientRows * columns_);
+    d_output_.rows = scratch_.take(kGradientRows * value_columns_);
+    d_output_.units = scratch_.take(kGradientRows * value_columns_);
   }
 
   void run(std::int64_t index) {
@@ -96,7 +87,7 @@ class BackwardTask {
     std::fill_n(dv_, run_keys_ * value_columns_, 0.0f);
     pack_keys();
     for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
-      for (first_query_ = 0; first_query_ < queries_; first_query_ += kRows) run_strip();
+      for (first_query_ = 0; first_query_ < queries_; first_query_ += kGradientRows) run_strip();
     }
     for (std::size_t j = 0; j < keys_; ++j) {
       const std::int64_t key = part_.begin + static_cast<std::int64_t>(j);
@@ -124,13 +115,14 @@ class BackwardTask {
       in_units_ ? pack_transposed_units(*list, packed->transposed)
                 : pack_transposed(*list, packed->transposed);
     }
-    key_.finite = pack_rows(key_list_, keys_, key_.rows);
+    key_.finite =
+        in_units_ ? pack_row_pairs(key_list_, key_.rows) : pack_rows(key_list_, keys_, key_.rows);
   }
 
   // Of all heads of the group. Next to their use against a run of keys this look costs nothing.
   bool queries_fit_units() {
     for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
-      for (first_query_ = 0; first_query_ < queries_; first_query_ += kRows) {
+      for (first_query_ = 0; first_query_ < queries_; first_query_ += kGradientRows) {
         list_strip();
         if (!is_fit_for_units(query_list_) || !is_fit_for_units(d_output_list_)) return false;
       }
@@ -141,7 +133,7 @@ class BackwardTask {
   // The strip's rows of queries and output gradients.
   void list_strip() {
     rows_ = static_cast<std::size_t>(
-        HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kRows)));
+        HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kGradientRows)));
     const std::int64_t last = query_of(rows_);
     query_list_.rows.clear();
     query_list_.add(in_.q, part_.batch, head_, first_query_, last);
@@ -160,13 +152,13 @@ class BackwardTask {
       ranges_[r] =
           row_view(call_.options.mask, part_.batch, query_of(r), queries_, call_.plan.keys).keys;
     }
-    std::fill_n(dq_, kRows * columns_, 0.0f);
+    std::fill_n(dq_, kGradientRows * columns_, 0.0f);
     bool packed = false;
-    for (std::size_t key = 0; key < keys_; key += kBlockKeys) {
-      const std::size_t block_keys = HWY_MIN(kBlockKeys, keys_ - key);
-      const Ranges ranges(rows_, part_.begin + static_cast<std::int64_t>(key),
-                          static_cast<std::int64_t>(block_keys),
-                          [&](std::size_t r) { return ranges_[r]; });
+    for (std::size_t key = 0; key < keys_; key += kGradientKeys) {
+      const std::size_t block_keys = HWY_MIN(kGradientKeys, keys_ - key);
+      const GradientRanges ranges(rows_, part_.begin + static_cast<std::int64_t>(key),
+                                  static_cast<std::int64_t>(block_keys),
+                                  [&](std::size_t r) { return ranges_[r]; });
       if (ranges.empty()) continue;
       if (!packed) pack_strip();
       packed = true;
@@ -178,70 +170,124 @@ class BackwardTask {
   void pack_strip() {
     for (std::size_t r = 0; r < rows_; ++r)
       lambda_[r] = scale_in_bits(scale_.before_cap[query_of(r)]);
-    query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda_);
     for (std::size_t r = 0; r < rows_; ++r) {
       row_gradients_[r] = row_gradient(call_, part_.batch, head_, query_of(r), beside_sink_[r]);
     }
+    if (in_units_) {
+      for (auto& [list, packed] :
+           {std::pair(&query_list_, &query_), std::pair(&d_output_list_, &d_output_)}) {
+        packed->finite = pack_row_pairs(*list, packed->rows);
+        pack_units(*list, rows_, packed->units);
+      }
+      return;
+    }
+    query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda_);
     d_output_.finite = true;
     if (call_.gradient.d_output) {
       d_output_.finite = pack_rows(d_output_list_, rows_, d_output_.rows, beside_sink_);
     } else {
       std::fill_n(d_output_.rows, rows_ * value_columns_, 0.0f);
     }
-    if (!in_units_) return;
-    pack_units(query_list_, rows_, query_.units);
-    pack_units(d_output_list_, rows_, d_output_.units);
   }
 
   // `key` counts from the run's first key, the ranges from `key`.
-  void run_tile(std::size_t key, const Ranges& ranges) {
-    HWY_ALIGN float weights[kRows * kBlockKeys];
-    HWY_ALIGN float gradients[kRows * kBlockKeys];
+  void run_tile(std::size_t key, const GradientRanges& ranges) {
+    GradientTile tile;
+    GradientUnits units;
     const std::size_t width = panel_width();
     const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    const std::size_t columns = last - first;
     for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      const std::size_t rows = HWY_MIN(kStripRows, rows_ - row), at = row * kBlockKeys + first;
-      const auto scores = [&](const Packed& left, const float* factors, const Packed& right,
-                              std::size_t depth, float* to) {
-        multiply_scores({.depth = depth,
-                         .in_units = in_units_,
-                         .rows = in_units_ ? left.units : left.rows,
-                         .padded_rows = rows_,
-                         .factors = factors,
-                         .keys = right.transposed},
-                        row, rows, key + first, columns, to + at, kBlockKeys);
-      };
-      scores(query_, lambda_, key_, dim_, weights);
-      scores(d_output_, beside_sink_, value_, value_dim_, gradients);
+      const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
+      run_rows(row, rows, key, first, last, ranges, tile);
+      if (in_units_) round_tile(tile, row, rows, first, last, lambda_, beside_sink_, units);
     }
-    for (std::size_t r = 0; r < rows_; ++r) {
-      float* row_weights = weights + r * kBlockKeys + first;
-      float* row_gradients = gradients + r * kBlockKeys + first;
-      const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
-      if (has_terms_) {
-        run_row_with_terms(r, part_.begin + static_cast<std::int64_t>(key + first), begin, end,
-                           columns, row_weights, row_gradients);
-      } else {
-        gradient_row_(row_gradients_[r], begin, end, columns, row_weights, row_gradients);
-      }
+    const GradientProducts products{.ranges = ranges,
+                                    .rows = rows_,
+                                    .keys = keys_,
+                                    .key = key,
+                                    .columns = columns_,
+                                    .value_columns = value_columns_,
+                                    .key_rows = key_.rows,
+                                    .query_rows = query_.rows,
+                                    .d_output_rows = d_output_.rows,
+                                    .dq = dq_,
+                                    .dk = dk_,
+                                    .dv = dv_};
+    const auto sees = [&](std::size_t r, std::size_t j) { return admits(ranges, r, key, j); };
+    const bool finite = key_.finite && query_.finite && d_output_.finite;
+    if (in_units_) {
+      add_gradients_in_units(products, units);
+      if (!finite) add_special(products, tile, sees);
+      return;
     }
     // The register tile rounds its rows up, over keys of the block that no row of the strip may
     // see.
     const bool narrow = ranges.first > 0 || ranges.last < ranges.block;
     const bool hides = ranges.ragged || narrow || call_.options.admitted || call_.options.bias;
-    if (hides && !(key_.finite && query_.finite && d_output_.finite)) {
-      add_products<true>(key, ranges, weights, gradients);
-    } else {
-      add_products<false>(key, ranges, weights, gradients);
+    hides && !finite ? add_gradients<true>(products, tile, sees)
+                     : add_gradients<false>(products, tile, sees);
+  }
+
+  // Weights and dz of rows row ... row + rows - 1 and the block's keys first ... last - 1.
+  void run_rows(std::size_t row, std::size_t rows, std::size_t key, std::size_t first,
+                std::size_t last, const GradientRanges& ranges, GradientTile& tile) {
+    const std::size_t columns = last - first;
+    const auto scores = [&](const Packed& left, const float* factors, const Packed& right,
+                            std::size_t depth, float* to) {
+      multiply_scores({.depth = depth,
+                       .in_units = in_units_,
+                       .rows = in_units_ ? left.units : left.rows,
+                       .padded_rows = rows_,
+                       .factors = factors,
+                       .keys = right.transposed},
+                      row, rows, key + first, columns, to + row * kGradientKeys + first,
+                      kGradientKeys);
+    };
+    scores(query_, lambda_, key_, dim_, tile.weights);
+    scores(d_output_, beside_sink_, value_, value_dim_, tile.gradients);
+    for (std::size_t r = row; r < row + rows; ++r) {
+      float* weights = tile.weights + r * kGradientKeys + first;
+      float* gradients = tile.gradients + r * kGradientKeys + first;
+      const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
+      if (has_terms_) {
+        run_row_with_terms(r, part_.begin + static_cast<std::int64_t>(key + first), begin, end,
+                           columns, weights, gradients);
+      } else {
+        gradient_row_(row_gradients_[r], begin, end, columns, weights, gradients);
+      }
     }
+  }
+
+  // What packing in units left out because it is not finite, so that it meets no row or key that
+  // does not see it.
+  template <typename Sees>
+  void add_special(const GradientProducts& p, const GradientTile& tile, const Sees& sees) {
+    const std::size_t first = p.ranges.first, last = p.ranges.last;
+    for_each_special(key_list_, p.key + first, p.key + last,
+                     [&](std::size_t j, std::size_t c, float x) {
+                       for (std::size_t r = 0; r < rows_; ++r) {
+                         if (!sees(r, j - p.key)) continue;
+                         dq_[r * columns_ + c] += tile.gradients[r * kGradientKeys + j - p.key] * x;
+                       }
+                     });
+    const auto add = [&](const RowList& from, const float* factors, const float* left, float* to,
+                         std::size_t columns) {
+      for_each_special(from, 0, rows_, [&](std::size_t r, std::size_t c, float x) {
+        for (std::size_t j = first; j < last; ++j) {
+          if (!sees(r, j)) continue;
+          to[(p.key + j) * columns + c] += left[r * kGradientKeys + j] * (factors[r] * x);
+        }
+      });
+    };
+    add(query_list_, lambda_, tile.gradients, dk_, columns_);
+    add(d_output_list_, beside_sink_, tile.weights, dv_, value_columns_);
   }
 
   // The gradient of the finished logits, and from it that of bias and scaled score. `key` is the
   // call's key of the row's first column.
   void run_row_with_terms(std::size_t r, std::int64_t key, std::size_t begin, std::size_t end,
                           std::size_t columns, float* weights, float* gradients) const {
-    HWY_ALIGN float slopes[kBlockKeys];
+    HWY_ALIGN float slopes[kGradientKeys];
     const LogitTerms terms =
         logit_terms(call_.options, scale_, part_.batch, head_, query_of(r), key);
     finish_logits(terms, begin, end, columns, weights, slopes);
@@ -285,55 +331,8 @@ class BackwardTask {
     }
   }
 
-  // dQ += dz K, dK += dz^T Q and dV += weights^T dO.
-  template <bool kWhereAdmitted>
-  void add_products(std::size_t key, const Ranges& ranges, const float* weights,
-                    const float* gradients) {
-    const std::size_t width = panel_width();
-    for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      add_product<kWhereAdmitted, TileLayout>({.rows = HWY_MIN(kStripRows, rows_ - row),
-                                               .columns = columns_,
-                                               .depth = ranges.last - ranges.first,
-                                               .a = gradients + row * kBlockKeys + ranges.first,
-                                               .b = key_.rows + (key + ranges.first) * width,
-                                               .b_panel = keys_ * width,
-                                               .c = dq_ + row * columns_,
-                                               .c_stride = columns_},
-                                              [&](std::size_t r, std::size_t j) {
-                                                return admits(ranges, row + r, key,
-                                                              ranges.first + j);
-                                              });
-    }
-    for (std::size_t j = ranges.first / width * width; j < ranges.last; j += kStripRows) {
-      const auto sees = [&](std::size_t r, std::size_t i) { return admits(ranges, i, key, j + r); };
-      TileProduct product{.rows = HWY_MIN(kStripRows, ranges.last - j),
-                          .columns = columns_,
-                          .depth = rows_,
-                          .a = gradients + j,
-                          .b = query_.rows,
-                          .b_panel = rows_ * width,
-                          .c = dk_ + (key + j) * columns_,
-                          .c_stride = columns_};
-      add_product<kWhereAdmitted, TransposedTileLayout>(product, sees);
-      product.columns = product.c_stride = value_columns_;
-      product.a = weights + j;
-      product.b = d_output_.rows;
-      product.c = dv_ + (key + j) * value_columns_;
-      add_product<kWhereAdmitted, TransposedTileLayout>(product, sees);
-    }
-  }
-
-  template <bool kWhereAdmitted, typename Left, typename Admits>
-  static void add_product(const TileProduct& product, const Admits& admits) {
-    if constexpr (kWhereAdmitted) {
-      multiply_where<Left, Into::add>(product, admits);
-    } else {
-      multiply<Left, Into::add>(product);
-    }
-  }
-
   // Whether row r of the strip sees key j of the block that begins at `key` of the run.
-  bool admits(const Ranges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
+  bool admits(const GradientRanges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
     if (!ranges.admits(r, j)) return false;
     return !has_terms_ || !logit_terms(call_.options, scale_, part_.batch, head_, query_of(r),
                                        part_.begin + static_cast<std::int64_t>(key + j))
@@ -358,17 +357,17 @@ class BackwardTask {
   // Of the part of the plan at hand:
   Part part_{};
   std::size_t keys_ = 0;
-  bool in_units_ = false;  // scores and dp
+  bool in_units_ = false;  // all products
   Packed key_, value_;
   // Of the strip at hand:
   std::int64_t head_ = 0, first_query_ = 0;
   std::size_t rows_ = 0;
   HeadScale scale_{};
-  KeyRange ranges_[kRows];
-  RowGradient row_gradients_[kRows];
-  float lambda_[kRows] = {};       // in bits; as beside_sink_ for whole steps of rows
-  float beside_sink_[kRows] = {};  // weight that the sink leaves the real keys
-  Packed query_, d_output_;        // queries times lambda_, output gradients times beside_sink_
+  KeyRange ranges_[kGradientRows];
+  RowGradient row_gradients_[kGradientRows];
+  float lambda_[kGradientRows] = {};       // in bits; as beside_sink_ for whole steps of rows
+  float beside_sink_[kGradientRows] = {};  // weight that the sink leaves the real keys
+  Packed query_, d_output_;  // queries times lambda_, output gradients times beside_sink_
 };
 
 void backward_task(const BackwardCall& call, std::int64_t begin, std::int64_t end) {

@@ -5,9 +5,11 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 // Of this function alone: the rest of the library runs on CPUs without.
-#define ISENTROPE_BF16 __attribute__((target("avx512f,avx512bf16")))
+#define ISENTROPE_BF16 __attribute__((target("avx512f,avx512bw,avx512bf16")))
 
 namespace isentrope::bf16 {
 namespace {
@@ -19,24 +21,35 @@ ISENTROPE_BF16 inline __m512bh unit_everywhere(const float* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_ps(*from));
 }
 
-enum class Left { rows, weights };
+// Where unit (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth in a panel.
+template <std::size_t kRow, std::size_t kDepth, std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
+struct Left {
+  static constexpr std::size_t row = kRow, depth = kDepth, chunk = kChunk;
+};
+
+// C = factor (A B), factor C + A B, or C + A B.
+enum class Into { replace, scale, add };
+
+// The factor of a row that sees nothing may be NaN.
+ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
+  return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ), factor, x);
+}
 
 // What follows mirrors panel_product() of tile_product-inl.h.
-template <std::size_t kCount, Left kLeft>
+template <std::size_t kCount, typename Left, Into kInto>
 ISENTROPE_BF16 void panel_product(const Product& t, const float* b, float* c) {
-  constexpr std::size_t kStride = kLeft == Left::rows ? kColumns : kBlockKeys;
   __m512 low[kCount], high[kCount];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kCount; ++r) low[r] = high[r] = _mm512_setzero_ps();
   const float* a = t.a;
   for (std::size_t left = t.depth; left > 0; a += t.a_panel) {
-    const std::size_t depth = kLeft == Left::rows ? std::min(left, kColumns) : left;
+    const std::size_t depth = std::min(left, Left::chunk);
     left -= depth;
     for (std::size_t k = 0; k < depth; ++k, b += kColumns) {
       const __m512bh b_low = units_at(b), b_high = units_at(b + 16);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kCount; ++r) {
-        const __m512bh unit = unit_everywhere(a + r * kStride + k);
+        const __m512bh unit = unit_everywhere(a + r * Left::row + k * Left::depth);
         low[r] = _mm512_dpbf16_ps(low[r], unit, b_low);
         high[r] = _mm512_dpbf16_ps(high[r], unit, b_high);
       }
@@ -44,29 +57,33 @@ ISENTROPE_BF16 void panel_product(const Product& t, const float* b, float* c) {
   }
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kCount; ++r) {
-    const __m512 factor = _mm512_set1_ps(t.factors[r]);
     float* to = c + r * t.c_stride;
-    if constexpr (kLeft == Left::rows) {
-      _mm512_store_ps(to, _mm512_mul_ps(factor, low[r]));
-      _mm512_store_ps(to + 16, _mm512_mul_ps(factor, high[r]));
+    if constexpr (kInto == Into::add) {
+      low[r] = _mm512_add_ps(_mm512_load_ps(to), low[r]);
+      high[r] = _mm512_add_ps(_mm512_load_ps(to + 16), high[r]);
     } else {
-      _mm512_store_ps(to, _mm512_fmadd_ps(factor, _mm512_load_ps(to), low[r]));
-      _mm512_store_ps(to + 16, _mm512_fmadd_ps(factor, _mm512_load_ps(to + 16), high[r]));
+      const __m512 factor = _mm512_set1_ps(t.factors[r]);
+      constexpr bool replace = kInto == Into::replace;
+      low[r] = replace ? _mm512_mul_ps(factor, low[r]) : _mm512_fmadd_ps(factor, _mm512_load_ps(to), low[r]);
+      high[r] = replace ? _mm512_mul_ps(factor, high[r])
+                        : _mm512_fmadd_ps(factor, _mm512_load_ps(to + 16), high[r]);
     }
+    _mm512_store_ps(to, low[r]);
+    _mm512_store_ps(to + 16, high[r]);
   }
 }
 
-template <Left kLeft>
+template <typename Left, Into kInto>
 void multiply(const Product& t) {
   const float* b = t.b;
   for (std::size_t column = 0; column < t.columns; column += kColumns, b += t.b_panel) {
     float* c = t.c + column;
     if (t.rows > 8) {
-      panel_product<12, kLeft>(t, b, c);
+      panel_product<12, Left, kInto>(t, b, c);
     } else if (t.rows > 4) {
-      panel_product<8, kLeft>(t, b, c);
+      panel_product<8, Left, kInto>(t, b, c);
     } else {
-      panel_product<4, kLeft>(t, b, c);
+      panel_product<4, Left, kInto>(t, b, c);
     }
   }
 }
@@ -75,13 +92,29 @@ void multiply(const Product& t) {
 
 bool is_supported() { return __builtin_cpu_supports("avx512bf16"); }
 
-void multiply_rows(const Product& t) { multiply<Left::rows>(t); }
-void add_weighted(const Product& t) { multiply<Left::weights>(t); }
+void multiply_rows(const Product& t) { multiply<Left<kColumns, 1, kColumns>, Into::replace>(t); }
+void add_weighted(const Product& t) { multiply<Left<kBlockKeys, 1>, Into::scale>(t); }
+void add_rows(const Product& t) { multiply<Left<kGradientKeys / 2, 1>, Into::add>(t); }
+void add_transposed(const Product& t) { multiply<Left<1, kGradientKeys>, Into::add>(t); }
 
-ISENTROPE_BF16 void round_weights(const float* weights, std::size_t count, float* units) {
+ISENTROPE_BF16 void round_row(const float* row, std::size_t count, float* units) {
   for (std::size_t j = 0; j < count; j += 32) {
-    const __m512 first = _mm512_load_ps(weights + j), second = _mm512_load_ps(weights + j + 16);
+    const __m512 first = _mm512_load_ps(row + j), second = _mm512_load_ps(row + j + 16);
     _mm512_store_ps(units + j / 2, reinterpret_cast<__m512>(_mm512_cvtne2ps_pbh(second, first)));
+  }
+}
+
+ISENTROPE_BF16 void round_row_pair(const float* first, const float* second, const float factors[2],
+                                   std::size_t count, float* units) {
+  alignas(64) static constexpr std::uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i beside = _mm512_load_si512(kOrder);
+  const __m512 by_first = _mm512_set1_ps(factors[0]), by_second = _mm512_set1_ps(factors[1]);
+  for (std::size_t j = 0; j < count; j += 16) {
+    const __m512bh rows = _mm512_cvtne2ps_pbh(times_unless_zero(by_second, _mm512_load_ps(second + j)),
+                                              times_unless_zero(by_first, _mm512_load_ps(first + j)));
+    const __m512i pairs = _mm512_permutexvar_epi16(beside, reinterpret_cast<__m512i>(rows));
+    _mm512_store_si512(units + j, pairs);
   }
 }
 
@@ -94,7 +127,10 @@ namespace isentrope::bf16 {
 bool is_supported() { return false; }
 void multiply_rows(const Product&) {}
 void add_weighted(const Product&) {}
-void round_weights(const float*, std::size_t, float*) {}
+void add_rows(const Product&) {}
+void add_transposed(const Product&) {}
+void round_row(const float*, std::size_t, float*) {}
+void round_row_pair(const float*, const float*, const float*, std::size_t, float*) {}
 
 }  // namespace isentrope::bf16
 

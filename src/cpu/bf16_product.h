@@ -4,7 +4,8 @@
 //
 // Products of two bf16 numbers are exact in f32, so scores are as good as the f32 product's. The
 // instruction takes denormals for 0 and a sum may overflow before lambda scales it:
-// is_fit_for_units() says which rows are fit for it. Weights are rounded to bf16, by at most one part in 2^8.
+// is_fit_for_units() says which rows are fit for it. Weights and gradients of logits are rounded to bf16, by at most one
+// part in 2^8.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct Product {
   std::size_t b_panel;
   float* c;
   std::size_t c_stride;
-  const float* factors;  // one a row
+  const float* factors = nullptr;  // one a row
 };
 
 // C = factor (A B). A: panels of rows x kColumns units.
@@ -37,7 +38,17 @@ void multiply_rows(const Product& product);
 // C = factor C + A B. A: the first units of rows that are kBlockKeys floats apart.
 void add_weighted(const Product& product);
 
-// Rounds weights, a multiple of 32 of them, to units. They may take the place of the weights.
-void round_weights(const float* weights, std::size_t count, float* units);
+// C += A B. A: the first units of rows that are kGradientKeys / 2 floats apart.
+void add_rows(const Product& product);
+
+// C += A^T B. A: rows of units along C's rows, kGradientKeys floats apart.
+void add_transposed(const Product& product);
+
+// Rounds a row, a multiple of 32 numbers, to units of neighbours. They may take the row's place.
+void round_row(const float* row, std::size_t count, float* units);
+
+// Rounds two rows, times a factor each, to units of what lies side by side. 0 stays 0, whatever the factor.
+void round_row_pair(const float* first, const float* second, const float factors[2], std::size_t count,
+                    float* units);
 
 }  // namespace isentrope::bf16

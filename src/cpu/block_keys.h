@@ -9,4 +9,7 @@ namespace isentrope {
 // it.
 inline constexpr std::size_t kBlockKeys = 256;
 
+// The backward pass has two tiles live at once, of four strips each.
+inline constexpr std::size_t kGradientKeys = 128;
+
 }  // namespace isentrope

@@ -228,7 +228,7 @@ class ForwardTask {
     if (has_value_units_) {
       for (std::size_t r = 0; r < rows; ++r) {
         float* weights = tile + r * kBlockKeys + first;
-        bf16::round_weights(weights, last - first, tile + r * kBlockKeys + first / 2);
+        bf16::round_row(weights, last - first, tile + r * kBlockKeys + first / 2);
       }
       add_values_in_units(row, rows, ranges, tile, keep, fresh);
     } else {
