@@ -16,19 +16,20 @@
 #include "hwy/highway.h"
 #include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
+#include "src/cpu/load-inl.h"
 #include "src/row_results.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // sum_c a[c] b[c], each product exact.
-HWY_INLINE double dot_in_double(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+template <typename T>
+HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
                                 std::size_t count) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, hn::ScalableTag<double>> df;
   const std::size_t lanes = hn::Lanes(d);
-  const auto load = [&](const float* from)
-                        HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, from)); };
+  const auto load = [&](const T* from) HWY_ATTR { return hn::PromoteTo(d, load_floats(df, from)); };
   auto sum = hn::Zero(d), other = hn::Zero(d);
   std::size_t c = 0;
   for (; c + 2 * lanes <= count; c += 2 * lanes) {
@@ -36,23 +37,28 @@ HWY_INLINE double dot_in_double(const float* HWY_RESTRICT a, const float* HWY_RE
     other = hn::MulAdd(load(a + c + lanes), load(b + c + lanes), other);
   }
   double result = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
-  for (; c < count; ++c) result += static_cast<double>(a[c]) * static_cast<double>(b[c]);
+  for (; c < count; ++c) {
+    result += static_cast<double>(to_float(a[c])) * static_cast<double>(to_float(b[c]));
+  }
   return result;
 }
 
 // do.output. A rounded sum would reach every weight of the row: it is taken in double.
 HWY_INLINE double row_product(const AttentionGradientInput& g, std::int64_t batch,
                               std::int64_t head, std::int64_t query) {
-  if (g.output.type != DType::f32 || g.d_output.type != DType::f32 || g.output.strides[3] != 1 ||
-      g.d_output.strides[3] != 1) {
-    return output_product(g, batch, head, query);
-  }
-  const auto row_of = [&](const ConstTensor& tensor) {
-    return static_cast<const float*>(tensor.data) + batch * tensor.strides[0] +
-           head * tensor.strides[1] + query * tensor.strides[2];
+  const auto product = [&]<typename T>(const T*) {
+    const auto row_of = [&](const ConstTensor& tensor) {
+      return static_cast<const T*>(tensor.data) + batch * tensor.strides[0] +
+             head * tensor.strides[1] + query * tensor.strides[2];
+    };
+    return dot_in_double(row_of(g.output), row_of(g.d_output),
+                         static_cast<std::size_t>(g.output.extents[3]));
   };
-  return dot_in_double(row_of(g.output), row_of(g.d_output),
-                       static_cast<std::size_t>(g.output.extents[3]));
+  if (g.output.type == g.d_output.type && g.output.strides[3] == 1 && g.d_output.strides[3] == 1) {
+    if (g.output.type == DType::f32) return product(static_cast<const float*>(nullptr));
+    if (g.output.type == DType::bf16) return product(static_cast<const BFloat16*>(nullptr));
+  }
+  return output_product(g, batch, head, query);
 }
 
 // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
