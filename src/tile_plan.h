@@ -58,14 +58,17 @@ struct Part {
 }
 
 // group: query heads of one key head, whose rows share a task's packed keys. Packing costs a task
-// about 1 / rows of its arithmetic: invisible at 1024 rows, a few per cent at 192, below which
-// there is too little work for another thread to be worth it. A call with so few rows that packing
-// is all its work, a decode step, gets its parallel work from splits of the keys instead.
+// about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256, and below 192 there is too little
+// work for another thread to be worth it. In between 32 parts are enough for threads to share. A
+// call with so few rows that packing is all its work, a decode step, gets its parallel work from
+// splits of the keys instead.
 [[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
                                            std::int64_t group, std::int64_t queries,
                                            std::int64_t keys) {
-  const std::int64_t run =
-      std::clamp(divide_up(queries, 8), divide_up(192, group), divide_up(1024, group));
+  const std::int64_t heads = std::max<std::int64_t>(batches * kv_heads, 1);
+  const std::int64_t wanted = std::clamp(divide_up(queries, divide_up(32, heads)),
+                                         divide_up(192, group), divide_up(1024, group));
+  const std::int64_t run = std::clamp<std::int64_t>(queries, 1, wanted);
   TilePlan plan{batches,
                 kv_heads,
                 queries,

@@ -37,6 +37,19 @@ HWY_INLINE void for_type(DType type, const Visit& visit) {
   }
 }
 
+// Four keys, 8 KiB ahead, begin to travel to L2 while others are scored. Keys that lie in a row are
+// fetched beyond the list too, which ends with its block.
+HWY_INLINE void fetch_ahead(const RowList& keys, bool in_a_row, std::size_t key) {
+  const auto bytes = static_cast<std::size_t>(keys.columns * size_of(keys.type));
+  for (std::size_t j = key + HWY_MAX(8192 / bytes, 1), end = j + 4; j < end; ++j) {
+    if (!in_a_row && j >= keys.rows.size()) return;
+    const auto row = in_a_row ? reinterpret_cast<std::uintptr_t>(keys.rows[0]) + j * bytes
+                              : reinterpret_cast<std::uintptr_t>(keys.rows[j]);
+    for (std::size_t byte = 0; byte < bytes; byte += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(row + byte), 0, 2);
+  }
+}
+
 // Whether the rows can be read as they are, in whole vectors.
 HWY_INLINE bool is_streamable(const RowList& list) {
   return list.columns % static_cast<std::int64_t>(hn::Lanes(Floats())) == 0;
@@ -55,17 +68,16 @@ HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t panel,
 #pragma GCC unroll 16
     for (std::size_t j = 0; j < 4; ++j) sums[r][j] = hn::Zero(d);
   }
-  // Key after key, each from its first column to its last: the hardware then sees where reading
-  // goes. Four keys side by side got 10 GB/s.
+  for (std::size_t c = 0; c < dim; c += lanes) {
+    const float* column = queries + c / width * panel + c % width;
+    hn::Vec<Floats> k[4];
 #pragma GCC unroll 16
-  for (std::size_t j = 0; j < 4; ++j) {
-    for (std::size_t c = 0; c < dim; c += lanes) {
-      const float* column = queries + c / width * panel + c % width;
-      const auto k = load_floats(d, keys[j] + c);
+    for (std::size_t j = 0; j < 4; ++j) k[j] = load_floats(d, keys[j] + c);
 #pragma GCC unroll 16
-      for (std::size_t r = 0; r < kRows; ++r) {
-        sums[r][j] = hn::MulAdd(hn::Load(d, column + r * width), k, sums[r][j]);
-      }
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const auto q = hn::Load(d, column + r * width);
+#pragma GCC unroll 16
+      for (std::size_t j = 0; j < 4; ++j) sums[r][j] = hn::MulAdd(q, k[j], sums[r][j]);
     }
   }
 #pragma GCC unroll 16
@@ -77,13 +89,20 @@ HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t panel,
 
 // scores[r][j] = q_r.k_j for the rows of `queries`, which pack_rows() left in panels of `panel`
 // floats. Writes whole groups of four keys.
+//
+// Four keys are read side by side, which shares the loads of queries, but is no stream that the
+// hardware would fetch ahead of: 8 GB/s, against 16 key after key, and 18 with fetch_ahead(). In
+// bf16 it goes from 11 to 14.
 HWY_INLINE void score_keys(const float* queries, std::size_t panel, std::size_t rows,
                            const RowList& keys, float* scores, std::size_t stride) {
   const auto dim = static_cast<std::size_t>(keys.columns);
   const std::size_t count = keys.rows.size();
+  const bool in_a_row = keys.rows.back() - keys.rows.front() ==
+                        static_cast<std::int64_t>(count - 1) * keys.columns * size_of(keys.type);
   for_type(keys.type, [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::size_t j = 0; j < count; j += 4) {
+      fetch_ahead(keys, in_a_row, j);
       const T* four[4];
       for (std::size_t i = 0; i < 4; ++i) {
         four[i] = reinterpret_cast<const T*>(keys.rows[HWY_MIN(j + i, count - 1)]);
