@@ -62,12 +62,15 @@ def measure(systems, work, repetitions, clock, notes):
     tensors = tensors_of(work)
     runs = {system.name: prepare(system, work, tensors, notes) for system in systems}
     runs = {name: run for name, run in runs.items() if run}
+    rest = {system.name: getattr(system, "rest", 0.01) for system in systems}
     inner = {name: max(1, int(0.02 / seconds_of(run, 1, clock)[0])) for name, run in runs.items()}
     times, errors = {name: [] for name in runs}, {}
     for repetition in range(repetitions):
         for name, run in runs.items():
             seconds, output = seconds_of(run, inner[name], clock)
             times[name].append(seconds)
+            if clock is time.perf_counter:
+                time.sleep(rest[name])
             if repetition == repetitions - 1:
                 errors[name] = error_of(work, output, *tensors[:3])
     return {

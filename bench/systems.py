@@ -110,6 +110,8 @@ class OpenVino:
 class OnnxRuntime:
     """onnxruntime's operators: MultiHeadAttention of its own, Attention of opset 23. No bf16 on the CPU."""
 
+    rest = 0.15  # seconds: its threads wait for more work in a loop, and halve the speed of whoever comes next
+
     def __init__(self, operator, threads):
         import onnx
         import onnxruntime
