@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -24,6 +23,13 @@ constexpr double kNearBias = 0.5;      // of the fastest third of the rotary pai
 
 at::Tensor uniform(at::IntArrayRef shape, double bound, at::Generator& generator) {
   return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator);
+}
+
+void start_scores(const at::Tensor& qkv_weight, const at::Tensor& qkv_bias, std::int64_t heads) {
+  const at::Tensor bias = qkv_bias.detach().view({3, heads, -1});
+  const at::Tensor q_and_k = bias.narrow(0, 0, 2).zero_();
+  q_and_k.narrow(2, 0, bias.size(2) / 6 * 2).fill_(kNearBias);
+  qkv_weight.detach().view({3, -1}).narrow(0, 0, 2).mul_(kScoreWeights);
 }
 
 }  // namespace
@@ -77,7 +83,7 @@ Roformer::Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint6
                        .up = add_linear(prefix + "up", width, 4 * width, generator),
                        .down = add_linear(prefix + "down", 4 * width, width, generator),
                        .feed_forward_norm = add_norm(prefix + "feed_forward_norm")});
-    start_scores(layers_.back().qkv);
+    start_scores(layers_.back().qkv.weight, layers_.back().qkv.bias, shape.heads);
   }
   output_bias_ = add("output_bias", at::zeros({shape.vocabulary}));
 }
@@ -93,15 +99,6 @@ Roformer::Linear Roformer::add_linear(const std::string& name, std::int64_t in, 
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   return {add(name + ".weight", uniform({out, in}, bound, generator)),
           add(name + ".bias", uniform({out}, bound, generator))};
-}
-
-void Roformer::start_scores(const Linear& qkv) const {
-  const c10::AutoGradMode no_gradients(false);
-  const std::int64_t dim = shape_.width / shape_.heads;
-  qkv.weight.slice(0, 0, 2 * shape_.width).mul_(kScoreWeights);
-  const at::Tensor biases = qkv.bias.slice(0, 0, 2 * shape_.width).view({-1, dim});
-  biases.zero_();
-  biases.slice(1, 0, dim / 6 * 2).fill_(kNearBias);
 }
 
 Roformer::LayerNorm Roformer::add_norm(const std::string& name) {

@@ -75,7 +75,6 @@ class Roformer {
   Linear add_linear(const std::string& name, std::int64_t in, std::int64_t out,
                     at::Generator& generator);
   LayerNorm add_norm(const std::string& name);
-  void start_scores(const Linear& qkv) const;
 
   [[nodiscard]] at::Tensor attend(const Layer& layer, const at::Tensor& h, const at::Tensor& table,
                                   const Observer& observer) const;

@@ -81,7 +81,7 @@ struct Part {
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);
   }
-  plan.parts_per_task = parts_per_task(plan, group * std::min(queries, run) * plan.split);
+  plan.parts_per_task = parts_per_task(plan, group * run * plan.split);
   return plan;
 }
 
@@ -90,10 +90,11 @@ struct Part {
 [[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads,
                                             std::int64_t group, std::int64_t queries,
                                             std::int64_t keys) {
-  const std::int64_t run = std::max<std::int64_t>(divide_up(keys, 8), 512);
+  const std::int64_t wanted = std::max<std::int64_t>(divide_up(keys, 8), 512);
+  const std::int64_t run = std::clamp<std::int64_t>(keys, 1, wanted);
   TilePlan plan{
       batches, kv_heads, keys, run, divide_up(keys, run), keys, std::max<std::int64_t>(keys, 1), 1};
-  plan.parts_per_task = parts_per_task(plan, group * queries * std::min(keys, run));
+  plan.parts_per_task = parts_per_task(plan, group * queries * run);
   return plan;
 }
 

@@ -56,8 +56,7 @@ class BackwardTask {
         value_dim_(static_cast<std::size_t>(in_.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
-        run_keys_(round_up(static_cast<std::size_t>(HWY_MIN(call.plan.run, call.plan.rows)),
-                           kGradientKeys)),
+        run_keys_(round_up(static_cast<std::size_t>(call.plan.run), kGradientKeys)),
         gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
         has_units_(has_bf16_products() && is_in_units(in_.q) && is_in_units(in_.k) &&
                    is_in_units(in_.v) && is_in_units(call.gradient.d_output)),

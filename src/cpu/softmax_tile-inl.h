@@ -78,7 +78,7 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT logits, std::size_t columns, float
 }
 
 // In:   tile[r][0, columns) logits, those outside a row's range -inf; columns a multiple of the
-// lanes. Out:  weights e^(z - m) in place, 0 where hidden, with m the largest logit of the row so
+// lanes. Out:  weights 2^(z - m) in place, 0 where hidden, with m the largest logit of the row so
 // far, and the rows'
 //       states, support apart. Returns whether any m grew: keep[r] is then the factor 2^(m_before -
 //       m) for the row's value sums.
