@@ -119,7 +119,8 @@ HWY_INLINE void score_keys(const float* queries, std::size_t panel, std::size_t 
   });
 }
 
-// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j], j in [begin, end).
+// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j], j in [begin, end). A few keys are summed by themselves
+// first: one by one, thousands of additions to a large sum would cost two bits.
 template <std::size_t kRows, std::size_t kVectors, typename T>
 HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t stride,
                             const RowList& values, std::size_t begin, std::size_t end,
@@ -130,8 +131,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; ++i)
-      sum[r][i] = hn::Load(d, sums + r * sums_stride + i * lanes);
+    for (std::size_t i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   for (std::size_t j = begin; j < end; ++j) {
     const T* value = reinterpret_cast<const T*>(values.rows[j]) + column;
@@ -148,8 +148,10 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; ++i)
-      hn::Store(sum[r][i], d, sums + r * sums_stride + i * lanes);
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      float* to = sums + r * sums_stride + i * lanes;
+      hn::Store(hn::Add(hn::Load(d, to), sum[r][i]), d, to);
+    }
   }
 }
 
