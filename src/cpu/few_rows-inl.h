@@ -171,7 +171,7 @@ HWY_INLINE void add_columns(bool two, const float* weights, std::size_t stride,
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
                            const RowList& values, std::size_t first, std::size_t last, float* sums,
                            std::size_t sums_stride) {
-  constexpr std::size_t kKeys = 16;  // read from L1 by the rows after the first two
+  constexpr std::size_t kKeys = 16;  // summed by themselves, and read from L1 by the rows after the first two
   constexpr std::size_t kWide =
       kStripRows > 6 ? 8 : 4;  // vectors; two rows of them stay in registers
   const std::size_t lanes = hn::Lanes(Floats());
