@@ -1,5 +1,7 @@
 #include "src/cpu/bf16_product.h"
 
+#include "src/cpu/block_keys.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 
 #include <immintrin.h>
@@ -24,24 +26,39 @@ ISENTROPE_BF16 inline __m512bh unit_everywhere(const float* from) {
 // Where unit (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth in a panel.
 template <std::size_t kRow, std::size_t kDepth, std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct Left {
-  static constexpr std::size_t row = kRow, depth = kDepth, chunk = kChunk;
+  static constexpr std::size_t row(const Product&) { return kRow; }
+  static constexpr std::size_t depth = kDepth, chunk = kChunk;
+};
+struct LeftRows : Left<0, 1> {
+  static std::size_t row(const Product& t) { return t.a_stride; }
 };
 
-// C = factor (A B), factor C + A B, or C + A B.
-enum class Into { replace, scale, add };
+// C = (A B) times its row's factor, times its column's; C times its column's factor + A B; or C + A B.
+enum class Into { times_row, times_column, scale, add };
 
 // The factor of a row that sees nothing may be NaN.
 ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
   return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ), factor, x);
 }
 
+// The order of two vectors' bf16 numbers, one behind the other, in units.
+alignas(64) constexpr std::uint16_t kBeside[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                   8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+
+// Units of what lies side by side.
+ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i beside) {
+  return _mm512_permutexvar_epi16(beside, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+}
+
 // What follows mirrors panel_product() of tile_product-inl.h.
 template <std::size_t kCount, typename Left, Into kInto>
-ISENTROPE_BF16 void panel_product(const Product& t, const float* b, float* c) {
+ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t column) {
   __m512 low[kCount], high[kCount];
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kCount; ++r) low[r] = high[r] = _mm512_setzero_ps();
-  const float* a = t.a;
+  const std::size_t a_row = Left::row(t);
+  const float* a = t.a + row * a_row;
+  const float* b = t.b + column / kColumns * t.b_panel;
   for (std::size_t left = t.depth; left > 0; a += t.a_panel) {
     const std::size_t depth = std::min(left, Left::chunk);
     left -= depth;
@@ -49,24 +66,30 @@ ISENTROPE_BF16 void panel_product(const Product& t, const float* b, float* c) {
       const __m512bh b_low = units_at(b), b_high = units_at(b + 16);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kCount; ++r) {
-        const __m512bh unit = unit_everywhere(a + r * Left::row + k * Left::depth);
+        const __m512bh unit = unit_everywhere(a + r * a_row + k * Left::depth);
         low[r] = _mm512_dpbf16_ps(low[r], unit, b_low);
         high[r] = _mm512_dpbf16_ps(high[r], unit, b_high);
       }
     }
   }
+  [[maybe_unused]] __m512 by_low = _mm512_setzero_ps(), by_high = by_low;
+  if constexpr (kInto == Into::times_column || kInto == Into::scale) {
+    by_low = _mm512_loadu_ps(t.factors + column);
+    by_high = _mm512_loadu_ps(t.factors + column + 16);
+  }
 #pragma GCC unroll 16
   for (std::size_t r = 0; r < kCount; ++r) {
-    float* to = c + r * t.c_stride;
+    float* to = t.c + (row + r) * t.c_stride + column;
     if constexpr (kInto == Into::add) {
       low[r] = _mm512_add_ps(_mm512_load_ps(to), low[r]);
       high[r] = _mm512_add_ps(_mm512_load_ps(to + 16), high[r]);
+    } else if constexpr (kInto == Into::scale) {
+      low[r] = _mm512_fmadd_ps(by_low, _mm512_load_ps(to), low[r]);
+      high[r] = _mm512_fmadd_ps(by_high, _mm512_load_ps(to + 16), high[r]);
     } else {
-      const __m512 factor = _mm512_set1_ps(t.factors[r]);
-      constexpr bool replace = kInto == Into::replace;
-      low[r] = replace ? _mm512_mul_ps(factor, low[r]) : _mm512_fmadd_ps(factor, _mm512_load_ps(to), low[r]);
-      high[r] = replace ? _mm512_mul_ps(factor, high[r])
-                        : _mm512_fmadd_ps(factor, _mm512_load_ps(to + 16), high[r]);
+      if constexpr (kInto == Into::times_row) by_low = by_high = _mm512_set1_ps(t.factors[row + r]);
+      low[r] = _mm512_mul_ps(by_low, low[r]);
+      high[r] = _mm512_mul_ps(by_high, high[r]);
     }
     _mm512_store_ps(to, low[r]);
     _mm512_store_ps(to + 16, high[r]);
@@ -75,15 +98,15 @@ ISENTROPE_BF16 void panel_product(const Product& t, const float* b, float* c) {
 
 template <typename Left, Into kInto>
 void multiply(const Product& t) {
-  const float* b = t.b;
-  for (std::size_t column = 0; column < t.columns; column += kColumns, b += t.b_panel) {
-    float* c = t.c + column;
-    if (t.rows > 8) {
-      panel_product<12, Left, kInto>(t, b, c);
-    } else if (t.rows > 4) {
-      panel_product<8, Left, kInto>(t, b, c);
-    } else {
-      panel_product<4, Left, kInto>(t, b, c);
+  for (std::size_t column = 0; column < t.columns; column += kColumns) {
+    for (std::size_t row = 0; row < t.rows; row += kRows) {
+      if (t.rows - row > 8) {
+        panel_product<12, Left, kInto>(t, row, column);
+      } else if (t.rows - row > 4) {
+        panel_product<8, Left, kInto>(t, row, column);
+      } else {
+        panel_product<4, Left, kInto>(t, row, column);
+      }
     }
   }
 }
@@ -92,8 +115,9 @@ void multiply(const Product& t) {
 
 bool is_supported() { return __builtin_cpu_supports("avx512bf16"); }
 
-void multiply_rows(const Product& t) { multiply<Left<kColumns, 1, kColumns>, Into::replace>(t); }
-void add_weighted(const Product& t) { multiply<Left<kBlockKeys, 1>, Into::scale>(t); }
+void multiply_rows(const Product& t) { multiply<Left<kColumns, 1, kColumns>, Into::times_row>(t); }
+void multiply_columns(const Product& t) { multiply<LeftRows, Into::times_column>(t); }
+void add_weighted(const Product& t) { multiply<Left<1, kColumns>, Into::scale>(t); }
 void add_rows(const Product& t) { multiply<Left<kGradientKeys / 2, 1>, Into::add>(t); }
 void add_transposed(const Product& t) { multiply<Left<1, kGradientKeys>, Into::add>(t); }
 
@@ -104,17 +128,26 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, float* units)
   }
 }
 
+ISENTROPE_BF16 void round_rows(const float* tile, std::size_t rows, float* units) {
+  const __m512i beside = _mm512_load_si512(kBeside);
+  for (std::size_t row = 0; row < rows; row += 2, units += kColumns) {
+    const float* first = tile + row * kColumns;
+    const bool alone = row + 1 == rows;
+    for (std::size_t c = 0; c < kColumns; c += 16) {
+      const __m512 next = alone ? _mm512_setzero_ps() : _mm512_load_ps(first + kColumns + c);
+      _mm512_store_si512(units + c, pairs_of(_mm512_load_ps(first + c), next, beside));
+    }
+  }
+}
+
 ISENTROPE_BF16 void round_row_pair(const float* first, const float* second, const float factors[2],
                                    std::size_t count, float* units) {
-  alignas(64) static constexpr std::uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i beside = _mm512_load_si512(kOrder);
+  const __m512i beside = _mm512_load_si512(kBeside);
   const __m512 by_first = _mm512_set1_ps(factors[0]), by_second = _mm512_set1_ps(factors[1]);
   for (std::size_t j = 0; j < count; j += 16) {
-    const __m512bh rows = _mm512_cvtne2ps_pbh(times_unless_zero(by_second, _mm512_load_ps(second + j)),
-                                              times_unless_zero(by_first, _mm512_load_ps(first + j)));
-    const __m512i pairs = _mm512_permutexvar_epi16(beside, reinterpret_cast<__m512i>(rows));
-    _mm512_store_si512(units + j, pairs);
+    const __m512 of_first = times_unless_zero(by_first, _mm512_load_ps(first + j));
+    const __m512 of_second = times_unless_zero(by_second, _mm512_load_ps(second + j));
+    _mm512_store_si512(units + j, pairs_of(of_first, of_second, beside));
   }
 }
 
@@ -126,10 +159,12 @@ namespace isentrope::bf16 {
 
 bool is_supported() { return false; }
 void multiply_rows(const Product&) {}
+void multiply_columns(const Product&) {}
 void add_weighted(const Product&) {}
 void add_rows(const Product&) {}
 void add_transposed(const Product&) {}
 void round_row(const float*, std::size_t, float*) {}
+void round_rows(const float*, std::size_t, float*) {}
 void round_row_pair(const float*, const float*, const float*, std::size_t, float*) {}
 
 }  // namespace isentrope::bf16

@@ -24,19 +24,6 @@ namespace isentrope::HWY_NAMESPACE {
 // Rows in registers at once; with four keys, or four vectors of columns, 16 sums.
 inline constexpr std::size_t kFewRows = 4;
 
-// Calls visit(T()) with the type that the list's rows hold.
-template <typename Visit>
-HWY_INLINE void for_type(DType type, const Visit& visit) {
-  switch (type) {
-    case DType::f32:
-      return visit(float());
-    case DType::bf16:
-      return visit(BFloat16());
-    case DType::f16:
-      return visit(Float16());
-  }
-}
-
 // Four keys, 8 KiB ahead, begin to travel to L2 while others are scored. Keys that lie in a row are
 // fetched beyond the list too, which ends with its block.
 HWY_INLINE void fetch_ahead(const RowList& keys, bool in_a_row, std::size_t key) {

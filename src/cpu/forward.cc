@@ -1,13 +1,15 @@
 // The forward pass of one task: a run of rows of one key head against the keys they see.
 //
 //   for each block of keys            packed once, in L2
-//     for each strip of rows          a register tile's worth
-//       score tile  = Q K^T           in L1
+//     for each strip of rows          a panel's width, transposed: each row has a lane of the
+//     vectors
+//       score tile  = K Q^T           in L1
 //       logits      = finish_logits   where there is a soft-cap, a bias or a boolean mask
-//       weights     = softmax_row     and the row's state
-//       accumulator = keep * accumulator + weights V
+//       weights     = softmax         and the rows' states
+//       accumulator = keep * accumulator + V^T weights
 //
-// Where a strip holds all rows, as in a decode step, it reads keys and values as they lie.
+// The few rows of a decode step would leave most lanes empty: their vectors run along keys and
+// columns instead, which are read as they lie.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/forward.cc"
@@ -15,6 +17,7 @@
 // After foreach_target, which decides what is compiled.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "hwy/highway.h"
 #include "src/cpu/bf16_product.h"
@@ -24,21 +27,20 @@
 #include "src/cpu/logit_terms-inl.h"
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/pack_bf16-inl.h"
-#include "src/cpu/score_product-inl.h"
+#include "src/cpu/row_ranges.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/store-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/strip_results-inl.h"
 #include "src/cpu/tile_product-inl.h"
-#include "src/row_results.h"
+#include "src/cpu/value_sums-inl.h"
 #include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-using WeightLayout = LeftLayout<kBlockKeys, 1>;
-using Ranges = StripRanges<kStripRows>;
+using Ranges = StripRanges<kStateRows>;
 
 int moments_of(const RowStatistics& wanted) {
   return (wanted.entropy ? kEntropy : 0) | (wanted.variance ? kVariance : 0) |
@@ -54,20 +56,21 @@ class ForwardTask {
         value_dim_(static_cast<std::size_t>(call.input.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
-        padded_rows_(round_up(
-            round_up(static_cast<std::size_t>(group_ * call.plan.run), kStripRows), kFewRows)),
-        softmax_strip_(softmax_strip_for(moments_of(call.output.statistics))),
+        padded_rows_(round_up(static_cast<std::size_t>(group_ * call.plan.run), kStateRows)),
+        softmax_(softmax_for(moments_of(call.output.statistics))),
         has_units_(has_bf16_products() && is_in_units(call.input.q) && is_in_units(call.input.k)),
         has_value_units_(has_bf16_products() && is_in_units(call.input.v)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
         scratch_(padded_rows_ * (2 * columns_ + value_columns_) +
-                 kBlockKeys * (dim_ + value_columns_) + 5 * Scratch::rounded(1)),
+                 (kBlockKeys + kRowStep) * (columns_ + value_columns_) +
+                 kStateRows * value_columns_ + 6 * Scratch::rounded(1)),
         queries_(scratch_.take(padded_rows_ * columns_)),
         query_units_(scratch_.take(padded_rows_ * columns_)),
         accumulator_(scratch_.take(padded_rows_ * value_columns_)),
-        key_panels_(scratch_.take(kBlockKeys * dim_)),
-        value_panels_(scratch_.take(kBlockKeys * value_columns_)),
-        states_(padded_rows_ / kStripRows),
+        key_memory_(scratch_.take((kBlockKeys + kRowStep) * columns_)),
+        value_memory_(scratch_.take((kBlockKeys + kRowStep) * value_columns_)),
+        row_sums_(scratch_.take(kStateRows * value_columns_)),
+        states_(padded_rows_ / panel_width()),
         query_list_(call.input.q),
         key_list_(call.input.k),
         value_list_(call.input.v) {}
@@ -80,13 +83,14 @@ class ForwardTask {
     streams_ = rows_ <= kStripRows && is_streamable(key_list_) && is_streamable(value_list_) &&
                !call_.options.admitted && !call_.options.bias;
     for (StripState& state : states_) state.clear();
-    list_ranges();
-    pack_queries();
+    seen_ = list_row_ranges(call_.options.mask, part_, group_, call_.input.q.extents[2],
+                            call_.plan.keys, ranges_);
+    list_queries();
     for (std::int64_t block = seen_.begin; block < seen_.end; block += kBlockKeys) {
       run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen_.end - block));
     }
-    for (std::size_t row = 0; row < rows_; row += kStripRows)
-      write_strip(row, HWY_MIN(kStripRows, rows_ - row));
+    if (streams_) return write_rows(0, rows_, accumulator_);
+    for (std::size_t row = 0; row < rows_; row += panel_width()) write_strip(row);
   }
 
  private:
@@ -97,28 +101,7 @@ class ForwardTask {
     return part_.begin + static_cast<std::int64_t>(row) % queries_per_head_;
   }
 
-  // What each row sees of this task's keys, and the union.
-  void list_ranges() {
-    const std::int64_t queries = call_.input.q.extents[2], keys = call_.plan.keys;
-    ranges_.clear();
-    seen_ = {};
-    for (std::size_t row = 0; row < rows_; ++row) {
-      // The heads of a group see the same.
-      if (row >= static_cast<std::size_t>(queries_per_head_)) {
-        ranges_.push_back(ranges_[row - static_cast<std::size_t>(queries_per_head_)]);
-        continue;
-      }
-      const KeyRange range =
-          row_view(call_.options.mask, part_.batch, query_of(row), queries, keys).keys;
-      ranges_.push_back(
-          {HWY_MAX(range.begin, part_.first_key), HWY_MIN(range.end, part_.last_key)});
-      if (ranges_.back().size() == 0) continue;
-      if (seen_.size() == 0) seen_ = ranges_.back();
-      seen_ = {HWY_MIN(seen_.begin, ranges_.back().begin), HWY_MAX(seen_.end, ranges_.back().end)};
-    }
-  }
-
-  void pack_queries() {
+  void list_queries() {
     query_list_.rows.clear();
     lambda_.clear();
     for (std::int64_t member = 0; member < group_; ++member) {
@@ -129,10 +112,22 @@ class ForwardTask {
         lambda_.push_back(scale_in_bits(scale[query]));
     }
     query_list_.make_whole(whole_queries_);
-    pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
-    lambda_.resize(padded_rows_);  // a strip's product reads whole steps of rows
+    queries_packed_ = false;
+    if (streams_) {
+      pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
+      return;
+    }
+    lambda_.resize(padded_rows_);  // for the lanes beyond the last row
     units_fit_queries_ = has_units_ && is_fit_for_units(query_list_);
-    if (units_fit_queries_) pack_units(query_list_, padded_rows_, query_units_);
+    if (units_fit_queries_) pack_transposed_units(query_list_, query_units_);
+  }
+
+  // For the blocks of keys that are not in units.
+  void pack_queries() {
+    if (queries_packed_) return;
+    pack_transposed(query_list_, queries_);
+    scale_transposed(lambda_.data(), rows_, dim_, queries_);
+    queries_packed_ = true;
   }
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
@@ -145,12 +140,19 @@ class ForwardTask {
     }
     list_keys(block, block + block_keys);
     in_units_ = units_fit_queries_ && is_fit_for_units(key_list_);
-    in_units_ ? pack_transposed_units(key_list_, key_panels_)
-              : pack_transposed(key_list_, key_panels_);
-    values_finite_ = has_value_units_ ? pack_row_pairs(value_list_, value_panels_)
-                                      : pack_rows(value_list_, block_keys_, value_panels_);
-    for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
+    const auto place_keys = [&](const RowList& keys) {
+      return readable_rows(keys, columns_, key_memory_);
+    };
+    if (!in_units_) pack_queries();
+    keys_ = in_units_ ? as_units(key_list_, place_keys) : place_keys(key_list_);
+    values_finite_.reset();
+    if (has_value_units_) {
+      values_finite_ = pack_row_pairs(value_list_, value_memory_);
+    } else {
+      values_ = readable_rows(value_list_, value_columns_, value_memory_);
+    }
+    for (std::size_t row = 0; row < rows_; row += panel_width()) {
+      const std::size_t rows = HWY_MIN(panel_width(), rows_ - row);
       const Ranges ranges(rows, block, block_keys, [&](std::size_t r) { return ranges_[row + r]; });
       if (!ranges.empty()) run_strip(row, rows, ranges);
     }
@@ -176,9 +178,14 @@ class ForwardTask {
     const std::size_t columns = round_up(key_list_.rows.size(), panel_width());
     score_keys(queries_, padded_rows_ * panel_width(), rows_, key_list_, tile, kBlockKeys);
     StripState& state = states_.front();
-    const bool fresh = is_fresh(state, rows_);
-    finish_rows(0, rows_, ranges.first, columns, ranges, tile);
-    const bool moved = softmax_strip_(tile, kBlockKeys, rows_, columns, state, keep);
+    const bool fresh = state.is_fresh(rows_);
+    for (std::size_t r = 0; r < rows_; ++r) {
+      float* logits = tile + r * kBlockKeys;
+      const std::size_t begin = ranges.begin[r] - ranges.first, end = ranges.end[r] - ranges.first;
+      state.support[r] += finish_row(r, ranges.first, begin, end, columns, logits);
+      if (begin > 0 || end < columns) hide_outside(logits, begin, end, columns);
+    }
+    const bool moved = softmax_.of_rows(tile, kBlockKeys, rows_, columns, state, keep);
     for (std::size_t r = 0; r < rows_ && (fresh || moved); ++r) {
       float* sums = accumulator_ + r * value_columns_;
       for (std::size_t c = 0; c < value_columns_; ++c) sums[c] = fresh ? 0 : keep[r] * sums[c];
@@ -194,98 +201,101 @@ class ForwardTask {
     }
   }
 
-  // Scores become logits, and those a row does not see -inf. tile[0] is of the block's key `first`.
-  void finish_rows(std::size_t row, std::size_t rows, std::size_t first, std::size_t columns,
-                   const Ranges& ranges, float* tile) {
-    StripState& state = states_[row / kStripRows];
-    for (std::size_t r = 0; r < rows; ++r) {
-      float* logits = tile + r * kBlockKeys;
-      const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
-      auto support = static_cast<std::int64_t>(end - begin);
-      if (has_terms_)
-        support = finish_logits(terms_of(row + r, first), begin, end, columns, logits);
-      if (begin > 0 || end < columns) hide_outside(logits, begin, end, columns);
-      state.support[r] += support;
-    }
+  // A row's scores become logits. Returns how many keys of [begin, end), counted from the block's
+  // key `first`, it admits.
+  std::int64_t finish_row(std::size_t row, std::size_t first, std::size_t begin, std::size_t end,
+                          std::size_t columns, float* logits) const {
+    if (!has_terms_) return static_cast<std::int64_t>(end - begin);
+    return finish_logits(terms_of(row, first), begin, end, columns, logits);
   }
 
   void run_strip(std::size_t row, std::size_t rows, const Ranges& ranges) {
-    HWY_ALIGN float tile[kStripRows * kBlockKeys];
+    HWY_ALIGN float tile[(kBlockKeys + kStripRows) * kPanelRows];
     HWY_ALIGN float keep[kStateRows];
-    const std::size_t width = panel_width();
-    const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    multiply_scores({.depth = dim_,
-                     .in_units = in_units_,
-                     .rows = in_units_ ? query_units_ : queries_,
-                     .padded_rows = padded_rows_,
-                     .factors = lambda_.data(),
-                     .keys = key_panels_},
-                    row, rows, first, last - first, tile + first, kBlockKeys);
-    StripState& state = states_[row / kStripRows];
-    const bool fresh = is_fresh(state, rows);
-    finish_rows(row, rows, first, last - first, ranges, tile + first);
-    softmax_strip_(tile + first, kBlockKeys, rows, last - first, state, keep);
-    if (has_value_units_) {
-      for (std::size_t r = 0; r < rows; ++r) {
-        float* weights = tile + r * kBlockKeys + first;
-        bf16::round_row(weights, last - first, tile + r * kBlockKeys + first / 2);
-      }
-      add_values_in_units(row, rows, ranges, tile, keep, fresh);
-    } else {
-      add_values_in_floats(row, rows, ranges, tile, keep, fresh);
-    }
+    // The product rounds rows up to four, and units are of two.
+    const std::size_t first = ranges.first / 4 * 4;
+    score_strip(row, rows, first, ranges.last, tile);
+    StripState& state = states_[row / panel_width()];
+    const bool fresh = state.is_fresh(rows);
+    finish_strip(row, rows, first, ranges, tile);
+    softmax_.transposed(tile, rows, ranges.last - first, state, keep);
+    add_strip(row, rows, first, ranges, tile, keep, fresh);
   }
 
-  // Value sums of a strip, from its weights.
-  void add_values_in_floats(std::size_t row, std::size_t rows, const Ranges& ranges,
-                            const float* tile, const float* keep, bool fresh) {
+  // tile[j][r] = the score of the strip's row r and the block's key first + j.
+  void score_strip(std::size_t row, std::size_t rows, std::size_t first, std::size_t last,
+                   float* tile) const {
     const std::size_t width = panel_width();
-    const TileProduct weighted_values{.rows = rows,
-                                      .columns = value_columns_,
-                                      .depth = ranges.last - ranges.first,
-                                      .a = tile + ranges.first,
-                                      .b = value_panels_ + ranges.first * width,
-                                      .b_panel = block_keys_ * width,
-                                      .c = accumulator_ + row * value_columns_,
-                                      .c_stride = value_columns_,
-                                      .keep = keep};
-    if (values_finite_ || !(ranges.ragged || call_.options.admitted || call_.options.bias)) {
-      return fresh ? multiply<WeightLayout, Into::replace>(weighted_values)
-                   : multiply<WeightLayout, Into::scale>(weighted_values);
+    if (in_units_) {
+      return bf16::multiply_columns({.rows = last - first,
+                                     .columns = width,
+                                     .depth = dim_ / 2,
+                                     .a = keys_.data + first * keys_.stride,
+                                     .a_stride = keys_.stride,
+                                     .b = query_units_ + row * dim_ / 2,
+                                     .b_panel = 0,
+                                     .c = tile,
+                                     .c_stride = width,
+                                     .factors = lambda_.data() + row});
     }
-    if (fresh) std::fill_n(weighted_values.c, round_up(rows, kRowStep) * value_columns_, 0.0f);
-    multiply_where<WeightLayout, Into::scale>(weighted_values, [&](std::size_t r, std::size_t j) {
-      return admits(row + r, ranges, r, ranges.first + j);
-    });
+    multiply<LeftRows, Into::replace>({.rows = last - first,
+                                       .columns = rows,
+                                       .depth = dim_,
+                                       .a = keys_.data + first * keys_.stride,
+                                       .a_stride = keys_.stride,
+                                       .b = queries_ + row * dim_,
+                                       .b_panel = 0,
+                                       .c = tile,
+                                       .c_stride = width});
   }
 
-  // The same, weights and values in units of two keys.
-  void add_values_in_units(std::size_t row, std::size_t rows, const Ranges& ranges,
-                           const float* tile, const float* keep, bool fresh) {
-    float* sums = accumulator_ + row * value_columns_;
-    if (fresh) std::fill_n(sums, round_up(rows, kRowStep) * value_columns_, 0.0f);
-    const std::size_t pair = ranges.first / 2;
-    bf16::add_weighted({.rows = rows,
-                        .columns = value_columns_,
-                        .depth = (ranges.last + 1) / 2 - pair,
-                        .a = tile + pair,
-                        .b = value_panels_ + pair * bf16::kColumns,
-                        .b_panel = (block_keys_ + 1) / 2 * bf16::kColumns,
-                        .c = sums,
-                        .c_stride = value_columns_,
-                        .factors = keep});
-    if (values_finite_) return;
-    // Packing left out what is not finite, so that it meets no row that does not see it.
+  // A strip's scores become logits, those a row does not see -inf.
+  void finish_strip(std::size_t row, std::size_t rows, std::size_t first, const Ranges& ranges,
+                    float* tile) {
+    StripState& state = states_[row / panel_width()];
+    HWY_ALIGN std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
     for (std::size_t r = 0; r < rows; ++r) {
-      const auto* weights = reinterpret_cast<const BFloat16*>(tile + r * kBlockKeys);
-      for (std::size_t j = ranges.begin[r]; j < ranges.end[r]; ++j) {
-        if (!admits(row + r, ranges, r, j)) continue;
-        for (std::size_t c = 0; c < value_dim_; ++c) {
-          const float value = value_list_.at(j, static_cast<std::int64_t>(c));
-          if (!std::isfinite(value)) sums[r * value_columns_ + c] += to_float(weights[j]) * value;
-        }
-      }
+      begin[r] = static_cast<std::int32_t>(ranges.begin[r] - first);
+      end[r] = static_cast<std::int32_t>(ranges.end[r] - first);
     }
+    const std::size_t keys = ranges.last - first;
+    if (has_terms_) {
+      HWY_ALIGN float by_row[kPanelRows * kBlockKeys];
+      transpose(tile, panel_width(), keys, rows, by_row, kBlockKeys);
+      for (std::size_t r = 0; r < rows; ++r) {
+        state.support[r] += finish_row(row + r, first, ranges.begin[r] - first,
+                                       ranges.end[r] - first, keys, by_row + r * kBlockKeys);
+      }
+      transpose(by_row, kBlockKeys, rows, keys, tile, panel_width());
+    } else {
+      for (std::size_t r = 0; r < rows; ++r) state.support[r] += end[r] - begin[r];
+    }
+    if (ranges.ragged || ranges.first > first) hide_outside(tile, begin, end, rows, keys);
+  }
+
+  // Value sums of the strip, from its weights of the block's keys from `first` on.
+  void add_strip(std::size_t row, std::size_t rows, std::size_t first, const Ranges& ranges,
+                 float* tile, const float* keep, bool fresh) {
+    ValueSums sums{.rows = rows,
+                   .columns = value_dim_,
+                   .first = first,
+                   .last = ranges.last,
+                   .weights = tile,
+                   .keep = keep,
+                   .fresh = fresh,
+                   .sums = accumulator_ + row * value_columns_};
+    const auto sees = [&](std::size_t r, std::size_t j) { return admits(row + r, ranges, r, j); };
+    if (has_value_units_) {
+      bf16::round_rows(tile, ranges.last - first, tile);
+      add_value_units(sums, value_memory_, (block_keys_ + 1) / 2);
+      if (!*values_finite_) add_special_values(sums, value_list_, sees);
+      return;
+    }
+    const bool hides = ranges.ragged || call_.options.admitted || call_.options.bias;
+    if (hides && !values_finite_) values_finite_ = all_finite(values_, block_keys_, value_dim_);
+    sums.first = ranges.first;
+    sums.weights += (ranges.first - first) * panel_width();
+    hides && !*values_finite_ ? add_seen_values(sums, values_, sees) : add_values(sums, values_);
   }
 
   // Whether row `row`, the r-th of its strip, sees key j of the block.
@@ -293,21 +303,22 @@ class ForwardTask {
     return ranges.admits(r, j) && !terms_of(row, j).hides(0);
   }
 
-  // Whether no row of the strip has seen a key: its value sums are then still undefined.
-  static bool is_fresh(const StripState& state, std::size_t rows) {
-    return std::all_of(state.support, state.support + rows,
-                       [](std::int64_t support) { return support == 0; });
-  }
-
   LogitTerms terms_of(std::size_t row, std::size_t first) const {
     return logit_terms(call_.options, call_.scale.of(part_.batch, head_of(row)), part_.batch,
                        head_of(row), query_of(row), block_ + static_cast<std::int64_t>(first));
   }
 
-  void write_strip(std::size_t row, std::size_t rows) {
-    const StripState& state = states_[row / kStripRows];
-    float* sums = accumulator_ + row * value_columns_;
-    if (is_fresh(state, rows)) std::fill_n(sums, rows * value_columns_, 0.0f);
+  void write_strip(std::size_t row) {
+    const std::size_t width = panel_width();
+    transpose(accumulator_ + row * value_columns_, width, value_dim_, width, row_sums_,
+              value_columns_);
+    write_rows(row, HWY_MIN(width, rows_ - row), row_sums_);
+  }
+
+  // sums[r] are the value sums of row row + r, of one strip.
+  void write_rows(std::size_t row, std::size_t rows, float* sums) {
+    const StripState& state = states_[row / panel_width()];
+    if (state.is_fresh(rows)) std::fill_n(sums, rows * value_columns_, 0.0f);
     if (call_.partials != nullptr) {
       for (std::size_t r = 0; r < rows; ++r) {
         const std::size_t at = static_cast<std::size_t>(index_ * call_.partials->rows) + row + r;
@@ -325,31 +336,27 @@ class ForwardTask {
       const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part_.end - query));
       write_statistics(call_, state, stats, {part_.batch, head, query}, r, count);
       for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
-        const float factor = stats.factor[r] * beside_sink(head, state.support[r], stats.lse[r]);
+        const float factor =
+            stats.factor[r] * beside_sink(call_, head, state.support[r], stats.lse[r]);
         store_row(call_.output.output, part_.batch, head, at, factor, sums + r * value_columns_);
       }
     }
   }
 
-  // The weight that the sink leaves the real keys.
-  float beside_sink(std::int64_t head, std::int64_t support, float lse) const {
-    if (!call_.options.sink || support == 0) return 1;
-    return static_cast<float>(weight_beside_sink(lse, call_.options.sink(head)));
-  }
-
   const ForwardCall& call_;
   const std::int64_t group_;
   const std::size_t dim_, value_dim_, columns_, value_columns_, padded_rows_;
-  const SoftmaxStrip softmax_strip_;
+  const Softmax softmax_;
   const bool has_units_;        // bf16 queries and keys that the dot products can read
   const bool has_value_units_;  // values, likewise
   const bool has_terms_;
   Scratch scratch_;
-  float* queries_;                  // lambda q in bits, in panels of columns
-  float* query_units_;              // q as it is, in units of two bf16 numbers
-  float* accumulator_;              // [row][value column]
-  float* key_panels_;               // this block's keys, transposed
-  float* value_panels_;             // this block's values
+  float* queries_;       // lambda q in bits, transposed; rows where streams_
+  float* query_units_;   // q as it is, transposed, in units of two bf16 numbers
+  float* accumulator_;   // [strip][value column][row]; [row][value column] where streams_
+  float* key_memory_;    // of this block's keys, where they cannot be read as they lie
+  float* value_memory_;  // of its values, likewise, or of pairs of them
+  float* row_sums_;      // [row of one strip][value column]
   std::vector<StripState> states_;  // one a strip
   std::vector<KeyRange> ranges_;    // one a row
   std::vector<float> lambda_;       // one a row, in bits
@@ -365,8 +372,10 @@ class ForwardTask {
   std::int64_t block_ = 0;  // first key of this block
   std::size_t block_keys_ = 0;
   bool units_fit_queries_ = false;
-  bool in_units_ = false;      // this block's keys
-  bool values_finite_ = true;  // of this block
+  bool queries_packed_ = false;
+  bool in_units_ = false;              // this block's keys
+  Rows keys_{}, values_{};             // of this block
+  std::optional<bool> values_finite_;  // of this block, once anybody asked
 };
 
 void forward_task(const ForwardCall& call, std::int64_t begin, std::int64_t end) {

@@ -56,7 +56,7 @@ struct GradientProducts {
 template <bool kWhereAdmitted, typename Left, typename Admits>
 HWY_INLINE void add_product(const TileProduct& product, const Admits& admits) {
   if constexpr (kWhereAdmitted) {
-    multiply_where<Left, Into::add>(product, admits);
+    multiply_where<Left>(product, admits);
   } else {
     multiply<Left, Into::add>(product);
   }

@@ -68,13 +68,13 @@ double bf16_dot_products() {
 
 double softmax_weights() {
   constexpr std::size_t kTimes = 500;
-  HWY_ALIGN float tile[kStateRows * kBlockKeys] = {}, keep[kStateRows];
+  HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, keep[kStateRows];
   StripState state;
   state.clear();
-  const SoftmaxStrip softmax = softmax_strip_for(kEntropy | kVariance | kCollision);
-  return best_rate(static_cast<double>(kStripRows * kBlockKeys * kTimes), [&] {
+  const Softmax softmax = softmax_for(kEntropy | kVariance | kCollision);
+  return best_rate(static_cast<double>(panel_width() * kBlockKeys * kTimes), [&] {
     for (std::size_t i = 0; i < kTimes; ++i)
-      softmax(tile, kBlockKeys, kStripRows, kBlockKeys, state, keep);
+      softmax.transposed(tile, panel_width(), kBlockKeys, state, keep);
   });
 }
 

@@ -22,6 +22,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
+// Calls visit(T()) with the type that the list's rows hold.
+template <typename Visit>
+HWY_INLINE void for_type(DType type, const Visit& visit) {
+  switch (type) {
+    case DType::f32:
+      return visit(float());
+    case DType::bf16:
+      return visit(BFloat16());
+    case DType::f16:
+      return visit(Float16());
+  }
+}
+
 // Rows ahead of the one being packed: strided rows are too short for the hardware to see the next
 // one coming.
 inline constexpr std::size_t kRowsAhead = 8;
@@ -56,6 +69,25 @@ HWY_INLINE std::size_t transpose_four(const T* const rows[4], std::size_t column
   return c;
 }
 #endif
+
+// to[column][row] = from[row][column].
+HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_stride, std::size_t rows,
+                          std::size_t columns, float* HWY_RESTRICT to, std::size_t to_stride) {
+  std::size_t r = 0;
+  std::size_t done = 0;  // columns of rows [0, r)
+#if HWY_TARGET != HWY_SCALAR
+  for (; r + 4 <= rows; r += 4) {
+    const float* const four[4] = {from + r * from_stride, from + (r + 1) * from_stride,
+                                  from + (r + 2) * from_stride, from + (r + 3) * from_stride};
+    done = transpose_four(four, columns, to_stride, to + r);
+  }
+#endif
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
+      to[c * to_stride + row] = from[row * from_stride + c];
+    }
+  }
+}
 
 // One panel: rows first ... first + count - 1, then zeros up to the width.
 template <typename T>
@@ -99,6 +131,20 @@ HWY_INLINE void pack_transposed(const RowList& from, float* HWY_RESTRICT to) {
         break;
     }
     to += static_cast<std::size_t>(from.columns) * width;
+  }
+}
+
+// Row r of what pack_transposed() left, times factors[r].
+HWY_INLINE void scale_transposed(const float* HWY_RESTRICT factors, std::size_t rows,
+                                 std::size_t columns, float* HWY_RESTRICT panels) {
+  const Floats d;
+  const std::size_t width = panel_width();
+  for (std::size_t row = 0; row < rows; row += hn::Lanes(d)) {
+    const auto by = hn::LoadU(d, factors + row);
+    float* HWY_RESTRICT panel = panels + row / width * width * columns + row % width;
+    for (std::size_t c = 0; c < columns; ++c) {
+      hn::Store(hn::Mul(by, hn::Load(d, panel + c * width)), d, panel + c * width);
+    }
   }
 }
 
@@ -156,6 +202,66 @@ HWY_INLINE bool pack_rows(const RowList& from, std::size_t padded_rows, float* H
       return pack_rows_of<Float16>(from, padded_rows, to, scale);
   }
   return true;
+}
+
+// to[row][column], rows `stride` floats apart.
+template <typename T>
+HWY_INLINE void copy_rows(const RowList& from, std::size_t stride, float* HWY_RESTRICT to) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d), columns = static_cast<std::size_t>(from.columns);
+  for (std::size_t row = 0; row < from.rows.size(); ++row, to += stride) {
+    prefetch_row(from, row + kRowsAhead);
+    const T* source = reinterpret_cast<const T*>(from.rows[row]);
+    std::size_t c = 0;
+    for (; c + lanes <= columns; c += lanes) hn::Store(load_floats(d, source + c), d, to + c);
+    for (; c < columns; ++c) to[c] = to_float(source[c]);
+  }
+}
+
+// Rows that a product can read: from one to the next `stride` floats.
+struct Rows {
+  const float* data;
+  std::size_t stride;
+};
+
+HWY_INLINE bool all_finite(const Rows& rows, std::size_t count, std::size_t columns) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  auto poison = hn::Zero(d);  // 0 * inf and 0 * NaN are NaN
+  for (std::size_t row = 0; row < count; ++row) {
+    const float* from = rows.data + row * rows.stride;
+    std::size_t c = 0;
+    for (; c + lanes <= columns; c += lanes)
+      poison = hn::MulAdd(hn::Zero(d), hn::LoadU(d, from + c), poison);
+    for (; c < columns; ++c) poison = hn::MulAdd(hn::Zero(d), hn::Set(d, from[c]), poison);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, poison)) == 0;
+}
+
+// Whether a product can read the rows where they are. Rows far apart fall into few sets of the
+// cache; rows and columns are rounded up to four.
+HWY_INLINE bool is_readable(const RowList& list) {
+  constexpr std::ptrdiff_t kFar = 2048;
+  if (list.type != DType::f32 || list.rows.size() % 4 != 0 || list.columns % 4 != 0) return false;
+  const std::ptrdiff_t step = list.rows[1] - list.rows[0];
+  if (step <= 0 || step >= kFar || step % 4 != 0 ||
+      reinterpret_cast<std::uintptr_t>(list.rows[0]) % sizeof(float) != 0) {
+    return false;
+  }
+  for (std::size_t r = 2; r < list.rows.size(); ++r) {
+    if (list.rows[r] - list.rows[r - 1] != step) return false;
+  }
+  return true;
+}
+
+// The rows where they are or, where a product could not read them there, copied to `memory`.
+HWY_INLINE Rows readable_rows(const RowList& list, std::size_t stride, float* HWY_RESTRICT memory) {
+  if (is_readable(list)) {
+    return {reinterpret_cast<const float*>(list.rows[0]),
+            static_cast<std::size_t>(list.rows[1] - list.rows[0]) / sizeof(float)};
+  }
+  for_type(list.type, [&](auto type) HWY_ATTR { copy_rows<decltype(type)>(list, stride, memory); });
+  return {memory, stride};
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

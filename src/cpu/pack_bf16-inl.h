@@ -1,5 +1,5 @@
-// Packing of bf16 rows for bf16_product.h: units of two numbers that are neighbours along the depth, which are
-// columns where scores are computed and rows where values are added up.
+// Packing of bf16 rows for bf16_product.h: units of two numbers that are neighbours along the
+// depth, which are columns where scores are computed and rows where values are added up.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -12,8 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <utility>
 
 #include "hwy/highway.h"
 #include "src/cpu/bf16_product.h"
@@ -53,31 +51,42 @@ HWY_INLINE bool is_fit_for_units(const RowList& from) {
   return hn::AllTrue(d, hn::Eq(unfit, zero));
 }
 
-// pack_transposed() of units, which move as floats and are never computed with: any bits are fine.
+// Calls visit(list) with bf16 rows as rows of units, which move as floats and are never computed
+// with: any bits are fine.
+template <typename Visit>
+HWY_INLINE auto as_units(RowList& rows, const Visit& visit) {
+  rows.columns /= 2;
+  rows.type = DType::f32;
+  const auto result = visit(rows);
+  rows.columns *= 2;
+  rows.type = DType::bf16;
+  return result;
+}
+
 HWY_INLINE void pack_transposed_units(RowList& from, float* HWY_RESTRICT to) {
-  RowList units = std::move(from);
-  units.columns /= 2;
-  units.type = DType::f32;
-  pack_transposed(units, to);
-  units.columns *= 2;
-  units.type = DType::bf16;
-  from = std::move(units);
+  as_units(from, [&](const RowList& units) {
+    pack_transposed(units, to);
+    return true;
+  });
 }
 
 // Units of the rows in panels of columns: to[panel][row][unit].
 HWY_INLINE void pack_units(const RowList& from, std::size_t padded_rows, float* HWY_RESTRICT to) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d), width = panel_width();
   const auto units = static_cast<std::size_t>(from.columns / 2);
   for (std::size_t row = 0; row < from.rows.size(); ++row) {
-    for (std::size_t first = 0; first < units; first += bf16::kColumns) {
-      std::memcpy(to + first * padded_rows + row * bf16::kColumns,
-                  from.rows[row] + first * sizeof(float),
-                  HWY_MIN(bf16::kColumns, units - first) * sizeof(float));
+    prefetch_row(from, row + kRowsAhead);
+    const auto* source = reinterpret_cast<const float*>(from.rows[row]);
+    for (std::size_t c = 0; c < units; c += lanes) {
+      hn::Store(hn::LoadU(d, source + c), d,
+                to + c / width * width * padded_rows + row * width + c % width);
     }
   }
 }
 
-// Pairs of neighbouring rows in panels of columns: to[panel][pair][column]. What is not finite becomes 0, as does the
-// partner of an odd last row. Returns whether everything was finite.
+// Pairs of neighbouring rows in panels of columns: to[panel][pair][column]. What is not finite
+// becomes 0, as does the partner of an odd last row. Returns whether everything was finite.
 HWY_INLINE bool pack_row_pairs(const RowList& from, float* HWY_RESTRICT to) {
   const hn::ScalableTag<std::uint32_t> d;
   const hn::Rebind<std::uint16_t, decltype(d)> narrow;

@@ -1,4 +1,7 @@
-// Softmax over the rows of one tile: logits (in bits) in, unnormalised weights and the rows' new states out.
+// Softmax over one tile of logits (in bits): unnormalised weights and the rows' new states out.
+//
+// A strip's tile is transposed, [key][row]: vectors then run along rows, each of which has a lane
+// to itself. A decode step has too few rows to fill them; its tile is [row][key].
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -9,7 +12,9 @@
 #define ISENTROPE_SOFTMAX_TILE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include "hwy/highway.h"
@@ -34,12 +39,49 @@ HWY_INLINE void hide_outside(float* logits, std::size_t begin, std::size_t end,
   }
 }
 
+// The same of a transposed tile, whose row r sees keys [begin[r], end[r]) of its own; both have
+// room for a panel's width.
+HWY_INLINE void hide_outside(float* tile, const std::int32_t* begin, const std::int32_t* end,
+                             std::size_t rows, std::size_t keys) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> di;
+  const std::size_t width = panel_width();
+  const auto all_from = static_cast<std::size_t>(*std::max_element(begin, begin + rows));
+  const auto all_to = static_cast<std::size_t>(*std::min_element(end, end + rows));
+  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
+    const auto first = hn::Load(di, begin + r), last = hn::Load(di, end + r);
+    for (std::size_t j = 0; j < keys; ++j) {
+      if (j >= all_from && j < all_to) j = all_to;
+      if (j >= keys) break;
+      const auto key = hn::Set(di, static_cast<std::int32_t>(j));
+      const auto sees = hn::AndNot(hn::Lt(key, first), hn::Lt(key, last));
+      float* logits = tile + j * width + r;
+      hn::Store(hn::IfThenElse(hn::RebindMask(d, sees), hn::Load(d, logits), hidden), d, logits);
+    }
+  }
+}
+
 HWY_INLINE hn::Vec<Floats> max_lanes_of(const float* logits, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   auto max = hn::Load(d, logits);
   for (std::size_t j = lanes; j < columns; j += lanes) max = hn::Max(max, hn::Load(d, logits + j));
   return max;
+}
+
+// Over the keys of a transposed tile, a vector of rows.
+HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) {
+  const Floats d;
+  const std::size_t width = panel_width();
+  auto max = hn::Load(d, logits), other = max;
+  std::size_t j = 1;
+  for (; j + 2 <= keys; j += 2) {
+    max = hn::Max(max, hn::Load(d, logits + j * width));
+    other = hn::Max(other, hn::Load(d, logits + (j + 1) * width));
+  }
+  if (j < keys) max = hn::Max(max, hn::Load(d, logits + j * width));
+  return hn::Max(max, other);
 }
 
 // Which sums beside s0 a call needs; what nobody asked for is not compiled into its loop.
@@ -50,15 +92,14 @@ struct WeightSums {
   hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
 };
 
-// Logits [0, columns) of row i of a group become weights, in place.
+// Logits become weights, in place: of row i of a group, a vector every `step` floats.
 template <int kMoments>
-HWY_INLINE void weigh_row(float* HWY_RESTRICT logits, std::size_t columns, float origin,
-                          std::size_t i, WeightSums& sums) {
+HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t step,
+                      hn::Vec<Floats> origin, std::size_t i, WeightSums& sums) {
   const Floats d;
-  const auto from = hn::Set(d, origin);
   auto s0 = hn::Zero(d), s1 = hn::Zero(d), s1_prime = hn::Zero(d), s2 = hn::Zero(d);
-  for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
-    auto t = hn::Sub(hn::Load(d, logits + j), from);
+  for (std::size_t j = 0; j < count; j += step) {
+    auto t = hn::Sub(hn::Load(d, logits + j), origin);
     const auto w = weight_of(t);
     hn::Store(w, d, logits + j);
     s0 = hn::Add(s0, w);
@@ -77,19 +118,19 @@ HWY_INLINE void weigh_row(float* HWY_RESTRICT logits, std::size_t columns, float
   sums.s2[i] = s2;
 }
 
-// In:   tile[r][0, columns) logits, those outside a row's range -inf; columns a multiple of the
-// lanes. Out:  weights 2^(z - m) in place, 0 where hidden, with m the largest logit of the row so
-// far, and the rows'
-//       states, support apart. Returns whether any m grew: keep[r] is then the factor 2^(m_before -
-//       m) for the row's value sums.
+// A decode step's. In: tile[r][0, columns) logits, those outside a row's range -inf; columns a
+// multiple of the lanes. Out: weights 2^(z - m) in place, 0 where hidden, with m the largest logit
+// of the row so far, and the rows' states, support apart. Returns whether any m grew: keep[r] is
+// then the factor 2^(m_before - m) for the row's value sums.
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
 // max-exp-rescale chain on every vector.
 template <int kMoments>
-bool softmax_strip(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
-                   std::size_t columns, StripState& state, float* HWY_RESTRICT keep) {
+bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
+                     std::size_t columns, StripState& state, float* HWY_RESTRICT keep) {
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
-  for (std::size_t group = 0; group < kStateRows; group += kRowsAtOnce) {
+  const std::size_t whole = round_up(rows, HWY_MAX(kRowsAtOnce, hn::Lanes(Doubles())));
+  for (std::size_t group = 0; group < whole; group += kRowsAtOnce) {
     hn::Vec<Floats> of_row[kRowsAtOnce];
     for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
       of_row[i] = group + i < rows ? max_lanes_of(tile + (group + i) * stride, columns)
@@ -98,13 +139,13 @@ bool softmax_strip(float* HWY_RESTRICT tile, std::size_t stride, std::size_t row
     reduce_four(
         of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
-  const bool moved = raise(max, state, origin, keep);
+  const bool moved = raise(max, whole, state, origin, keep);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
     WeightSums sums;
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
     for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
-      weigh_row<kMoments>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
-                          origin[group + i], i, sums);
+      weigh<kMoments>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
+                      hn::Lanes(Floats()), hn::Set(Floats(), origin[group + i]), i, sums);
     }
     add_sums(sums.s0, state.s0 + group);
     if constexpr (kMoments & (kEntropy | kVariance)) add_sums(sums.s1, state.s1 + group);
@@ -114,15 +155,43 @@ bool softmax_strip(float* HWY_RESTRICT tile, std::size_t stride, std::size_t row
   return moved;
 }
 
-using SoftmaxStrip = bool (*)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t,
-                              StripState&, float* HWY_RESTRICT);
+// A strip's, the same of a transposed tile: tile[key][row], and any number of keys.
+template <int kMoments>
+bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
+                        StripState& state, float* HWY_RESTRICT keep) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d), width = panel_width();
+  HWY_ALIGN float max[kStateRows], origin[kStateRows];
+  for (std::size_t r = 0; r < rows; r += lanes)
+    hn::Store(max_over_keys(tile + r, keys), d, max + r);
+  const std::size_t whole = round_up(rows, lanes);
+  const bool moved = raise(max, whole, state, origin, keep);
+  for (std::size_t r = 0; r < rows; r += lanes) {
+    WeightSums sums;
+    weigh<kMoments>(tile + r, keys * width, width, hn::Load(d, origin + r), 0, sums);
+    add_lanes(sums.s0[0], state.s0 + r);
+    if constexpr (kMoments & (kEntropy | kVariance)) add_lanes(sums.s1[0], state.s1 + r);
+    if constexpr (kMoments & kVariance) add_lanes(sums.s1_prime[0], state.s1_prime + r);
+    if constexpr (kMoments & kCollision) add_lanes(sums.s2[0], state.s2 + r);
+  }
+  return moved;
+}
 
-// The loop for a set of moments.
-HWY_INLINE SoftmaxStrip softmax_strip_for(int moments) {
-  static constexpr SoftmaxStrip kStrips[] = {softmax_strip<0>, softmax_strip<1>, softmax_strip<2>,
-                                             softmax_strip<3>, softmax_strip<4>, softmax_strip<5>,
-                                             softmax_strip<6>, softmax_strip<7>};
-  return kStrips[moments];
+// Both loops for a set of moments.
+struct Softmax {
+  bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, StripState&,
+                  float* HWY_RESTRICT);
+  bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, StripState&,
+                     float* HWY_RESTRICT);
+};
+
+template <int kMoments>
+inline constexpr Softmax kSoftmax = {softmax_of_rows<kMoments>, softmax_transposed<kMoments>};
+
+HWY_INLINE Softmax softmax_for(int moments) {
+  static constexpr Softmax kAll[] = {kSoftmax<0>, kSoftmax<1>, kSoftmax<2>, kSoftmax<3>,
+                                     kSoftmax<4>, kSoftmax<5>, kSoftmax<6>, kSoftmax<7>};
+  return kAll[moments];
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -11,6 +11,7 @@
 
 #include "src/cpu/kernels.h"
 #include "src/cpu/strip_state-inl.h"
+#include "src/row_results.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -45,6 +46,13 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const StripState& stat
     const std::int64_t query = at.query + i;
     to.lambda(at.batch, at.head, query) = scale.before_cap[query] * scale.after_cap[query];
   }
+}
+
+// The weight that the sink leaves the real keys of a row.
+HWY_INLINE float beside_sink(const ForwardCall& call, std::int64_t head, std::int64_t support,
+                             float lse) {
+  if (!call.options.sink || support == 0) return 1;
+  return static_cast<float>(weight_beside_sink(lse, call.options.sink(head)));
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

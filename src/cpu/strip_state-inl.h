@@ -20,15 +20,16 @@
 #include "hwy/highway.h"
 #include "isentrope/row_state.h"
 #include "src/cpu/exp-inl.h"
+#include "src/cpu/tile_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 inline constexpr std::size_t kRowsAtOnce = 4;
-// The rows of a strip, and room for whole groups of them.
-inline constexpr std::size_t kStateRows =
-    (kStripRows + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
-using Doubles = hn::CappedTag<double, kRowsAtOnce>;
+// Rows that a strip may have: a panel's width, or the few of a decode step in whole groups.
+inline constexpr std::size_t kPanelRows = 2 * hn::MaxLanes(Floats());
+inline constexpr std::size_t kStateRows = HWY_MAX(kPanelRows, round_up(kStripRows, kRowsAtOnce));
+using Doubles = hn::CappedTag<double, kStateRows>;
 
 // RowState, an array each, with logits in bits.
 struct StripState {
@@ -40,6 +41,10 @@ struct StripState {
     std::fill_n(max, kStateRows, -std::numeric_limits<double>::infinity());
     for (double* sums : {s0, s1, s1_prime, s2}) std::fill_n(sums, kStateRows, 0.0);
     std::fill_n(support, kStateRows, std::int64_t{0});
+  }
+  // Whether no row has seen a key: its value sums are then still undefined.
+  [[nodiscard]] bool is_fresh(std::size_t rows) const {
+    return std::all_of(support, support + rows, [](std::int64_t keys) { return keys == 0; });
   }
   [[nodiscard]] RowState row(std::size_t r) const {
     return {kLn2 * max[r], s0[r], kLn2 * s1[r], kLn2 * kLn2 * s1_prime[r], s2[r], support[r]};
@@ -81,13 +86,13 @@ HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&
 // Measures the states from the larger of their own and the block's maxima, which become origin[r]
 // (0 while every logit is -inf: any finite origin gives them the weight 0, and -inf - -inf would be
 // NaN). Returns whether any row moved; keep[r] is then the factor of its value sums.
-HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, StripState& state,
+HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, StripState& state,
                       float* HWY_RESTRICT origin, float* HWY_RESTRICT keep) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
   const auto lowest = hn::Set(d, -std::numeric_limits<double>::infinity());
   bool moved = false;
-  for (std::size_t r = 0; r < kStateRows; r += hn::Lanes(d)) {
+  for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
     const auto before = hn::Load(d, state.max + r);
     const auto max = hn::Max(before, hn::PromoteTo(d, hn::Load(df, block_max + r)));
     hn::Store(hn::DemoteTo(df, hn::IfThenZeroElse(hn::Eq(max, lowest), max)), df, origin + r);
@@ -108,6 +113,18 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, StripState& state,
     hn::Store(hn::Mul(hn::Mul(factor, factor), hn::Load(d, state.s2 + r)), d, state.s2 + r);
   }
   return moved;
+}
+
+// sums[i] += lane i of v.
+HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
+  HWY_ALIGN float added[hn::MaxLanes(Floats())];
+  const Doubles d;
+  const hn::Rebind<float, Doubles> df;
+  hn::Store(v, Floats(), added);
+  for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
+    const auto more = hn::PromoteTo(d, hn::Load(df, added + i));
+    hn::Store(hn::Add(hn::Load(d, sums + i), more), d, sums + i);
+  }
 }
 
 // sums[0, 4) += the sums over the lanes of v[0] ... v[3].

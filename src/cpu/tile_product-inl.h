@@ -37,115 +37,137 @@ HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
   return (count + step - 1) / step * step;
 }
 
-// What becomes of the value that C already holds.
+// What becomes of the value that C already holds: nothing, it is added, or times its column's
+// factor.
 enum class Into { replace, add, scale };
+
+// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to
+// kRowStep, columns to a vector: A, B and C must have room for that many.
+struct TileProduct {
+  std::size_t rows, columns, depth;
+  const float* a;
+  std::size_t a_stride = 0;  // of LeftRows and LeftColumns: from one row in memory to the next
+  std::size_t a_panel = 0;   // of LeftPanels: from one panel to the next
+  const float* b;  // panel p starts at b + p * b_panel: depth rows of panel_width() floats
+  std::size_t b_panel;
+  float* c;
+  std::size_t c_stride;
+  const float* keep = nullptr;  // one factor a column, for Into::scale
+};
 
 // Where element (row, k) of the left operand lies: row * row() + k * depth(). Strides known when
 // the kernel is compiled leave the address arithmetic to the load instruction.
 template <std::size_t kRow, std::size_t kDepth>
 struct LeftLayout {
-  static constexpr std::size_t row() { return kRow; }
-  static constexpr std::size_t depth() { return kDepth; }
+  static constexpr std::size_t row(const TileProduct&) { return kRow; }
+  static constexpr std::size_t depth(const TileProduct&) { return kDepth; }
   static constexpr std::size_t chunk() { return std::numeric_limits<std::size_t>::max(); }
+};
+
+// Rows as they lie in memory, and the same read across: rows of the operand are columns in memory.
+struct LeftRows : LeftLayout<0, 1> {
+  static std::size_t row(const TileProduct& t) { return t.a_stride; }
+};
+struct LeftColumns : LeftLayout<1, 0> {
+  static std::size_t depth(const TileProduct& t) { return t.a_stride; }
 };
 
 // Rows as pack_rows() leaves them, panel after panel of the depth: the operand that another product
 // reads as its right one serves as a left one too, without being transposed.
-struct LeftPanels {
-  static std::size_t row() { return panel_width(); }
-  static constexpr std::size_t depth() { return 1; }
+struct LeftPanels : LeftLayout<0, 1> {
+  static std::size_t row(const TileProduct&) { return panel_width(); }
   static std::size_t chunk() { return panel_width(); }
 };
 
-// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to
-// kRowStep: A and C must have room for that many.
-struct TileProduct {
-  std::size_t rows, columns, depth;
-  const float* a;
-  std::size_t a_panel = 0;  // of LeftPanels: from one panel to the next
-  const float* b;           // panel p starts at b + p * b_panel: depth rows of panel_width() floats
-  std::size_t b_panel;
-  float* c;
-  std::size_t c_stride;
-  const float* keep = nullptr;  // one factor a row, for Into::scale
-};
-
-// C[r][column, column + width) = (replace: 0, add: C, scale: keep[r] C) + sum_k A(r, k) B[k], r <
-// kRows.
-template <std::size_t kRows, typename Left, Into kInto>
-HWY_INLINE void panel_product(const TileProduct& t, const float* HWY_RESTRICT b,
-                              float* HWY_RESTRICT c) {
+// Columns [column, column + kVectors vectors) of C, rows row ... row + kRows - 1.
+template <std::size_t kRows, std::size_t kVectors, typename Left, Into kInto>
+HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t column) {
   const Floats d;
   using V = hn::Vec<Floats>;
   const std::size_t lanes = hn::Lanes(d);
-  V low[kRows], high[kRows];
+  V sums[kRows][kVectors];
 #pragma GCC unroll 16
-  for (std::size_t r = 0; r < kRows; ++r) low[r] = high[r] = hn::Zero(d);
-  const float* HWY_RESTRICT a = t.a;
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kVectors; ++i) sums[r][i] = hn::Zero(d);
+  }
+  const std::size_t a_row = Left::row(t), a_depth = Left::depth(t);
+  const float* HWY_RESTRICT a = t.a + row * a_row;
+  const float* HWY_RESTRICT b = t.b + column / panel_width() * t.b_panel;
   for (std::size_t left = t.depth; left > 0; a += t.a_panel) {
     const std::size_t depth = HWY_MIN(left, Left::chunk());
     left -= depth;
-    for (std::size_t k = 0; k < depth; ++k, b += 2 * lanes) {
-      const V b_low = hn::Load(d, b), b_high = hn::Load(d, b + lanes);
+    for (std::size_t k = 0; k < depth; ++k, b += panel_width()) {
+      V right[kVectors];
+#pragma GCC unroll 16
+      for (std::size_t i = 0; i < kVectors; ++i) right[i] = hn::Load(d, b + i * lanes);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kRows; ++r) {
-        const V element = hn::Set(d, a[r * Left::row() + k * Left::depth()]);
-        low[r] = hn::MulAdd(element, b_low, low[r]);
-        high[r] = hn::MulAdd(element, b_high, high[r]);
+        const V element = hn::Set(d, a[r * a_row + k * a_depth]);
+#pragma GCC unroll 16
+        for (std::size_t i = 0; i < kVectors; ++i)
+          sums[r][i] = hn::MulAdd(element, right[i], sums[r][i]);
       }
     }
   }
 #pragma GCC unroll 16
-  for (std::size_t r = 0; r < kRows; ++r) {
-    float* to = c + r * t.c_stride;
-    if constexpr (kInto == Into::add) {
-      low[r] = hn::Add(hn::Load(d, to), low[r]);
-      high[r] = hn::Add(hn::Load(d, to + lanes), high[r]);
-    } else if constexpr (kInto == Into::scale) {
-      const V factor = hn::Set(d, t.keep[r]);
-      low[r] = hn::MulAdd(factor, hn::Load(d, to), low[r]);
-      high[r] = hn::MulAdd(factor, hn::Load(d, to + lanes), high[r]);
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    [[maybe_unused]] V keep = hn::Zero(d);
+    if constexpr (kInto == Into::scale) keep = hn::Load(d, t.keep + column + i * lanes);
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kRows; ++r) {
+      float* to = t.c + (row + r) * t.c_stride + column + i * lanes;
+      V result = sums[r][i];
+      if constexpr (kInto == Into::add) result = hn::Add(hn::Load(d, to), result);
+      if constexpr (kInto == Into::scale) result = hn::MulAdd(keep, hn::Load(d, to), result);
+      hn::Store(result, d, to);
     }
-    hn::Store(low[r], d, to);
-    hn::Store(high[r], d, to + lanes);
+  }
+}
+
+template <std::size_t kVectors, typename Left, Into kInto>
+HWY_INLINE void rows_product(const TileProduct& t, std::size_t row, std::size_t column) {
+  const std::size_t rows = t.rows - row;
+  if (rows > 2 * kRowStep) {
+    panel_product<kStripRows, kVectors, Left, kInto>(t, row, column);
+  } else if (rows > kRowStep) {
+    panel_product<2 * kRowStep, kVectors, Left, kInto>(t, row, column);
+  } else {
+    panel_product<kRowStep, kVectors, Left, kInto>(t, row, column);
   }
 }
 
 template <typename Left, Into kInto>
 HWY_INLINE void multiply(const TileProduct& t) {
-  const std::size_t width = panel_width();
-  const float* b = t.b;
-  for (std::size_t column = 0; column < t.columns; column += width, b += t.b_panel) {
-    float* c = t.c + column;
-    if (t.rows > 2 * kRowStep) {
-      panel_product<kStripRows, Left, kInto>(t, b, c);
-    } else if (t.rows > kRowStep) {
-      panel_product<2 * kRowStep, Left, kInto>(t, b, c);
-    } else {
-      panel_product<kRowStep, Left, kInto>(t, b, c);
+  for (std::size_t column = 0; column < t.columns; column += panel_width()) {
+    for (std::size_t row = 0; row < t.rows; row += kStripRows) {
+      if (t.columns - column > hn::Lanes(Floats())) {
+        rows_product<2, Left, kInto>(t, row, column);
+      } else {
+        rows_product<1, Left, kInto>(t, row, column);
+      }
     }
   }
 }
 
-// The same sums in the same order, hence the same bits, over the pairs (row, k) that admits() names
-// only. A hidden operand that is not finite must not meet even a weight of 0.
-template <typename Left, Into kInto, typename Admits>
+// multiply<Left, Into::add>(), the same sums in the same order, hence the same bits, over the pairs
+// (row, k) that admits() names only. A hidden operand that is not finite must not meet even a
+// weight of 0.
+template <typename Left, typename Admits>
 HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
-  static_assert(kInto != Into::replace);
   const Floats d;
   const std::size_t width = panel_width(), lanes = hn::Lanes(d);
   for (std::size_t r = 0; r < t.rows; ++r) {
-    const auto factor = hn::Set(d, kInto == Into::scale ? t.keep[r] : 1.0f);
     for (std::size_t column = 0; column < t.columns; column += lanes) {
       const float* panel = t.b + column / width * t.b_panel + column % width;
       auto sum = hn::Zero(d);
       for (std::size_t k = 0; k < t.depth; ++k) {
         if (!admits(r, k)) continue;
-        const auto left = hn::Set(d, t.a[r * Left::row() + k * Left::depth()]);
+        const auto left = hn::Set(d, t.a[r * Left::row(t) + k * Left::depth(t)]);
         sum = hn::MulAdd(left, hn::Load(d, panel + k * width), sum);
       }
       float* to = t.c + r * t.c_stride + column;
-      hn::Store(hn::MulAdd(factor, hn::Load(d, to), sum), d, to);
+      hn::Store(hn::Add(hn::Load(d, to), sum), d, to);
     }
   }
 }
