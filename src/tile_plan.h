@@ -11,9 +11,9 @@ namespace isentrope {
 }
 
 // A part is one run of rows (forward: queries, backward: keys) of one key head, and in a forward
-// pass with few queries one split of the keys. It packs the other side once, so a run is as long as
-// parallel work allows. A task works on one part after the other where parts are small. The plan is
-// a function of the shape alone, never of the threads: so are the bits of the result.
+// pass with few queries one split of the keys. It copies or packs the other side once, so a run is
+// as long as parallel work allows. A task works on one part after the other where parts are small.
+// The plan is a function of the shape alone, never of the threads: so are the bits of the result.
 struct TilePlan {
   std::int64_t batches = 0, kv_heads = 0;
   std::int64_t rows = 0;  // of each head
@@ -57,11 +57,11 @@ struct Part {
   return std::max<std::int64_t>(1, std::min(together, plan.parts() / 16));
 }
 
-// group: query heads of one key head, whose rows share a task's packed keys. Packing costs a task
-// about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256, and below 192 there is too little
-// work for another thread to be worth it. In between 32 parts are enough for threads to share. A
-// call with so few rows that packing is all its work, a decode step, gets its parallel work from
-// splits of the keys instead.
+// group: query heads of one key head, whose rows share a task's keys. Where these are packed that
+// costs a task about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256, and below 192 there
+// is too little work for another thread to be worth it. In between 32 parts are enough for threads
+// to share. A call with so few rows that packing is all its work, a decode step, gets its parallel
+// work from splits of the keys instead.
 [[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
                                            std::int64_t group, std::int64_t queries,
                                            std::int64_t keys) {

@@ -107,7 +107,7 @@ const char* const kFirstModel = "checkpoints/standard-seed1.safetensors";
 TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   const Outcome outcome = run_command(command({"--seeds", "2"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("entropy_invariant(base=512)"), std::string::npos);
+  EXPECT_NE(outcome.out.find("entropy_invariant(base=8)"), std::string::npos);
   EXPECT_NE(outcome.out.find((out() / "result.json").string()), std::string::npos);
   EXPECT_NE(outcome.out.find((out() / "report.html").string()), std::string::npos);
   EXPECT_NE(outcome.err.find("standard, seed 1: step 20 of 20, loss"), std::string::npos)
@@ -136,6 +136,36 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   }
   EXPECT_EQ(r["rules"][0]["rule"], "standard");
   EXPECT_EQ(weights(out() / "models").size() % 4, 0U);
+}
+
+// The default rule is the standard one at the training length, whatever that is.
+TEST_F(Extrapolate, TrainsOnceWhereRulesAgreeAtTheTrainingLength) {
+  const Outcome outcome = run_command(command());
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("the model of standard"), std::string::npos) << outcome.err;
+  const json rules = result()["rules"];
+  EXPECT_FALSE(rules[0].contains("trained_as"));
+  EXPECT_EQ(rules[1]["trained_as"], "standard");
+  EXPECT_EQ(rules[1]["loss"], rules[0]["loss"]);
+  EXPECT_EQ(rules[1]["cross_entropy"]["8"], rules[0]["cross_entropy"]["8"]);
+  EXPECT_GT(rules[1]["gradient_mass"]["32"], 1.6 * rules[0]["gradient_mass"]["32"].get<double>());
+
+  const auto shared = weights(out() / "models");
+  ASSERT_EQ(run_command(command({"--rules", "entropy_invariant(base=8)"})).code, 0);
+  EXPECT_FALSE(result()["rules"][0].contains("trained_as"));
+  const auto alone = weights(out() / "models");
+  ASSERT_EQ(shared.size(), 2 * alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(shared[i].first, alone[i].first);
+    EXPECT_TRUE(shared[i].second.equal(alone[i].second)) << alone[i].first;
+  }
+}
+
+TEST_F(Extrapolate, TrainsTwiceWhereTheyDoNot) {
+  const Outcome outcome = run_command(command({"--rules", "standard,entropy_invariant"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(result()["rules"][1].contains("trained_as"));
+  EXPECT_NE(result()["rules"][1]["loss"], result()["rules"][0]["loss"]);
 }
 
 TEST_F(Extrapolate, PrintsTheResultAsJson) {

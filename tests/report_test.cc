@@ -180,6 +180,13 @@ TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
 
+TEST(ExtrapolationReport, SaysWhichRulesShareATraining) {
+  json document = sample();
+  EXPECT_FALSE(has(extrapolation_report(document), "one model for both"));
+  document["rules"][1]["trained_as"] = "standard";
+  EXPECT_TRUE(has(extrapolation_report(document), "training makes one model for both"));
+}
+
 TEST(ExtrapolationReport, LoadsNothing) {
   const std::string html = extrapolation_report(sample());
   const std::string own = own_part(html);
@@ -245,6 +252,7 @@ TEST(ExtrapolationReport, NamesTheKeyThatIsWrong) {
       {"/rules/1/spread/entropy", 1, "rules[1].spread.entropy"},
       {"/rules/0/seeds/1", 3, "rules[0].seeds[1]"},
       {"/rules/0/seconds_per_step", "slow", "rules[0].seconds_per_step"},
+      {"/rules/0/trained_as", 1, "rules[0].trained_as"},
       {"/config", json::array({1}), "config"},
       {"/command", 1, "command"},
       {"/schema", 2, "schema"},

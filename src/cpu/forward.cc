@@ -1,9 +1,9 @@
 // The forward pass of one task: a run of rows of one key head against the keys they see.
 //
-//   for each block of keys            packed once, in L2
+//   for each block of keys            read as they lie, or copied once
 //     for each strip of rows          a panel's width, transposed: each row has a lane of the
 //     vectors
-//       score tile  = K Q^T           in L1
+//       score tile  = K Q^T
 //       logits      = finish_logits   where there is a soft-cap, a bias or a boolean mask
 //       weights     = softmax         and the rows' states
 //       accumulator = keep * accumulator + V^T weights
@@ -16,7 +16,6 @@
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "hwy/highway.h"
@@ -62,13 +61,13 @@ class ForwardTask {
         has_value_units_(has_bf16_products() && is_in_units(call.input.v)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
         scratch_(padded_rows_ * (2 * columns_ + value_columns_) +
-                 (kBlockKeys + kRowStep) * (columns_ + value_columns_) +
-                 kStateRows * value_columns_ + 6 * Scratch::rounded(1)),
+                 kBlockKeys * (columns_ + value_columns_) + kStateRows * value_columns_ +
+                 6 * Scratch::rounded(1)),
         queries_(scratch_.take(padded_rows_ * columns_)),
         query_units_(scratch_.take(padded_rows_ * columns_)),
         accumulator_(scratch_.take(padded_rows_ * value_columns_)),
-        key_memory_(scratch_.take((kBlockKeys + kRowStep) * columns_)),
-        value_memory_(scratch_.take((kBlockKeys + kRowStep) * value_columns_)),
+        key_memory_(scratch_.take(kBlockKeys * columns_)),
+        value_memory_(scratch_.take(kBlockKeys * value_columns_)),
         row_sums_(scratch_.take(kStateRows * value_columns_)),
         states_(padded_rows_ / panel_width()),
         query_list_(call.input.q),
@@ -210,7 +209,7 @@ class ForwardTask {
   }
 
   void run_strip(std::size_t row, std::size_t rows, const Ranges& ranges) {
-    HWY_ALIGN float tile[(kBlockKeys + kStripRows) * kPanelRows];
+    HWY_ALIGN float tile[kBlockKeys * kPanelRows];
     HWY_ALIGN float keep[kStateRows];
     // The product rounds rows up to four, and units are of two.
     const std::size_t first = ranges.first / 4 * 4;

@@ -83,7 +83,7 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   return {hn::CopySign(result, x), slope};
 }
 
-// Soft-caps logits[0, columns) in place; leaves d capped / d logit in slopes where given.
+// Soft-caps logits[0, columns) in place, in whole vectors, for which there must be room; leaves d capped / d logit in slopes where given.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
@@ -96,7 +96,7 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
 }
 
 // Turns scaled scores into logits, both in bits, and returns how many of [begin, end) the row admits. What the boolean
-// mask or a bias of -inf hides becomes -inf by selection. Columns beyond `end` are left alone.
+// mask or a bias of -inf hides becomes -inf by selection. Columns beyond `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {

@@ -11,7 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
+#include <cstring>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -89,6 +89,14 @@ HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_strid
   }
 }
 
+// Units of bf16 may lie at any even address.
+template <typename T>
+HWY_INLINE float load_float(const T* from) {
+  T number;
+  std::memcpy(&number, from, sizeof(T));
+  return to_float(number);
+}
+
 // One panel: rows first ... first + count - 1, then zeros up to the width.
 template <typename T>
 HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size_t count,
@@ -108,7 +116,7 @@ HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size
 #endif
   for (std::size_t row = 0; row < width; ++row) {
     for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
-      to[c * width + row] = row < count ? to_float(row_of(row)[c]) : 0;
+      to[c * width + row] = row < count ? load_float(row_of(row) + c) : 0;
     }
   }
 }
@@ -204,7 +212,7 @@ HWY_INLINE bool pack_rows(const RowList& from, std::size_t padded_rows, float* H
   return true;
 }
 
-// to[row][column], rows `stride` floats apart.
+// to[row][column], rows `stride` floats apart; what lies between them stays undefined.
 template <typename T>
 HWY_INLINE void copy_rows(const RowList& from, std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
@@ -242,7 +250,10 @@ HWY_INLINE bool all_finite(const Rows& rows, std::size_t count, std::size_t colu
 // cache; rows and columns are rounded up to four.
 HWY_INLINE bool is_readable(const RowList& list) {
   constexpr std::ptrdiff_t kFar = 2048;
-  if (list.type != DType::f32 || list.rows.size() % 4 != 0 || list.columns % 4 != 0) return false;
+  if (list.type != DType::f32 || list.rows.empty() || list.rows.size() % 4 != 0 ||
+      list.columns % 4 != 0) {
+    return false;
+  }
   const std::ptrdiff_t step = list.rows[1] - list.rows[0];
   if (step <= 0 || step >= kFar || step % 4 != 0 ||
       reinterpret_cast<std::uintptr_t>(list.rows[0]) % sizeof(float) != 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,10 +27,8 @@ inline KeyRange list_row_ranges(const Mask& mask, const Part& part, std::int64_t
     seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
   }
   const std::size_t of_head = ranges.size();
-  ranges.reserve(of_head * static_cast<std::size_t>(group));
-  for (std::int64_t head = 1; head < group; ++head) {
-    ranges.insert(ranges.end(), ranges.begin(),
-                  ranges.begin() + static_cast<std::ptrdiff_t>(of_head));
+  for (std::size_t row = of_head; row < of_head * static_cast<std::size_t>(group); ++row) {
+    ranges.push_back(ranges[row - of_head]);
   }
   return seen;
 }

@@ -1,4 +1,4 @@
-// The product of two packed tiles: the one place where attention multiplies matrices.
+// The register-blocked product of two matrices in float.
 //
 // Per-target header: compiled once for every instruction set.
 

@@ -26,7 +26,7 @@ namespace isentrope::HWY_NAMESPACE {
 struct ValueSums {
   std::size_t rows;         // of the strip
   std::size_t columns;      // of the values
-  std::size_t first, last;  // keys that some row sees
+  std::size_t first, last;  // keys summed: those nobody sees have the weight 0
   const float* weights;     // of key `first` on
   const float* keep;        // one factor a row
   bool fresh;               // sums hold nothing yet
