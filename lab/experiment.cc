@@ -1,6 +1,8 @@
 #include "lab/experiment.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -20,6 +22,7 @@
 #include "lab/tokenizer.h"
 #include "lab/trainer.h"
 #include "report/extrapolation.h"
+#include "torch/attention.h"
 
 namespace isentrope::lab {
 namespace {
@@ -104,6 +107,13 @@ std::vector<Model> models_of(const ExperimentOptions& options) {
   return models;
 }
 
+// The scale of every head and row of a training window.
+at::Tensor scale_in_training(const ExperimentOptions& options, const ScaleRule& rule) {
+  const at::Tensor zeros =
+      at::zeros({1, options.heads, options.train_length, options.width / options.heads});
+  return torch_attention(zeros, zeros, zeros, rule).lambda;
+}
+
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
   std::string text(32, '\0');
@@ -117,17 +127,19 @@ class Experiment {
       : options_(options),
         progress_(progress),
         folder_(options.output, options.resume),
-        material_(prepare(options, folder_, progress)) {
+        material_(prepare(options, folder_, progress)),
+        models_(models_of(options)) {
     validate(shape_of(options, *material_.tokenizer));
   }
 
   json run();
 
  private:
-  ModelResult measure(const Model& model, std::optional<Checkpoint> checkpoint);
+  ModelResult measure(const Model& model);
   TrainingHistory train(const Model& model, Trainer& trainer, TrainingHistory history);
   void save(const Model& model, const Trainer& trainer, const TrainingHistory& history) const;
   [[nodiscard]] std::optional<Checkpoint> checkpoint_of(const Model& model) const;
+  [[nodiscard]] const Model* twin_of(const Model& model) const;
   [[nodiscard]] json config_json() const;
   [[nodiscard]] json corpus_json() const;
   [[nodiscard]] json result_json(const std::vector<ModelResult>& results) const;
@@ -136,6 +148,7 @@ class Experiment {
   Progress& progress_;
   RunFolder folder_;
   Material material_;
+  std::vector<Model> models_;
 };
 
 std::optional<Checkpoint> Experiment::checkpoint_of(const Model& model) const {
@@ -144,20 +157,33 @@ std::optional<Checkpoint> Experiment::checkpoint_of(const Model& model) const {
   return load_checkpoint(path, configuration_of(options_, material_, model));
 }
 
-json Experiment::run() {
-  const std::vector<Model> models = models_of(options_);
-  progress_.expect_steps(static_cast<std::int64_t>(models.size()) * options_.steps);
-  // Every checkpoint is looked at before the folder is touched.
-  for (const Model& model : models) {
-    if (const auto checkpoint = checkpoint_of(model)) progress_.skip_steps(checkpoint->steps_done);
+// The model before this one that training makes the same: of the same seed, its rule gives rows of
+// the training length the same scale.
+const Model* Experiment::twin_of(const Model& model) const {
+  const at::Tensor scale = scale_in_training(options_, model.rule);
+  for (const Model* other = models_.data(); other != &model; ++other) {
+    if (other->seed != model.seed) continue;
+    if (at::equal(scale_in_training(options_, other->rule), scale)) return other;
   }
+  return nullptr;
+}
+
+json Experiment::run() {
+  // Every checkpoint is looked at before the folder is touched.
+  std::int64_t steps = 0;
+  for (const Model& model : models_) {
+    const auto checkpoint = checkpoint_of(model);
+    if (twin_of(model) == nullptr)
+      steps += options_.steps - (checkpoint ? checkpoint->steps_done : 0);
+  }
+  progress_.expect_steps(steps);
   folder_.open();
   if (const std::string model = material_.tokenizer->model(); !model.empty()) {
     replace_file(folder_.tokenizer(), std::vector<std::string_view>{model});
   }
 
   std::vector<ModelResult> results;
-  for (const Model& model : models) results.push_back(measure(model, checkpoint_of(model)));
+  for (const Model& model : models_) results.push_back(measure(model));
 
   json result = result_json(results);
   const std::string page = report::extrapolation_report(result), text = result.dump(1) + "\n";
@@ -167,14 +193,24 @@ json Experiment::run() {
   return result;
 }
 
-ModelResult Experiment::measure(const Model& model, std::optional<Checkpoint> checkpoint) {
+ModelResult Experiment::measure(const Model& model) {
   Roformer roformer(shape_of(options_, *material_.tokenizer), model.rule, model.seed);
   Trainer trainer(plan_of(options_, model.seed), roformer, material_.split.training,
                   material_.tokenizer->mask_token());
   TrainingHistory history;
+  const Model* twin = twin_of(model);
+  auto checkpoint = twin == nullptr ? checkpoint_of(model)
+                                    : load_checkpoint(folder_.checkpoint(twin->rule, twin->seed),
+                                                      configuration_of(options_, material_, *twin));
   if (checkpoint) {
     trainer.restore(checkpoint->state, checkpoint->steps_done);
     history = std::move(checkpoint->history);
+  }
+  if (twin != nullptr) {
+    progress_.say(fmt::format("{}: the model of {}, since their scales are the same at length {}",
+                              model.name, twin->name, options_.train_length));
+    save(model, trainer, history);
+  } else if (checkpoint) {
     progress_.say(fmt::format("{}: going on after step {} of {}", model.name, trainer.steps_done(),
                               options_.steps));
   }
@@ -184,7 +220,8 @@ ModelResult Experiment::measure(const Model& model, std::optional<Checkpoint> ch
                      roformer.parameter_count(),
                      {},
                      history.loss,
-                     history.seconds / static_cast<double>(options_.steps)};
+                     history.seconds / static_cast<double>(options_.steps),
+                     twin == nullptr ? "" : twin->rule.text()};
   for (const std::int64_t length : options_.lengths) {
     progress_.now(fmt::format("{}: evaluating at length {}", model.name, length));
     result.evaluations.push_back(
@@ -266,6 +303,10 @@ json Experiment::result_json(const std::vector<ModelResult>& results) const {
 }
 
 }  // namespace
+
+std::vector<ScaleRule> default_rules(std::int64_t train_length) {
+  return {ScaleRule::standard(), ScaleRule::entropy_invariant(static_cast<double>(train_length))};
+}
 
 json run_experiment(const ExperimentOptions& options, Progress& progress) {
   if (options.threads > 0) at::set_num_threads(static_cast<int>(options.threads));

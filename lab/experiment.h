@@ -1,5 +1,6 @@
 // The experiment of length extrapolation: models that differ in their scale rule alone are trained
-// at one length and evaluated at others.
+// at one length and evaluated at others. Where two rules agree at that length training makes the same
+// model, and makes it once.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,12 @@
 
 namespace isentrope::lab {
 
+// The standard scale, and the entropy-invariant one that equals it at the training length, as its
+// authors chose theirs: what differs at other lengths is then the rule's doing alone.
+[[nodiscard]] std::vector<ScaleRule> default_rules(std::int64_t train_length);
+
 struct ExperimentOptions {
-  std::vector<ScaleRule> rules{ScaleRule::standard(), ScaleRule::entropy_invariant()};
+  std::vector<ScaleRule> rules = default_rules(64);
   std::vector<std::string> corpus{kKingJames};
   std::string tokenizer;        // a SentencePiece file; bytes when empty
   std::int64_t vocabulary = 0;  // pieces of a SentencePiece model to train on the corpus; 0: none

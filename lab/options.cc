@@ -73,8 +73,8 @@ void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::stri
   app.add_option(
          "--rules", rules,
          "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
-         "has a training length tied to this one")
-      ->capture_default_str();
+         "has a training length tied to this one (standard,entropy_invariant(base=TRAIN_LENGTH))")
+      ->type_name("RULES");
   app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")
       ->take_all()
       ->capture_default_str();
@@ -157,7 +157,7 @@ std::vector<ScaleRule> parse_rules(std::string_view text) {
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
-  std::string rules = "standard,entropy_invariant";
+  std::string rules;
   std::string preset = "demo";
   use_preset(argc, argv, line.experiment);
   CLI::App app(
@@ -176,8 +176,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   }
   ExperimentOptions& options = line.experiment;
   options.command = command_of(argc, argv);
-  options.rules = rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length))
-                                 : parse_rules(rules);
+  options.rules = app.count("--rules") == 0 ? default_rules(options.train_length)
+                  : rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length))
+                                   : parse_rules(rules);
   std::ranges::sort(options.lengths);
   const auto repeated = std::ranges::unique(options.lengths);
   options.lengths.erase(repeated.begin(), repeated.end());

@@ -26,9 +26,8 @@ class Progress {
   // A line that a later one may replace on a terminal; not shown elsewhere.
   void now(const std::string& text);
 
-  // Steps of all models together, for the time left. Those of an earlier run count as done.
+  // Steps of all models together, for the time left.
   void expect_steps(std::int64_t steps) { steps_left_ = steps; }
-  void skip_steps(std::int64_t steps) { steps_left_ -= steps; }
 
   // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
   // step and every ten seconds between.

@@ -113,6 +113,7 @@ json rule_json(const std::string& rule, const std::vector<std::int64_t>& lengths
   json object = summary_json(lengths, models);
   object["rule"] = rule;
   object["parameters"] = models.front().parameters;
+  if (!models.front().trained_as.empty()) object["trained_as"] = models.front().trained_as;
   for (const ModelResult& model : models) {
     json one = summary_json(lengths, {model});
     one["seed"] = model.seed;

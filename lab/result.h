@@ -17,6 +17,7 @@ struct ModelResult {
   std::vector<Evaluation> evaluations;  // one per length
   std::vector<double> loss;             // of each step
   double seconds_per_step = 0;
+  std::string trained_as{};  // another rule, whose training made this model too; empty: its own
 };
 
 // One rule, over its seeds: a member of "rules". At least one model.

@@ -73,6 +73,18 @@ void summarise_accuracy(Text& text, const Result& result) {
   }
 }
 
+void summarise_training(Text& text, const Result& result) {
+  for (const RuleResult& rule : result.rules) {
+    if (rule.trained_as.empty()) continue;
+    text.code(rule.rule)
+        .plain(" is ")
+        .code(rule.trained_as)
+        .plain(
+            " at the training length, so training makes one model for both: what differs elsewhere "
+            "is the rule's doing. ");
+  }
+}
+
 void summarise_entropy(Text& text, const Result& result) {
   const std::int64_t shortest = result.lengths.front(), longest = result.lengths.back();
   ByLength uniform;
@@ -100,6 +112,7 @@ void summarise_entropy(Text& text, const Result& result) {
 Text summary_of(const Result& result) {
   Text text;
   summarise_accuracy(text, result);
+  summarise_training(text, result);
   summarise_entropy(text, result);
   return text;
 }

@@ -124,6 +124,10 @@ RuleResult rule_result(const json& rule, const std::string& where) {
     if (!seconds.is_number()) fail(where + ".seconds_per_step", "a number", seconds);
     result.seconds_per_step = seconds;
   }
+  if (const json& other = member(rule, "trained_as"); !other.is_null()) {
+    if (!other.is_string()) fail(where + ".trained_as", "the text of a scale rule", other);
+    result.trained_as = other;
+  }
   return result;
 }
 

@@ -30,6 +30,7 @@ struct RuleResult {
   std::vector<SeedResult> seeds;
   std::vector<double> loss;  // one per training step; NaN where it was not finite
   std::optional<double> seconds_per_step;
+  std::string trained_as;  // the rule whose training made this model too; empty: its own
 };
 
 struct Result {
