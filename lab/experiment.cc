@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <memory>
@@ -44,7 +45,8 @@ struct Material {
 struct Model {
   ScaleRule rule;
   std::uint64_t seed = 0;
-  std::string name;  // for the progress
+  ScaleRule trained_as;  // the first rule that gives rows of the training length the same scale
+  std::string name;      // for the progress
 };
 
 std::unique_ptr<Tokenizer> make_tokenizer(const ExperimentOptions& options, const RunFolder& folder,
@@ -95,23 +97,31 @@ json configuration_of(const ExperimentOptions& options, const Material& material
           {"corpus", fmt::format("{:016x}", material.fingerprint)}};
 }
 
-std::vector<Model> models_of(const ExperimentOptions& options) {
-  std::vector<Model> models;
-  for (const ScaleRule& rule : options.rules) {
-    for (std::int64_t i = 0; i < options.seeds; ++i) {
-      const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(i);
-      const std::string suffix = options.seeds > 1 ? fmt::format(", seed {}", seed) : "";
-      models.push_back({rule, seed, rule.text() + suffix});
-    }
-  }
-  return models;
-}
-
 // The scale of every head and row of a training window.
 at::Tensor scale_in_training(const ExperimentOptions& options, const ScaleRule& rule) {
   const at::Tensor zeros =
       at::zeros({1, options.heads, options.train_length, options.width / options.heads});
   return torch_attention(zeros, zeros, zeros, rule).lambda;
+}
+
+std::vector<Model> models_of(const ExperimentOptions& options) {
+  std::vector<Model> models;
+  std::vector<at::Tensor> scales;  // of the rules so far
+  for (const ScaleRule& rule : options.rules) {
+    scales.push_back(scale_in_training(options, rule));
+    const auto same = std::ranges::find_if(
+        scales, [&](const at::Tensor& scale) { return at::equal(scale, scales.back()); });
+    // A scale that is NaN equals nothing, itself included.
+    const ScaleRule& trained_as =
+        same == scales.end() ? rule
+                             : options.rules[static_cast<std::size_t>(same - scales.begin())];
+    for (std::int64_t i = 0; i < options.seeds; ++i) {
+      const std::uint64_t seed = options.seed + static_cast<std::uint64_t>(i);
+      const std::string suffix = options.seeds > 1 ? fmt::format(", seed {}", seed) : "";
+      models.push_back({rule, seed, trained_as, rule.text() + suffix});
+    }
+  }
+  return models;
 }
 
 std::string date_now() {
@@ -127,8 +137,7 @@ class Experiment {
       : options_(options),
         progress_(progress),
         folder_(options.output, options.resume),
-        material_(prepare(options, folder_, progress)),
-        models_(models_of(options)) {
+        material_(prepare(options, folder_, progress)) {
     validate(shape_of(options, *material_.tokenizer));
   }
 
@@ -139,7 +148,7 @@ class Experiment {
   TrainingHistory train(const Model& model, Trainer& trainer, TrainingHistory history);
   void save(const Model& model, const Trainer& trainer, const TrainingHistory& history) const;
   [[nodiscard]] std::optional<Checkpoint> checkpoint_of(const Model& model) const;
-  [[nodiscard]] const Model* twin_of(const Model& model) const;
+  [[nodiscard]] Checkpoint trained(const Model& model) const;
   [[nodiscard]] json config_json() const;
   [[nodiscard]] json corpus_json() const;
   [[nodiscard]] json result_json(const std::vector<ModelResult>& results) const;
@@ -148,7 +157,6 @@ class Experiment {
   Progress& progress_;
   RunFolder folder_;
   Material material_;
-  std::vector<Model> models_;
 };
 
 std::optional<Checkpoint> Experiment::checkpoint_of(const Model& model) const {
@@ -157,23 +165,20 @@ std::optional<Checkpoint> Experiment::checkpoint_of(const Model& model) const {
   return load_checkpoint(path, configuration_of(options_, material_, model));
 }
 
-// The model before this one that training makes the same: of the same seed, its rule gives rows of
-// the training length the same scale.
-const Model* Experiment::twin_of(const Model& model) const {
-  const at::Tensor scale = scale_in_training(options_, model.rule);
-  for (const Model* other = models_.data(); other != &model; ++other) {
-    if (other->seed != model.seed) continue;
-    if (at::equal(scale_in_training(options_, other->rule), scale)) return other;
-  }
-  return nullptr;
+// What the training that the model shares left.
+Checkpoint Experiment::trained(const Model& model) const {
+  const Model own{model.trained_as, model.seed, model.trained_as, {}};
+  return load_checkpoint(folder_.checkpoint(own.rule, own.seed),
+                         configuration_of(options_, material_, own));
 }
 
 json Experiment::run() {
+  const std::vector<Model> models = models_of(options_);
   // Every checkpoint is looked at before the folder is touched.
   std::int64_t steps = 0;
-  for (const Model& model : models_) {
+  for (const Model& model : models) {
     const auto checkpoint = checkpoint_of(model);
-    if (twin_of(model) == nullptr)
+    if (model.trained_as == model.rule)
       steps += options_.steps - (checkpoint ? checkpoint->steps_done : 0);
   }
   progress_.expect_steps(steps);
@@ -183,7 +188,7 @@ json Experiment::run() {
   }
 
   std::vector<ModelResult> results;
-  for (const Model& model : models_) results.push_back(measure(model));
+  for (const Model& model : models) results.push_back(measure(model));
 
   json result = result_json(results);
   const std::string page = report::extrapolation_report(result), text = result.dump(1) + "\n";
@@ -198,17 +203,15 @@ ModelResult Experiment::measure(const Model& model) {
   Trainer trainer(plan_of(options_, model.seed), roformer, material_.split.training,
                   material_.tokenizer->mask_token());
   TrainingHistory history;
-  const Model* twin = twin_of(model);
-  auto checkpoint = twin == nullptr ? checkpoint_of(model)
-                                    : load_checkpoint(folder_.checkpoint(twin->rule, twin->seed),
-                                                      configuration_of(options_, material_, *twin));
+  const bool shared = model.trained_as != model.rule;
+  auto checkpoint = shared ? std::optional(trained(model)) : checkpoint_of(model);
   if (checkpoint) {
     trainer.restore(checkpoint->state, checkpoint->steps_done);
     history = std::move(checkpoint->history);
   }
-  if (twin != nullptr) {
+  if (shared) {
     progress_.say(fmt::format("{}: the model of {}, since their scales are the same at length {}",
-                              model.name, twin->name, options_.train_length));
+                              model.name, model.trained_as.text(), options_.train_length));
     save(model, trainer, history);
   } else if (checkpoint) {
     progress_.say(fmt::format("{}: going on after step {} of {}", model.name, trainer.steps_done(),
@@ -221,7 +224,7 @@ ModelResult Experiment::measure(const Model& model) {
                      {},
                      history.loss,
                      history.seconds / static_cast<double>(options_.steps),
-                     twin == nullptr ? "" : twin->rule.text()};
+                     shared ? model.trained_as.text() : ""};
   for (const std::int64_t length : options_.lengths) {
     progress_.now(fmt::format("{}: evaluating at length {}", model.name, length));
     result.evaluations.push_back(
