@@ -24,6 +24,7 @@
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/pack_bf16-inl.h"
 #include "src/cpu/row_gradient-inl.h"
+#include "src/cpu/row_ranges.h"
 #include "src/cpu/score_product-inl.h"
 #include "src/cpu/store-inl.h"
 #include "src/scratch.h"
@@ -147,9 +148,11 @@ class BackwardTask {
   void run_strip() {
     list_strip();
     scale_ = call_.scale.of(part_.batch, head_);
+    const Mask& mask = call_.options.mask;
     for (std::size_t r = 0; r < rows_; ++r) {
-      ranges_[r] =
-          row_view(call_.options.mask, part_.batch, query_of(r), queries_, call_.plan.keys).keys;
+      ranges_[r] = r > 0 && all_rows_alike(mask)
+                       ? ranges_[0]
+                       : row_view(mask, part_.batch, query_of(r), queries_, call_.plan.keys).keys;
     }
     std::fill_n(dq_, kGradientRows * columns_, 0.0f);
     bool packed = false;

@@ -124,8 +124,7 @@ class ForwardTask {
   // For the blocks of keys that are not in units.
   void pack_queries() {
     if (queries_packed_) return;
-    pack_transposed(query_list_, queries_);
-    scale_transposed(lambda_.data(), rows_, dim_, queries_);
+    pack_transposed(query_list_, queries_, lambda_.data());
     queries_packed_ = true;
   }
 

@@ -18,6 +18,7 @@
 #include "src/cpu/load-inl.h"
 #include "src/cpu/row_list.h"
 #include "src/cpu/tile_product-inl.h"
+#include "src/cpu/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -48,47 +49,6 @@ HWY_INLINE void prefetch_row(const RowList& from, std::size_t row) {
   for (std::int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(from.rows[row] + byte);
 }
 
-#if HWY_TARGET != HWY_SCALAR
-// Columns [0, done) of four rows, in squares of four: 3 times as fast as element by element, which
-// at n = 64 is a tenth of the forward pass. Returns done, the columns it took.
-template <typename T>
-HWY_INLINE std::size_t transpose_four(const T* const rows[4], std::size_t columns,
-                                      std::size_t width, float* HWY_RESTRICT to) {
-  const hn::Full128<float> d;
-  std::size_t c = 0;
-  for (; c + 4 <= columns; c += 4) {
-    const auto r0 = load_floats(d, rows[0] + c), r1 = load_floats(d, rows[1] + c);
-    const auto r2 = load_floats(d, rows[2] + c), r3 = load_floats(d, rows[3] + c);
-    const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
-    const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
-    hn::StoreU(hn::InterleaveLower(d, low02, low13), d, to + c * width);
-    hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, to + (c + 1) * width);
-    hn::StoreU(hn::InterleaveLower(d, high02, high13), d, to + (c + 2) * width);
-    hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, to + (c + 3) * width);
-  }
-  return c;
-}
-#endif
-
-// to[column][row] = from[row][column].
-HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_stride, std::size_t rows,
-                          std::size_t columns, float* HWY_RESTRICT to, std::size_t to_stride) {
-  std::size_t r = 0;
-  std::size_t done = 0;  // columns of rows [0, r)
-#if HWY_TARGET != HWY_SCALAR
-  for (; r + 4 <= rows; r += 4) {
-    const float* const four[4] = {from + r * from_stride, from + (r + 1) * from_stride,
-                                  from + (r + 2) * from_stride, from + (r + 3) * from_stride};
-    done = transpose_four(four, columns, to_stride, to + r);
-  }
-#endif
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
-      to[c * to_stride + row] = from[row * from_stride + c];
-    }
-  }
-}
-
 // Units of bf16 may lie at any even address.
 template <typename T>
 HWY_INLINE float load_float(const T* from) {
@@ -97,63 +57,56 @@ HWY_INLINE float load_float(const T* from) {
   return to_float(number);
 }
 
-// One panel: rows first ... first + count - 1, then zeros up to the width.
+// A vector of a panel's rows, first ... first + count - 1, then zeros: to[column][row], times
+// factors[row] where factors are given.
 template <typename T>
 HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size_t count,
-                               std::size_t width, float* HWY_RESTRICT to) {
+                               const float* factors, float* HWY_RESTRICT to) {
+  const Floats d;
+  const std::size_t width = panel_width(), lanes = hn::Lanes(d);
   const auto columns = static_cast<std::size_t>(from.columns);
-  const auto row_of = [&](std::size_t r) {
-    return reinterpret_cast<const T*>(from.rows[first + r]);
-  };
-  std::size_t r = 0;
-  std::size_t done = 0;  // columns of rows [0, r)
+  const T* rows[hn::MaxLanes(Floats())];
+  for (std::size_t r = 0; r < lanes; ++r) {
+    prefetch_row(from, first + r + lanes);
+    rows[r] = reinterpret_cast<const T*>(from.rows[HWY_MIN(first + r, from.rows.size() - 1)]);
+  }
+  std::size_t c = 0;
 #if HWY_TARGET != HWY_SCALAR
-  for (; r + 4 <= count; r += 4) {
-    for (std::size_t i = 0; i < 4; ++i) prefetch_row(from, first + r + kRowsAhead + i);
-    const T* const rows[4] = {row_of(r), row_of(r + 1), row_of(r + 2), row_of(r + 3)};
-    done = transpose_four(rows, columns, width, to + r);
+  const hn::Full128<float> d4;
+  const auto present = hn::FirstN(d, count);
+  for (; c + 4 <= columns; c += 4) {
+    hn::Vec<Floats> by_column[4];
+    transpose_four_columns(
+        d, [&](std::size_t r) HWY_ATTR { return load_floats(d4, rows[r] + c); }, by_column);
+    for (std::size_t i = 0; i < 4; ++i) {
+      auto numbers = hn::IfThenElseZero(present, by_column[i]);
+      if (factors) numbers = hn::Mul(hn::LoadU(d, factors), numbers);
+      hn::Store(numbers, d, to + (c + i) * width);
+    }
   }
 #endif
-  for (std::size_t row = 0; row < width; ++row) {
-    for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
-      to[c * width + row] = row < count ? load_float(row_of(row) + c) : 0;
+  for (; c < columns; ++c) {
+    for (std::size_t r = 0; r < lanes; ++r) {
+      const float number = r < count ? load_float(rows[r] + c) : 0;
+      to[c * width + r] = factors ? factors[r] * number : number;
     }
   }
 }
 
 // The rows transposed, in panels of panel_width() rows: to[panel][column][row]. Missing rows of the
-// last panel are 0.
-HWY_INLINE void pack_transposed(const RowList& from, float* HWY_RESTRICT to) {
-  const std::size_t width = panel_width();
-  for (std::size_t first = 0; first < from.rows.size(); first += width) {
-    const std::size_t count = HWY_MIN(width, from.rows.size() - first);
-    switch (from.type) {
-      case DType::f32:
-        transpose_rows<float>(from, first, count, width, to);
-        break;
-      case DType::bf16:
-        transpose_rows<BFloat16>(from, first, count, width, to);
-        break;
-      case DType::f16:
-        transpose_rows<Float16>(from, first, count, width, to);
-        break;
+// last panel are 0; factors reach over them.
+HWY_INLINE void pack_transposed(const RowList& from, float* HWY_RESTRICT to,
+                                const float* factors = nullptr) {
+  const std::size_t width = panel_width(), lanes = hn::Lanes(Floats());
+  const auto columns = static_cast<std::size_t>(from.columns);
+  const std::size_t rows = from.rows.size();
+  for_type(from.type, [&](auto type) HWY_ATTR {
+    for (std::size_t row = 0; row < round_up(rows, width); row += lanes) {
+      const std::size_t count = row < rows ? HWY_MIN(lanes, rows - row) : 0;
+      transpose_rows<decltype(type)>(from, row, count, factors ? factors + row : nullptr,
+                                     to + row / width * width * columns + row % width);
     }
-    to += static_cast<std::size_t>(from.columns) * width;
-  }
-}
-
-// Row r of what pack_transposed() left, times factors[r].
-HWY_INLINE void scale_transposed(const float* HWY_RESTRICT factors, std::size_t rows,
-                                 std::size_t columns, float* HWY_RESTRICT panels) {
-  const Floats d;
-  const std::size_t width = panel_width();
-  for (std::size_t row = 0; row < rows; row += hn::Lanes(d)) {
-    const auto by = hn::LoadU(d, factors + row);
-    float* HWY_RESTRICT panel = panels + row / width * width * columns + row % width;
-    for (std::size_t c = 0; c < columns; ++c) {
-      hn::Store(hn::Mul(by, hn::Load(d, panel + c * width)), d, panel + c * width);
-    }
-  }
+  });
 }
 
 // to[0, count) = factor * from[0, count); adds NaN to `poison` where the source is not finite, else

@@ -23,8 +23,14 @@ struct RowList {
   // Appends rows begin ... end - 1 of one head.
   void add(const ConstTensor& tensor, std::int64_t batch, std::int64_t head, std::int64_t begin,
            std::int64_t end) {
-    const std::int64_t first = batch * tensor.strides[0] + head * tensor.strides[1];
-    for (std::int64_t row = begin; row < end; ++row) add(tensor, first + row * tensor.strides[2]);
+    column_stride = tensor.strides[3];
+    const std::int64_t size = size_of(type), step = tensor.strides[2] * size;
+    const auto* from = static_cast<const std::byte*>(tensor.data) +
+                       (batch * tensor.strides[0] + head * tensor.strides[1]) * size + begin * step;
+    const std::size_t before = rows.size();
+    rows.resize(before + static_cast<std::size_t>(end - begin));
+    // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
+    for (std::int64_t i = 0; i < end - begin; ++i) rows[before + static_cast<std::size_t>(i)] = from + i * step;
   }
 
   // The same of a cache, paged or not.

@@ -9,6 +9,8 @@
 #define ISENTROPE_STRIP_RESULTS_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "src/cpu/kernels.h"
 #include "src/cpu/strip_state-inl.h"
 #include "src/row_results.h"
@@ -26,6 +28,7 @@ HWY_INLINE void write_column(const View<To, 3>& view, const RowIndex& at, const 
                              std::size_t count) {
   if (!view) return;
   To* to = &view(at.batch, at.head, at.query);
+  if (view.strides[2] == 1) return static_cast<void>(std::copy_n(from, count, to));
   for (std::size_t r = 0; r < count; ++r, to += view.strides[2]) *to = from[r];
 }
 

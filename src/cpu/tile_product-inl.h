@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,14 +63,33 @@ struct LeftLayout {
   static constexpr std::size_t row(const TileProduct&) { return kRow; }
   static constexpr std::size_t depth(const TileProduct&) { return kDepth; }
   static constexpr std::size_t chunk() { return std::numeric_limits<std::size_t>::max(); }
+  template <std::size_t kRows>
+  static void fetch(const TileProduct&, const float* /*a*/, std::size_t /*k*/) {}
 };
 
 // Rows as they lie in memory, and the same read across: rows of the operand are columns in memory.
+// Both fetch into L1 what a tile reads next, a cache line each of the rows after its own or of rows
+// further down: 1.09 times at n = 64, where rows are read once, 1.01 at n = 2048, and up to 1.04
+// while other work shares the caches. A tile of few columns mostly lies in one line.
 struct LeftRows : LeftLayout<0, 1> {
   static std::size_t row(const TileProduct& t) { return t.a_stride; }
+  template <std::size_t kRows>
+  static HWY_INLINE void fetch(const TileProduct& t, const float* a, std::size_t k) {
+    if (k % kFloatsOfLine != 0) return;
+#pragma GCC unroll 16
+    for (std::size_t r = kRows; r < 2 * kRows; ++r) hwy::Prefetch(a + r * t.a_stride + k);
+  }
+  static constexpr std::size_t kFloatsOfLine = 16;
 };
 struct LeftColumns : LeftLayout<1, 0> {
   static std::size_t depth(const TileProduct& t) { return t.a_stride; }
+  template <std::size_t kRows>
+  static HWY_INLINE void fetch(const TileProduct& t, const float* a, std::size_t k) {
+    const float* ahead = a + (k + kAhead) * t.a_stride;
+    hwy::Prefetch(ahead);
+    if constexpr (kRows > 8) hwy::Prefetch(ahead + kRows - 1);
+  }
+  static constexpr std::size_t kAhead = 20;  // 8: 0.95 times at n = 64; 32 or 48: 0.99
 };
 
 // Rows as pack_rows() leaves them, panel after panel of the depth: the operand that another product
@@ -98,6 +118,7 @@ HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t
     const std::size_t depth = HWY_MIN(left, Left::chunk());
     left -= depth;
     for (std::size_t k = 0; k < depth; ++k, b += panel_width()) {
+      Left::template fetch<kRows>(t, a, k);
       V right[kVectors];
 #pragma GCC unroll 16
       for (std::size_t i = 0; i < kVectors; ++i) right[i] = hn::Load(d, b + i * lanes);

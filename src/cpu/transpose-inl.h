@@ -1,0 +1,93 @@
+// Transposing rows of floats, a vector of rows at a time.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_TRANSPOSE_INL_H_
+#undef ISENTROPE_TRANSPOSE_INL_H_
+#else
+#define ISENTROPE_TRANSPOSE_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/load-inl.h"
+#include "src/cpu/tile_product-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+// The vector whose b-th four lanes are block(b).
+template <typename D, typename Block>
+HWY_INLINE hn::Vec<D> from_blocks([[maybe_unused]] D d, const Block& block, std::size_t first = 0) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return block(first);
+  } else {
+    const hn::Half<D> half;
+    const std::size_t middle = first + hn::MaxLanes(half) / 4;
+    return hn::Combine(d, from_blocks(half, block, middle), from_blocks(half, block, first));
+  }
+}
+
+// Four numbers of each of D's rows, four(r) those of row r, to lane r of to[0, 4). Loads put the
+// rows where two interleavings can finish: whole vectors are stored, which later loads need not
+// wait for, as they do for four stores of a quarter each. With those a part of 64 rows spent a
+// tenth of its time here.
+template <typename D, typename Four>
+HWY_INLINE void transpose_four_columns(D d, const Four& four, hn::Vec<D> to[4]) {
+  const auto rows = [&](std::size_t i) HWY_ATTR {
+    return from_blocks(d, [&](std::size_t b) HWY_ATTR { return four(4 * b + i); });
+  };
+  const auto r0 = rows(0), r1 = rows(1), r2 = rows(2), r3 = rows(3);
+  const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
+  const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
+  to[0] = hn::InterleaveLower(d, low02, low13);
+  to[1] = hn::InterleaveUpper(d, low02, low13);
+  to[2] = hn::InterleaveLower(d, high02, high13);
+  to[3] = hn::InterleaveUpper(d, high02, high13);
+}
+
+// Columns [0, done) of D's rows, the first of them at `from`. Returns done.
+template <typename D>
+HWY_INLINE std::size_t transpose_band(D d, const float* HWY_RESTRICT from, std::size_t from_stride,
+                                      std::size_t columns, float* HWY_RESTRICT to,
+                                      std::size_t to_stride) {
+  const hn::Full128<float> d4;
+  std::size_t c = 0;
+  for (; c + 4 <= columns; c += 4) {
+    hn::Vec<D> by_column[4];
+    transpose_four_columns(
+        d, [&](std::size_t r) HWY_ATTR { return hn::LoadU(d4, from + r * from_stride + c); },
+        by_column);
+    for (std::size_t i = 0; i < 4; ++i) hn::StoreU(by_column[i], d, to + (c + i) * to_stride);
+  }
+  return c;
+}
+#endif
+
+// to[column][row] = from[row][column].
+HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_stride, std::size_t rows,
+                          std::size_t columns, float* HWY_RESTRICT to, std::size_t to_stride) {
+  std::size_t r = 0;
+  std::size_t done = 0;  // columns of rows [0, r)
+#if HWY_TARGET != HWY_SCALAR
+  const auto band = [&](auto d) HWY_ATTR {
+    done = transpose_band(d, from + r * from_stride, from_stride, columns, to + r, to_stride);
+    r += hn::Lanes(d);
+  };
+  while (r + hn::Lanes(Floats()) <= rows) band(Floats());
+  while (r + 4 <= rows) band(hn::Full128<float>());
+#endif
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
+      to[c * to_stride + row] = from[row * from_stride + c];
+    }
+  }
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
