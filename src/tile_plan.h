@@ -49,6 +49,14 @@ struct Part {
           .last_key = std::min(plan.keys, (split + 1) * plan.split)};
 }
 
+// The rows of a part of a forward pass are those of `group` query heads, one head after the other.
+[[nodiscard]] inline std::int64_t head_of(const Part& part, std::int64_t group, std::size_t row) {
+  return part.kv_head * group + static_cast<std::int64_t>(row) / (part.end - part.begin);
+}
+[[nodiscard]] inline std::int64_t query_of(const Part& part, std::size_t row) {
+  return part.begin + static_cast<std::int64_t>(row) % (part.end - part.begin);
+}
+
 // Starting a task costs about a microsecond: memory, lists, dispatch. Parts of fewer than 2^18
 // scores are worked on together, while 16 tasks remain for threads to share.
 [[nodiscard]] inline std::int64_t parts_per_task(const TilePlan& plan,

@@ -1,4 +1,4 @@
-// The statistics of a strip's rows, to where the caller wants them.
+// The results of a strip's rows, to where the caller wants them.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -12,8 +12,10 @@
 #include <algorithm>
 
 #include "src/cpu/kernels.h"
+#include "src/cpu/store-inl.h"
 #include "src/cpu/strip_state-inl.h"
 #include "src/row_results.h"
+#include "src/tile_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -56,6 +58,39 @@ HWY_INLINE float beside_sink(const ForwardCall& call, std::int64_t head, std::in
                              float lse) {
   if (!call.options.sink || support == 0) return 1;
   return static_cast<float>(weight_beside_sink(lse, call.options.sink(head)));
+}
+
+// Output and statistics of rows row ... row + rows - 1 of a part, all of one strip. sums[r], stride
+// floats apart, are the value sums of row row + r.
+HWY_INLINE void write_strip_results(const ForwardCall& call, const Part& part, std::size_t row,
+                                    std::size_t rows, const StripState& state, const float* sums,
+                                    std::size_t stride) {
+  const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
+  StripStats stats;
+  finalize_strip(state, rows, stats);
+  // The strip's rows of one head after the other.
+  for (std::size_t r = 0; r < rows;) {
+    const std::int64_t head = head_of(part, group, row + r), query = query_of(part, row + r);
+    const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part.end - query));
+    write_statistics(call, state, stats, {part.batch, head, query}, r, count);
+    for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
+      const float factor =
+          stats.factor[r] * beside_sink(call, head, state.support[r], stats.lse[r]);
+      store_row(call.output.output, part.batch, head, at, factor, sums + r * stride);
+    }
+  }
+}
+
+// The same rows' states and value sums, of one split of the keys, for merge_splits().
+HWY_INLINE void keep_partials(const ForwardCall& call, std::int64_t index, std::size_t row,
+                              std::size_t rows, const StripState& state, const float* sums,
+                              std::size_t stride) {
+  const auto columns = static_cast<std::size_t>(call.input.v.extents[3]);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t at = static_cast<std::size_t>(index * call.partials->rows) + row + r;
+    call.partials->states[at] = state.row(r);
+    std::copy_n(sums + r * stride, columns, call.partials->sums.data() + at * columns);
+  }
 }
 
 }  // namespace isentrope::HWY_NAMESPACE
