@@ -89,7 +89,7 @@ class ForwardTask {
     for (std::int64_t block = seen_.begin; block < seen_.end; block += kBlockKeys) {
       run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen_.end - block));
     }
-    if (streams_) return write_rows(0, rows_, accumulator_);
+    if (streams_) return write_streamed();
     for (std::size_t row = 0; row < rows_; row += panel_width()) write_strip(row);
   }
 
@@ -107,7 +107,7 @@ class ForwardTask {
     query_list_.make_whole(whole_queries_);
     queries_packed_ = false;
     if (streams_) {
-      pack_rows(query_list_, padded_rows_, queries_, lambda_.data());
+      scale_rows(query_list_, lambda_.data(), columns_, queries_);
       return;
     }
     lambda_.resize(padded_rows_);  // for the lanes beyond the last row
@@ -185,7 +185,7 @@ class ForwardTask {
     list_keys(block_ + static_cast<std::int64_t>(ranges.first),
               block_ + static_cast<std::int64_t>(ranges.last));
     const std::size_t columns = round_up(key_list_.rows.size(), panel_width());
-    score_keys(queries_, padded_rows_ * panel_width(), rows_, key_list_, tile, kBlockKeys);
+    score_keys(queries_, columns_, rows_, key_list_, key_memory_, tile, kBlockKeys);
     StripState& state = states_.front();
     const bool fresh = state.is_fresh(rows_);
     for (std::size_t r = 0; r < rows_; ++r) {
@@ -201,12 +201,13 @@ class ForwardTask {
     }
     if (!ranges.ragged) {
       const std::size_t keys = ranges.last - ranges.first;
-      return add_values(tile, kBlockKeys, rows_, value_list_, 0, keys, accumulator_,
+      return add_values(tile, kBlockKeys, rows_, value_list_, 0, keys, value_memory_, accumulator_,
                         value_columns_);
     }
     for (std::size_t r = 0; r < rows_; ++r) {
       add_values(tile + r * kBlockKeys, kBlockKeys, 1, value_list_, ranges.begin[r] - ranges.first,
-                 ranges.end[r] - ranges.first, accumulator_ + r * value_columns_, value_columns_);
+                 ranges.end[r] - ranges.first, value_memory_, accumulator_ + r * value_columns_,
+                 value_columns_);
     }
   }
 
@@ -325,6 +326,14 @@ class ForwardTask {
     write_rows(row, HWY_MIN(width, rows_ - row), row_sums_);
   }
 
+  void write_streamed() {
+    for (std::size_t r = 0; r < rows_; ++r) {
+      const std::size_t at = r * value_columns_;
+      restore_order(value_list_.type, accumulator_ + at, value_dim_, row_sums_ + at);
+    }
+    write_rows(0, rows_, row_sums_);
+  }
+
   // sums[r] are the value sums of row row + r, of one strip.
   void write_rows(std::size_t row, std::size_t rows, float* sums) {
     const StripState& state = states_[row / panel_width()];
@@ -370,8 +379,7 @@ class ForwardTask {
 
 void forward_task(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
   ForwardTask task(call);
-  for (std::int64_t index = begin; index < end; ++index)
-    task.run(index, index + 1 < end);
+  for (std::int64_t index = begin; index < end; ++index) task.run(index, index + 1 < end);
 }
 
 }  // namespace

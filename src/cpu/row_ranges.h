@@ -11,8 +11,8 @@
 
 namespace isentrope {
 
-// Whether the rows of a batch element all see the same keys, and one look at the mask is enough: 1.05
-// times at n = 64.
+// Whether the rows of a batch element all see the same keys, and one look at the mask is
+// enough: 1.05 times at n = 64.
 inline bool all_rows_alike(const Mask& mask) {
   return mask.causal == Causal::none && mask.window_left < 0 && mask.window_right < 0 &&
          !mask.query_starts;
