@@ -41,8 +41,7 @@ HWY_INLINE void for_type(DType type, const Visit& visit) {
 inline constexpr std::size_t kRowsAhead = 8;
 
 // A row begins to travel to the cache while others are packed: 5 % of the forward pass at n = 64,
-// where every row is read once, from L3. Asking earlier, for the rows of the next part, brought
-// nothing more.
+// where every row is read once, from L3.
 HWY_INLINE void prefetch_row(const RowList& from, std::size_t row) {
   if (row >= from.rows.size()) return;
   const std::int64_t bytes = from.columns * size_of(from.type);

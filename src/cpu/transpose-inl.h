@@ -33,8 +33,7 @@ HWY_INLINE hn::Vec<D> from_blocks([[maybe_unused]] D d, const Block& block, std:
 
 // Four numbers of each of D's rows, four(r) those of row r, to lane r of to[0, 4). Loads put the
 // rows where two interleavings can finish: whole vectors are stored, which later loads need not
-// wait for, as they do for four stores of a quarter each. With those a part of 64 rows spent a
-// tenth of its time here.
+// wait for, as they do for four stores of a quarter each. Up to 1.03 times at n = 64.
 template <typename D, typename Four>
 HWY_INLINE void transpose_four_columns(D d, const Four& four, hn::Vec<D> to[4]) {
   const auto rows = [&](std::size_t i) HWY_ATTR {
