@@ -1,5 +1,6 @@
-// Products for a few rows, straight from the caller's keys and values: a decode step reads each of
-// them once, so packing would be most of its work (7 GB/s of cache where the memory gives 26).
+// Products for a few rows with the caller's keys and values where they lie: a decode step reads
+// each of them once, so packing would be most of its work (7 GB/s of cache where the memory gives
+// 26).
 //
 // Per-target header: compiled once for every instruction set.
 

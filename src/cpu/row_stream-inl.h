@@ -11,6 +11,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "src/cpu/load-inl.h"
 #include "src/cpu/pack-inl.h"
 #include "src/cpu/row_list.h"
+#include "src/cpu/tile_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -59,8 +61,8 @@ HWY_INLINE EvenRows<T> even_rows(const RowList& list, std::size_t begin, std::si
   return {reinterpret_cast<const T*>(memory), list.columns};
 }
 
-// visit(first column, std::integral_constant of vectors) for pieces of the columns, as wide as two
-// rows of them stay in registers.
+// visit(first column, std::integral_constant of vectors) for pieces of the columns, as wide as sums
+// of two rows stay in registers.
 template <typename Visit>
 HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
   constexpr std::size_t kWide = kStripRows > 6 ? 8 : 4;
@@ -84,7 +86,8 @@ HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
 // bf16 numbers, where a vector in the order of the columns takes a permutation and a shift.
 template <typename T, std::size_t kVectors>
 inline constexpr bool kByParity =
-    std::is_same_v<T, BFloat16>&& kVectors % 2 == 0 && HWY_TARGET != HWY_SCALAR;
+    std::is_same_v<T, BFloat16>&& kVectors % 2 == 0 &&
+    HWY_TARGET != HWY_SCALAR&& std::endian::native == std::endian::little;
 
 // use(i, vector) for the vectors of a piece, from `from` on.
 template <std::size_t kVectors, typename T, typename Use>
