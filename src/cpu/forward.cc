@@ -96,13 +96,18 @@ class ForwardTask {
   }
 
  private:
+  void list_queries_of(const Part& part, RowList& list) const {
+    list.rows.clear();
+    for (std::int64_t member = 0; member < group_; ++member) {
+      list.add(call_.input.q, part.batch, part.kv_head * group_ + member, part.begin, part.end);
+    }
+  }
+
   void list_queries() {
-    query_list_.rows.clear();
+    list_queries_of(part_, query_list_);
     lambda_.clear();
     for (std::int64_t member = 0; member < group_; ++member) {
-      const std::int64_t head = part_.kv_head * group_ + member;
-      query_list_.add(call_.input.q, part_.batch, head, part_.begin, part_.end);
-      const float* scale = call_.scale.of(part_.batch, head).before_cap;
+      const float* scale = call_.scale.of(part_.batch, part_.kv_head * group_ + member).before_cap;
       for (std::int64_t query = part_.begin; query < part_.end; ++query)
         lambda_.push_back(scale_in_bits(scale[query]));
     }
@@ -131,12 +136,7 @@ class ForwardTask {
   // keys and values, too, are too much at once: 0.97.
   void fetch_next_queries() {
     if (!more_ || rows_ > 128) return;
-    const Part part = part_of(call_.plan, index_ + 1);
-    next_query_list_.rows.clear();
-    for (std::int64_t member = 0; member < group_; ++member) {
-      next_query_list_.add(call_.input.q, part.batch, part.kv_head * group_ + member, part.begin,
-                           part.end);
-    }
+    list_queries_of(part_of(call_.plan, index_ + 1), next_query_list_);
     for (std::size_t row = 0; row < next_query_list_.rows.size(); ++row)
       prefetch_row(next_query_list_, row);
   }

@@ -153,15 +153,11 @@ HWY_INLINE bool pack_rows_of(const RowList& from, std::size_t padded_rows, float
 // them through.
 HWY_INLINE bool pack_rows(const RowList& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                           const float* scale = nullptr) {
-  switch (from.type) {
-    case DType::f32:
-      return pack_rows_of<float>(from, padded_rows, to, scale);
-    case DType::bf16:
-      return pack_rows_of<BFloat16>(from, padded_rows, to, scale);
-    case DType::f16:
-      return pack_rows_of<Float16>(from, padded_rows, to, scale);
-  }
-  return true;
+  bool finite = true;
+  for_type(from.type, [&](auto type) HWY_ATTR {
+    finite = pack_rows_of<decltype(type)>(from, padded_rows, to, scale);
+  });
+  return finite;
 }
 
 // to[row][column], rows `stride` floats apart; what lies between them stays undefined.
