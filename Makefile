@@ -83,8 +83,8 @@ fuzz: setup
 	    build/fuzz/grown/$$name fuzz/corpus/$$name || exit 1; \
 	done
 
-format:
-	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+format: setup
+	@scripts/format
 
 clean:
 	@rm -rf build

@@ -11,20 +11,26 @@ namespace {
 
 // Half the distance between 1 and the next number.
 constexpr double kUnit = 0x1p-24;
-double unit_of(DType type) { return type == DType::f32 ? kUnit : type == DType::bf16 ? 0x1p-8 : 0x1p-11; }
+double unit_of(DType type) {
+  return type == DType::f32 ? kUnit : type == DType::bf16 ? 0x1p-8 : 0x1p-11;
+}
 // Of one weight e^t: what tests/exp_test.cc holds the kernels' exp to.
 constexpr double kExpError = 2.2 * kUnit;
-// Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end sooner.
+// Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end
+// sooner.
 double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
 
 // What k roundings in a row may add up to, relatively.
 double gamma(double k) { return k * kUnit / (1 - k * kUnit); }
 
 // The longest chain of additions a kernel makes over n terms: 256 within a block, then over blocks.
-double chain(std::int64_t n) { return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4); }
+double chain(std::int64_t n) {
+  return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4);
+}
 
-// By how much, relatively, weights may be wrong whose logits are: each weight and their sum move by e^dx. To
-// first order 2 dx; beyond, a row may look quite different, and no sum of first-order terms would admit it.
+// By how much, relatively, weights may be wrong whose logits are: each weight and their sum move by
+// e^dx. To first order 2 dx; beyond, a row may look quite different, and no sum of first-order
+// terms would admit it.
 double growth(double dx) { return std::fmin(std::expm1(2 * dx), 1e30); }
 
 class Worst {
@@ -37,12 +43,15 @@ class Worst {
   }
   // A result in the problem's type.
   void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
-    // What is not finite in the reference is so here; which of inf and NaN depends on whether the weight
-    // beside it underflows.
+    // What is not finite in the reference is so here; which of inf and NaN depends on whether the
+    // weight beside it underflows.
     if (!std::isfinite(want) && !std::isfinite(got)) return;
     // What overflows the type is infinite.
-    if (std::isinf(got) && std::isinf(rounded_to(type_, static_cast<float>(std::abs(want) + budget)))) return;
-    compare(name, index, got, want, budget * (1 + unit_of(type_)) + unit_of(type_) * std::abs(want) + floor_of(type_));
+    if (std::isinf(got) &&
+        std::isinf(rounded_to(type_, static_cast<float>(std::abs(want) + budget))))
+      return;
+    compare(name, index, got, want,
+            budget * (1 + unit_of(type_)) + unit_of(type_) * std::abs(want) + floor_of(type_));
   }
   [[nodiscard]] Ratio ratio() const { return ratio_; }
 
@@ -50,7 +59,8 @@ class Worst {
   void compare(const char* name, std::size_t index, double got, double want, double budget) {
     double& of_result = ratio_.of_result[name];
     if (std::isnan(want) && !std::isfinite(got)) return;
-    // The float next to the reference is right whatever the budget; so are infinities of the same sign.
+    // The float next to the reference is right whatever the budget; so are infinities of the same
+    // sign.
     if (got == want || got == static_cast<double>(static_cast<float>(want))) return;
     double ratio = std::abs(got - want) / budget;
     if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
@@ -75,32 +85,40 @@ double logit_error(const Problem& p, double magnitude) {
 }  // namespace
 
 Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
-  return forward_error_over_budget(data.problem,
-                                   reference::attention_forward(data.reference_input(), data.options()), got);
+  return forward_error_over_budget(
+      data.problem, reference::attention_forward(data.reference_input(), data.options()), got);
 }
 
-Ratio forward_error_over_budget(const Problem& p, const reference::Result& want, const ForwardResult& got) {
+Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
+                                const ForwardResult& got) {
   Worst worst(p.type);
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     const RowStats& stats = want.statistics[row];
     const double dx = logit_error(p, want.logit_magnitude[row]);
     const double sums = kExpError + gamma(chain(stats.support));
-    const double slope = want.entropy_slope[row], mean = stats.lse - stats.max_logit - stats.entropy;
-    // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2 dx off.
+    const double slope = want.entropy_slope[row],
+                 mean = stats.lse - stats.max_logit - stats.entropy;
+    // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2
+    // dx off.
     const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
     worst.add("lse", row, got.lse[row], stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
     worst.add("entropy", row, got.entropy[row], stats.entropy, moved + sums * (2 + stats.entropy));
-    worst.add("collision", row, got.collision[row], stats.collision, stats.collision * (growth(2 * dx) + 2 * sums));
+    worst.add("collision", row, got.collision[row], stats.collision,
+              stats.collision * (growth(2 * dx) + 2 * sums));
     worst.add("max_logit", row, got.max_logit[row], stats.max_logit,
               dx + kUnit * std::abs(stats.max_logit));
     worst.add("variance", row, got.variance[row], stats.variance,
-              2 * dx * (1 + growth(dx)) * stats.variance + moved + 4 * sums * (stats.variance + mean * mean));
-    worst.add("lambda", row, got.lambda[row], want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
-    worst.add("support", row, static_cast<double>(got.support[row]), static_cast<double>(stats.support), 0);
+              2 * dx * (1 + growth(dx)) * stats.variance + moved +
+                  4 * sums * (stats.variance + mean * mean));
+    worst.add("lambda", row, got.lambda[row], want.lambda[row],
+              3 * kUnit * std::abs(want.lambda[row]));
+    worst.add("support", row, static_cast<double>(got.support[row]),
+              static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;  // of the weights
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
-      const std::size_t at = row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
+      const std::size_t at =
+          row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
       worst.add_rounded("output", at, got.output[at], want.output[at],
                         (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
                                 want.value_magnitude[at] +
@@ -113,8 +131,9 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
 Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
                                  const BackwardResult& got) {
   const reference::Input input = data.reference_input();
-  return backward_error_over_budget(data.problem, reference::attention_forward(input, data.options()),
-                                    reference::attention_backward(input, data.options(), gradient), got);
+  return backward_error_over_budget(
+      data.problem, reference::attention_forward(input, data.options()),
+      reference::attention_backward(input, data.options(), gradient), got);
 }
 
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
@@ -122,19 +141,22 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   double dx = 0, lse = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
     dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
-    if (forward.statistics[row].support > 0) lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
+    if (forward.statistics[row].support > 0)
+      lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
   }
-  // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an output that
-  // was rounded to the problem's type; dq, dk and dv sum over a row or a column of the tile grid.
-  // The soft-cap's slope is off by 2 dx / cap, relatively.
+  // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an
+  // output that was rounded to the problem's type; dq, dk and dv sum over a row or a column of the
+  // tile grid. The soft-cap's slope is off by 2 dx / cap, relatively.
   const double cap = p.soft_cap > 0 ? growth(dx / static_cast<double>(p.soft_cap)) + 8 * kUnit : 0;
   const double weight = std::fmin(growth(dx + 1.5 * kUnit * lse) + kExpError + cap +
-                                  (p.type == DType::f32 ? 0 : unit_of(p.type)), 1e30);
+                                      (p.type == DType::f32 ? 0 : unit_of(p.type)),
+                                  1e30);
   const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
   const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
-  // Of dz in bf16's dot products. Their weights are rounded too, but dv has room for it: no do.output is in it.
+  // Of dz in bf16's dot products. Their weights are rounded too, but dv has room for it: no
+  // do.output is in it.
   const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;
   Worst worst(p.type);
   const auto compare = [&](const char* name, const std::vector<float>& results,
@@ -148,14 +170,15 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
       }
     }
   };
-  // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a component of
-  // do being 5 at most.
+  // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
+  // component of do being 5 at most.
   const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   compare("dq", got.dq, want.dq, want.dq_magnitude, row_factor + rounding, true);
   compare("dk", got.dk, want.dk, want.dk_magnitude, column_factor + rounding, true);
   compare("dv", got.dv, want.dv, want.dv_magnitude, column_factor, true);
   compare("d_bias", got.d_bias, want.d_bias, want.d_bias_magnitude, row_factor, false, lost);
-  compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor + rounding, false);
+  compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor + rounding,
+          false);
   compare("d_sink", got.d_sink, want.d_sink, want.d_sink_magnitude, column_factor, false,
           lost * static_cast<double>(p.batch * p.queries));
   return worst.ratio();

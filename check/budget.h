@@ -8,8 +8,9 @@
 
 namespace isentrope::check {
 
-// The largest error over budget of any result: at most 1 when right. Where the reference is not finite, a
-// result must not be finite either; where it is, a result that is not counts as infinitely wrong.
+// The largest error over budget of any result: at most 1 when right. Where the reference is not
+// finite, a result must not be finite either; where it is, a result that is not counts as
+// infinitely wrong.
 struct Ratio {
   double worst = 0;
   std::string where;
@@ -17,13 +18,16 @@ struct Ratio {
 };
 
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
-[[nodiscard]] Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
+[[nodiscard]] Ratio backward_error_over_budget(const Data& data,
+                                               const reference::GradientInput& gradient,
                                                const BackwardResult& result);
 
 // The same against a reference that is there already.
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got);
-[[nodiscard]] Ratio backward_error_over_budget(const Problem& problem, const reference::Result& forward,
-                                               const reference::Gradients& want, const BackwardResult& got);
+[[nodiscard]] Ratio backward_error_over_budget(const Problem& problem,
+                                               const reference::Result& forward,
+                                               const reference::Gradients& want,
+                                               const BackwardResult& got);
 
 }  // namespace isentrope::check

@@ -11,7 +11,8 @@ std::uint16_t bits_of(DType type, float x) {
   return type == DType::bf16 ? from_float<BFloat16>(x).bits : from_float<Float16>(x).bits;
 }
 
-std::vector<float> normal_floats(std::int64_t count, double magnitude, DType type, std::mt19937& random) {
+std::vector<float> normal_floats(std::int64_t count, double magnitude, DType type,
+                                 std::mt19937& random) {
   std::normal_distribution<double> normal(0, magnitude);
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& value : values) value = rounded_to(type, static_cast<float>(normal(random)));
@@ -26,7 +27,8 @@ std::vector<std::uint16_t> halves_of(DType type, const std::vector<float>& value
 }
 
 // 0, some cuts in order, rows.
-std::vector<std::int64_t> random_starts(std::int64_t documents, std::int64_t rows, std::mt19937& random) {
+std::vector<std::int64_t> random_starts(std::int64_t documents, std::int64_t rows,
+                                        std::mt19937& random) {
   std::vector<std::int64_t> starts{0, rows};
   for (std::int64_t i = 1; i < documents; ++i) {
     starts.push_back(std::uniform_int_distribution<std::int64_t>(0, rows)(random));
@@ -63,7 +65,8 @@ void Data::make_special() {
   for (auto* values : {&q, &k, &v}) {
     if (values->empty()) continue;
     for (std::size_t i = random() % (most + 1); i > 0; --i) {
-      (*values)[random() % values->size()] = rounded_to(problem.type, palette[random() % palette.size()]);
+      (*values)[random() % values->size()] =
+          rounded_to(problem.type, palette[random() % palette.size()]);
     }
   }
 }
@@ -96,7 +99,8 @@ void Data::make_mask() {
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
     // Rows that admit nothing must occur.
-    if (pairs > 0 && p.queries > 2) std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
+    if (pairs > 0 && p.queries > 2)
+      std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }
   if (p.bias) {
     bias_ = normal_floats(pairs, 1, DType::f32, random);
@@ -125,12 +129,16 @@ void Data::refresh() {
   v64_.assign(v.begin(), v.end());
   const auto paged = [&](const std::vector<float>& values, std::int64_t columns) {
     const std::int64_t pages = (p.keys + p.page_size - 1) / p.page_size;
-    std::vector<float> cache(page_table_.size() * static_cast<std::size_t>(p.kv_heads * p.page_size * columns),
-                             std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> cache(
+        page_table_.size() * static_cast<std::size_t>(p.kv_heads * p.page_size * columns),
+        std::numeric_limits<float>::quiet_NaN());
     for (std::int64_t row = 0; row < p.batch * p.kv_heads * p.keys; ++row) {
-      const std::int64_t key = row % p.keys, head = row / p.keys % p.kv_heads, batch = row / p.keys / p.kv_heads;
-      const std::int64_t page = page_table_[static_cast<std::size_t>(batch * pages + key / p.page_size)];
-      const std::int64_t to = ((page * p.kv_heads + head) * p.page_size + key % p.page_size) * columns;
+      const std::int64_t key = row % p.keys, head = row / p.keys % p.kv_heads,
+                         batch = row / p.keys / p.kv_heads;
+      const std::int64_t page =
+          page_table_[static_cast<std::size_t>(batch * pages + key / p.page_size)];
+      const std::int64_t to =
+          ((page * p.kv_heads + head) * p.page_size + key % p.page_size) * columns;
       std::copy_n(values.begin() + row * columns, columns, cache.begin() + to);
     }
     return cache;
@@ -163,17 +171,18 @@ AttentionInput Data::input() const {
   const auto pages = static_cast<std::int64_t>(page_table_.size());
   in.k = tensor(paged_k_, k16_, {pages, p.kv_heads, p.page_size, p.dim});
   in.v = tensor(paged_v_, v16_, {pages, p.kv_heads, p.page_size, p.value_dim});
-  in.pages.table = contiguous_view<const std::int32_t, 2>(page_table_.data(),
-                                                          {p.batch, (p.keys + p.page_size - 1) / p.page_size});
+  in.pages.table = contiguous_view<const std::int32_t, 2>(
+      page_table_.data(), {p.batch, (p.keys + p.page_size - 1) / p.page_size});
   in.pages.keys = p.keys;
   return in;
 }
 
 reference::Input Data::reference_input() const {
   const Problem& p = problem;
-  return {contiguous_view<const double, 4>(q64_.data(), {p.batch, p.heads, p.queries, p.dim}),
-          contiguous_view<const double, 4>(k64_.data(), {p.batch, p.kv_heads, p.keys, p.dim}),
-          contiguous_view<const double, 4>(v64_.data(), {p.batch, p.kv_heads, p.keys, p.value_dim})};
+  return {
+      contiguous_view<const double, 4>(q64_.data(), {p.batch, p.heads, p.queries, p.dim}),
+      contiguous_view<const double, 4>(k64_.data(), {p.batch, p.kv_heads, p.keys, p.dim}),
+      contiguous_view<const double, 4>(v64_.data(), {p.batch, p.kv_heads, p.keys, p.value_dim})};
 }
 
 AttentionOptions Data::options() const {
@@ -194,7 +203,8 @@ AttentionOptions Data::options() const {
                   .query_starts = list(query_starts_),
                   .key_starts = list(key_starts_)};
   const std::array<std::int64_t, 4> pairs = {p.batch, p.heads, p.queries, p.keys};
-  if (p.admitted) options.admitted = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);
+  if (p.admitted)
+    options.admitted = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);
   if (p.bias) options.bias = contiguous_view<const float, 4>(bias_.data(), pairs);
   if (p.sink) options.sink = contiguous_view<const float, 1>(sink_.data(), {p.heads});
   if (p.lambda_table) {

@@ -8,8 +8,8 @@
 
 namespace isentrope::check {
 
-// Inputs of a call, contiguous. Floats hold what the problem's type can represent, so kernel and reference
-// see the same numbers. Views point into the object: it does not move.
+// Inputs of a call, contiguous. Floats hold what the problem's type can represent, so kernel and
+// reference see the same numbers. Views point into the object: it does not move.
 class Data {
  public:
   explicit Data(const Problem& problem);
@@ -29,7 +29,8 @@ class Data {
  private:
   void make_mask();
   void make_special();
-  [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& halves,
+  [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats,
+                                   const std::vector<std::uint16_t>& halves,
                                    const std::array<std::int64_t, 4>& shape) const;
 
   std::vector<std::uint16_t> q16_, k16_, v16_;
@@ -41,7 +42,8 @@ class Data {
   std::vector<float> bias_, sink_, lambda_;
 };
 
-// Standard normal upstream gradients for every differentiable result, representable in the problem's type.
+// Standard normal upstream gradients for every differentiable result, representable in the
+// problem's type.
 [[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
 
 // What a number becomes in the type.

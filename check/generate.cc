@@ -10,14 +10,17 @@ namespace isentrope::check {
 namespace {
 
 // Register tiles are 2 ... 32 wide and 2 ... 12 tall, strips 6, 12, 24 or 48, blocks 128 and 256.
-constexpr std::int64_t kLengths[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  11, 12, 13,  15,  16,  17,  23,  24, 25,
-                                     29, 31, 32, 33, 37, 47, 48, 49, 53, 63, 64, 65,  71,  72,  73,  95,  96, 97,
-                                     101, 113, 127, 128, 129, 131, 143, 145, 191, 193, 199, 241, 255, 256, 257};
+constexpr std::int64_t kLengths[] = {
+    1,  2,  3,   4,   5,   6,   7,   8,   9,   11,  12,  13,  15,  16,  17,  23,  24,
+    25, 29, 31,  32,  33,  37,  47,  48,  49,  53,  63,  64,  65,  71,  72,  73,  95,
+    96, 97, 101, 113, 127, 128, 129, 131, 143, 145, 191, 193, 199, 241, 255, 256, 257};
 // Runs of queries and of keys begin anew, and the keys of a decode step are split, at these.
-constexpr std::int64_t kLongLengths[] = {383, 385, 511, 512, 513, 521, 768, 1021, 1023, 1024, 1025, 1537};
+constexpr std::int64_t kLongLengths[] = {383, 385,  511,  512,  513,  521,
+                                         768, 1021, 1023, 1024, 1025, 1537};
 constexpr std::int64_t kCacheLengths[] = {4095, 4096, 4097, 4099, 5000, 6143, 6145, 8191, 8193};
-constexpr std::int64_t kDims[] = {1,  2,  3,  4,  5,  7,  8,  9,  11, 12, 15, 16,  17,  24,  31,  32,
-                                  33, 40, 48, 63, 64, 65, 72, 80, 96, 97, 127, 128, 129, 160, 192, 256};
+constexpr std::int64_t kDims[] = {1,  2,  3,  4,  5,   7,   8,   9,   11,  12, 15,
+                                  16, 17, 24, 31, 32,  33,  40,  48,  63,  64, 65,
+                                  72, 80, 96, 97, 127, 128, 129, 160, 192, 256};
 
 // Draws that are the same with every standard library.
 class Draw {
@@ -78,7 +81,8 @@ void draw_shape(Draw& draw, Problem& p, std::int64_t most_work) {
 }
 
 void draw_mask(Draw& draw, Problem& p) {
-  constexpr std::array kCausal = {Causal::none, Causal::none, Causal::top_left, Causal::bottom_right};
+  constexpr std::array kCausal = {Causal::none, Causal::none, Causal::top_left,
+                                  Causal::bottom_right};
   p.causal = draw.one_of<Causal>(kCausal);
   if (draw.chance(25)) {
     // Reaching at most as far as there are keys, and at least one key more often than not.
@@ -96,22 +100,24 @@ void draw_mask(Draw& draw, Problem& p) {
 }
 
 ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
-  static const std::vector<std::string> kRules = {"entropy_invariant(base=64)",
-                                                  "entropy_invariant(base=16,n_min=4)",
-                                                  "log_length",
-                                                  "logn(train_len=32)",
-                                                  "ssmax(s=0.3,b=0.2)",
-                                                  "constant(scale=0)",
-                                                  "constant(scale=0.01)",
-                                                  "log_scaling(n_floor=16,alpha=0.5)",
-                                                  "xai_temperature(len=8)",
-                                                  "attn_temperature_tuning(floor_scale=16,attn_scale=0.3)",
-                                                  "dual_chunk(train_len=40,alpha=0.3)",
-                                                  "grad_max_normal"};
+  static const std::vector<std::string> kRules = {
+      "entropy_invariant(base=64)",
+      "entropy_invariant(base=16,n_min=4)",
+      "log_length",
+      "logn(train_len=32)",
+      "ssmax(s=0.3,b=0.2)",
+      "constant(scale=0)",
+      "constant(scale=0.01)",
+      "log_scaling(n_floor=16,alpha=0.5)",
+      "xai_temperature(len=8)",
+      "attn_temperature_tuning(floor_scale=16,attn_scale=0.3)",
+      "dual_chunk(train_len=40,alpha=0.3)",
+      "grad_max_normal"};
   if (!draw.chance(12)) return ScaleRule::parse(draw.one_of<std::string>(kRules));
   std::string gains;
   for (std::int64_t head = 0; head < heads; ++head) {
-    gains += (head > 0 ? "," : "") + std::to_string(1 + draw.below(3)) + "." + std::to_string(draw.below(10));
+    gains += (head > 0 ? "," : "") + std::to_string(1 + draw.below(3)) + "." +
+             std::to_string(draw.below(10));
   }
   return ScaleRule::parse("scaled(gain=[" + gains + "])");
 }

@@ -6,8 +6,8 @@
 namespace isentrope::check {
 namespace {
 
-// An output that is mostly zeros or no numbers agrees with nearly anything: a kernel that never ran would
-// pass. Verdicts on such problems must not be counted as evidence.
+// An output that is mostly zeros or no numbers agrees with nearly anything: a kernel that never ran
+// would pass. Verdicts on such problems must not be counted as evidence.
 constexpr double kMostTelling = 0.9;
 
 bool tells_little(const std::vector<double>& output) {
@@ -33,7 +33,8 @@ const char* name_of(Outcome outcome) {
 }
 
 Judge::Judge(const Problem& problem) : data_(problem) {
-  // The operator's validator speaks first: the reference trusts its input. Without tasks that is all that runs.
+  // The operator's validator speaks first: the reference trusts its input. Without tasks that is
+  // all that runs.
   (void)run_forward(data_, [](std::int64_t, const auto&) {});
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
   if (!problem.backward || problem.page_size > 0) return;
@@ -52,8 +53,8 @@ Verdict Judge::judge() const {
   const ForwardResult forward = run_forward(data_);
   verdict.forward = forward_error_over_budget(p, forward_, forward);
   if (backward_) {
-    verdict.backward =
-        backward_error_over_budget(p, forward_, *backward_, run_backward(data_, forward, *upstream_));
+    verdict.backward = backward_error_over_budget(p, forward_, *backward_,
+                                                  run_backward(data_, forward, *upstream_));
   }
   if (!(verdict.worst().worst <= 1)) {
     verdict.outcome = Outcome::failed;

@@ -17,7 +17,9 @@ struct Verdict {
   std::string reason{};  // of a verdict that is neither passed nor failed
 
   // The worse of the two.
-  [[nodiscard]] const Ratio& worst() const { return backward.worst > forward.worst ? backward : forward; }
+  [[nodiscard]] const Ratio& worst() const {
+    return backward.worst > forward.worst ? backward : forward;
+  }
 };
 
 class Judge {

@@ -53,7 +53,8 @@ void parse_type(Problem& p, std::string_view text) {
 }
 
 // N, or N:M where M has no other value than N.
-void parse_pair(std::string_view field, std::string_view text, std::int64_t& first, std::int64_t& second) {
+void parse_pair(std::string_view field, std::string_view text, std::int64_t& first,
+                std::int64_t& second) {
   const auto parts = split(text, ':');
   if (parts.size() > 2) fail(field, "N or N:M", text);
   first = number<std::int64_t>(field, parts[0], 0);
@@ -70,8 +71,8 @@ void parse_shape(Problem& p, std::string_view text) {
   parse_pair("shape", parts[4], p.dim, p.value_dim);
 }
 
-void parse_two(std::string_view field, std::string_view text, std::int64_t least, std::int64_t& first,
-               std::int64_t& second) {
+void parse_two(std::string_view field, std::string_view text, std::int64_t least,
+               std::int64_t& first, std::int64_t& second) {
   const auto parts = split(text, ':');
   if (parts.size() != 2) fail(field, "two numbers N:M", text);
   first = number(field, parts[0], least);
@@ -99,8 +100,10 @@ void parse_mask(Problem& p, std::string_view text) {
     } else if (name == "documents") {
       p.documents = number<std::int64_t>("documents", value, 1);
     } else {
-      fail("mask", "none, causal:top_left, causal:bottom_right, window=LEFT:RIGHT, offset=QUERY:KEY, "
-           "left_padding, right_padding or documents=COUNT", part);
+      fail("mask",
+           "none, causal:top_left, causal:bottom_right, window=LEFT:RIGHT, offset=QUERY:KEY, "
+           "left_padding, right_padding or documents=COUNT",
+           part);
     }
   }
 }
@@ -144,10 +147,13 @@ std::string shortest(double value) {
 std::string mask_text(const Problem& p) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ",") + part; };
-  const auto two = [](std::int64_t a, std::int64_t b) { return std::to_string(a) + ":" + std::to_string(b); };
+  const auto two = [](std::int64_t a, std::int64_t b) {
+    return std::to_string(a) + ":" + std::to_string(b);
+  };
   if (p.causal == Causal::top_left) add("causal:top_left");
   if (p.causal == Causal::bottom_right) add("causal:bottom_right");
-  if (p.window_left >= 0 || p.window_right >= 0) add("window=" + two(p.window_left, p.window_right));
+  if (p.window_left >= 0 || p.window_right >= 0)
+    add("window=" + two(p.window_left, p.window_right));
   if (p.query_offset > 0 || p.key_offset > 0) add("offset=" + two(p.query_offset, p.key_offset));
   if (p.left_padding) add("left_padding");
   if (p.right_padding) add("right_padding");
@@ -162,7 +168,8 @@ std::string text_of(const Problem& p) {
     return std::to_string(a) + (a == b ? "" : ":" + std::to_string(b));
   };
   std::string text = "shape=" + std::to_string(p.batch) + "x" + pair(p.heads, p.kv_heads) + "x" +
-                     std::to_string(p.queries) + "x" + std::to_string(p.keys) + "x" + pair(p.dim, p.value_dim);
+                     std::to_string(p.queries) + "x" + std::to_string(p.keys) + "x" +
+                     pair(p.dim, p.value_dim);
   if (p.type != DType::f32) text = "dt=" + std::string(name_of(p.type)) + " " + text;
   if (const std::string mask = mask_text(p); !mask.empty()) text += " mask=" + mask;
   if (p.rule != ScaleRule()) text += " rule=" + p.rule.text();

@@ -2,8 +2,8 @@
 //
 //   dt=bf16 shape=2x8:2x333x517x64 mask=causal:bottom_right,window=100:0 rule=entropy_invariant(base=512)
 //
-// The line is the id of a test, the name of a benchmark and the way to reproduce a failure. Same line, same
-// numbers.
+// The line is the id of a test, the name of a benchmark and the way to reproduce a failure. Same
+// line, same numbers.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,24 @@
 namespace isentrope::check {
 
 struct Problem {
-  DType type = DType::f32;                                         // dt=f32|bf16|f16
-  std::int64_t batch = 1, heads = 1, kv_heads = 1;                 // shape=BATCHxHEADS[:KV_HEADS]
-  std::int64_t queries = 1, keys = 1, dim = 1, value_dim = 1;      //       xQUERIESxKEYSxDIM[:VALUE_DIM]
-  Causal causal = Causal::none;                                    // mask=causal:top_left|bottom_right,
-  std::int64_t window_left = -1, window_right = -1;                //      window=LEFT:RIGHT, -1 for no limit,
-  std::int64_t query_offset = 0, key_offset = 0;                   //      offset=QUERY:KEY,
-  bool left_padding = false, right_padding = false;                //      left_padding, right_padding,
-  std::int64_t documents = 0;                                      //      documents=COUNT
-  ScaleRule rule{};                                                // rule=...
-  bool lambda_table = false;                                       // lambda=1: a table instead of the rule
-  float soft_cap = 0;                                              // cap=X
-  bool bias = false, admitted = false, sink = false;               // bias=1 admitted=1 sink=1
-  std::int64_t page_size = 0;                                      // pages=SIZE: a paged cache
-  bool special = false;                                            // special=1: ties, -0, denormals, inf, NaN
-  bool backward = false;                                           // bwd=1
-  double magnitude = 1;                                            // scale=X: of q's components
-  std::uint32_t seed = 1;                                          // seed=N
+  DType type = DType::f32;                          // dt=f32|bf16|f16
+  std::int64_t batch = 1, heads = 1, kv_heads = 1;  // shape=BATCHxHEADS[:KV_HEADS]
+  std::int64_t queries = 1, keys = 1, dim = 1,
+               value_dim = 1;                         //       xQUERIESxKEYSxDIM[:VALUE_DIM]
+  Causal causal = Causal::none;                       // mask=causal:top_left|bottom_right,
+  std::int64_t window_left = -1, window_right = -1;   //      window=LEFT:RIGHT, -1 for no limit,
+  std::int64_t query_offset = 0, key_offset = 0;      //      offset=QUERY:KEY,
+  bool left_padding = false, right_padding = false;   //      left_padding, right_padding,
+  std::int64_t documents = 0;                         //      documents=COUNT
+  ScaleRule rule{};                                   // rule=...
+  bool lambda_table = false;                          // lambda=1: a table instead of the rule
+  float soft_cap = 0;                                 // cap=X
+  bool bias = false, admitted = false, sink = false;  // bias=1 admitted=1 sink=1
+  std::int64_t page_size = 0;                         // pages=SIZE: a paged cache
+  bool special = false;                               // special=1: ties, -0, denormals, inf, NaN
+  bool backward = false;                              // bwd=1
+  double magnitude = 1;                               // scale=X: of q's components
+  std::uint32_t seed = 1;                             // seed=N
 
   bool operator==(const Problem&) const = default;
 };
@@ -39,7 +40,8 @@ struct Problem {
 // Fields that have their default are left out; parse_problem(text_of(p)) == p.
 [[nodiscard]] std::string text_of(const Problem& problem);
 
-// Fields in any order, separated by spaces. Throws Error naming the field, what it takes and what was got.
+// Fields in any order, separated by spaces. Throws Error naming the field, what it takes and what
+// was got.
 [[nodiscard]] Problem parse_problem(std::string_view line);
 
 }  // namespace isentrope::check

@@ -7,13 +7,17 @@ namespace {
 class Room {
  public:
   Room(DType type, const std::array<std::int64_t, 4>& shape)
-      : type_(type), shape_(shape), floats_(size(type == DType::f32)), halves_(size(type != DType::f32)) {}
+      : type_(type),
+        shape_(shape),
+        floats_(size(type == DType::f32)),
+        halves_(size(type != DType::f32)) {}
   // Filled with what a kernel returned earlier.
   Room(DType type, const std::array<std::int64_t, 4>& shape, const std::vector<float>& values)
       : Room(type, shape) {
     if (type == DType::f32) floats_ = values;
     for (std::size_t i = 0; i < halves_.size(); ++i) {
-      halves_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits : from_float<Float16>(values[i]).bits;
+      halves_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits
+                                       : from_float<Float16>(values[i]).bits;
     }
   }
 
@@ -43,7 +47,9 @@ class Room {
   std::vector<std::uint16_t> halves_;
 };
 
-std::vector<float> floats_of(const std::vector<double>& values) { return {values.begin(), values.end()}; }
+std::vector<float> floats_of(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
 
 }  // namespace
 
@@ -54,7 +60,8 @@ ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
 }
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward,
-                            const reference::GradientInput& gradient, const ParallelFor& parallel_for) {
+                            const reference::GradientInput& gradient,
+                            const ParallelFor& parallel_for) {
   AttentionOptions options = data.options();
   options.parallel_for = parallel_for;
   return run_backward(data, forward, gradient, options);
@@ -81,10 +88,12 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
 }
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward,
-                            const reference::GradientInput& gradient, const AttentionOptions& options) {
+                            const reference::GradientInput& gradient,
+                            const AttentionOptions& options) {
   const Problem& p = data.problem;
   const auto d_output = floats_of(gradient.d_output), d_lse = floats_of(gradient.d_lse),
-             d_entropy = floats_of(gradient.d_entropy), d_collision = floats_of(gradient.d_collision),
+             d_entropy = floats_of(gradient.d_entropy),
+             d_collision = floats_of(gradient.d_collision),
              d_variance = floats_of(gradient.d_variance);
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   const auto view = [&](const std::vector<float>& values) {
@@ -93,18 +102,21 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
   };
   const std::array<std::int64_t, 4> output_shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, output_shape, forward.output);
-  Room upstream(p.type, output_shape, d_output.empty() ? std::vector<float>(forward.output.size()) : d_output);
-  AttentionGradientInput in{output.tensor(),
-                            view(forward.lse), view(forward.entropy), view(forward.collision),
-                            view(forward.variance), upstream.tensor(),
-                            view(d_lse), view(d_entropy), view(d_collision), view(d_variance)};
-  Room dq(p.type, {p.batch, p.heads, p.queries, p.dim}), dk(p.type, {p.batch, p.kv_heads, p.keys, p.dim}),
+  Room upstream(p.type, output_shape,
+                d_output.empty() ? std::vector<float>(forward.output.size()) : d_output);
+  AttentionGradientInput in{
+      output.tensor(),        view(forward.lse), view(forward.entropy), view(forward.collision),
+      view(forward.variance), upstream.tensor(), view(d_lse),           view(d_entropy),
+      view(d_collision),      view(d_variance)};
+  Room dq(p.type, {p.batch, p.heads, p.queries, p.dim}),
+      dk(p.type, {p.batch, p.kv_heads, p.keys, p.dim}),
       dv(p.type, {p.batch, p.kv_heads, p.keys, p.value_dim});
   BackwardResult result;
   AttentionGradients out{dq.tensor(), dk.tensor(), dv.tensor()};
   if (p.bias) {
     result.d_bias.resize(rows * static_cast<std::size_t>(p.keys));
-    out.d_bias = contiguous_view<float, 4>(result.d_bias.data(), {p.batch, p.heads, p.queries, p.keys});
+    out.d_bias =
+        contiguous_view<float, 4>(result.d_bias.data(), {p.batch, p.heads, p.queries, p.keys});
   }
   result.d_lambda.resize(rows);
   out.d_lambda = contiguous_view<float, 3>(result.d_lambda.data(), {p.batch, p.heads, p.queries});

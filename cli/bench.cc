@@ -14,8 +14,8 @@
 #include "cli/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
-#include "src/limits.h"
-#include "src/tile_plan.h"
+#include "src/cpu/limits.h"
+#include "src/cpu/plan.h"
 
 namespace isentrope::cli {
 namespace {
@@ -122,7 +122,7 @@ void explain_tiles(const std::string& target) {
 }
 
 void print_timings(const check::Problem& problem, const check::Work& work,
-                 const std::vector<Timing>& timings, const BenchArguments& arguments) {
+                   const std::vector<Timing>& timings, const BenchArguments& arguments) {
   const auto base = std::find_if(timings.begin(), timings.end(),
                                  [&](const Timing& t) { return t.target == arguments.compared; });
   fmt::print("  {:<8} {:>11} {:>7} {:>9} {:>8} {:>12}{}\n", "target", "median ms", "+-", "GFLOP/s",

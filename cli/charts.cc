@@ -153,8 +153,8 @@ LineChart entropy_chart(const Comparison& comparison) {
       return kMissing;
     return theory::sphere_row(static_cast<double>(n), comparison.dim, lambda).entropy;
   });
-  chart.series.push_back(curve(
-      "ln n", as_numbers(comparison.lengths), [](double n) { return std::log(n); }, true));
+  chart.series.push_back(
+      curve("ln n", as_numbers(comparison.lengths), [](double n) { return std::log(n); }, true));
   chart.series.back().colour = report::kNeutral;
   return chart;
 }
@@ -187,8 +187,8 @@ LineChart cosine_optimum_chart(std::int64_t dim) {
   chart.y_from_zero = true;
   const auto n = figure_lengths(400);
   chart.series.push_back(curve("alpha*", n, optimum));
-  chart.series.push_back(curve(
-      fmt::format("{:.4f} ln n", c), n, [&](double x) { return c * std::log(x); }, true));
+  chart.series.push_back(
+      curve(fmt::format("{:.4f} ln n", c), n, [&](double x) { return c * std::log(x); }, true));
   return chart;
 }
 
@@ -205,8 +205,8 @@ LineChart coefficient_chart() {
   };
   chart.series.push_back(curve("c", dims, coefficient));
   const double last = coefficient(dims.back()) / std::sqrt(dims.back());
-  chart.series.push_back(curve(
-      "as sqrt(d)", dims, [&](double d) { return last * std::sqrt(d); }, true));
+  chart.series.push_back(
+      curve("as sqrt(d)", dims, [&](double d) { return last * std::sqrt(d); }, true));
   chart.series.back().colour = report::kNeutral;
   return chart;
 }
@@ -247,8 +247,7 @@ LineChart dimension_chart(double dim) {
   chart.series.push_back(curve("8 ln n", n, [](double x) { return theory::jl_dimension(x); }));
   chart.series.push_back(curve(fmt::format("{} log_512 n", dim), n,
                                [&](double x) { return theory::matched_dimension(x, dim); }));
-  chart.series.push_back(curve(
-      fmt::format("d = {}", dim), n, [&](double) { return dim; }, true));
+  chart.series.push_back(curve(fmt::format("d = {}", dim), n, [&](double) { return dim; }, true));
   return chart;
 }
 

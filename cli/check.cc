@@ -1,5 +1,5 @@
-// isentrope check: conformance problems, one a line, on every instruction set this machine has, against the
-// float64 reference.
+// isentrope check: conformance problems, one a line, on every instruction set this machine has,
+// against the float64 reference.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -58,7 +58,8 @@ int run_check(const CheckArguments& arguments) {
   const std::vector<Problem> problems = problems_of(arguments);
   std::vector<std::string> targets = arguments.targets;
   if (targets.empty()) targets = supported_targets();
-  for (const std::string& target : targets) use_target(target);  // a wrong name ends it before any work
+  for (const std::string& target : targets)
+    use_target(target);  // a wrong name ends it before any work
   CheckReport report(targets, arguments.form);
   for (const Problem& problem : problems) {
     const Judge judge(problem);
@@ -78,8 +79,10 @@ int run_check(const CheckArguments& arguments) {
 
 int check_command(int argc, char** argv) {
   CLI::App app(
-      "Conformance problems on every instruction set of this machine, against the float64 reference:\n"
-      "isentrope check 'dt=bf16 shape=2x8:2x333x517x64 mask=causal:bottom_right,window=100:0 bwd=1'\n"
+      "Conformance problems on every instruction set of this machine, against the float64 "
+      "reference:\n"
+      "isentrope check 'dt=bf16 shape=2x8:2x333x517x64 mask=causal:bottom_right,window=100:0 "
+      "bwd=1'\n"
       "Exit status 1 when one fails, 2 for input that is no problem.",
       "isentrope check");
   CheckArguments arguments;
@@ -89,13 +92,17 @@ int check_command(int argc, char** argv) {
   app.add_option("--generate", arguments.generate, "so many problems, from --seed")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", arguments.seed, "names the set of generated problems (1)");
-  app.add_option("--work", arguments.work, "size of generated problems: multiplications of a forward pass")
+  app.add_option("--work", arguments.work,
+                 "size of generated problems: multiplications of a forward pass")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")->delimiter(',');
-  app.add_flag("--json", arguments.form.json, "JSON on stdout: verdicts, and the largest ratio of each result");
+  app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")
+      ->delimiter(',');
+  app.add_flag("--json", arguments.form.json,
+               "JSON on stdout: verdicts, and the largest ratio of each result");
   app.add_flag("--quiet", arguments.form.quiet, "show only what did not pass");
-  app.add_flag("--maxima", arguments.form.maxima, "instead of a line a problem, the largest error over budget of each result");
+  app.add_flag("--maxima", arguments.form.maxima,
+               "instead of a line a problem, the largest error over budget of each result");
   app.callback([&] { status = run_check(arguments); });
   const int parsed = run(app, argc, argv);
   return parsed != 0 ? parsed : status;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "isentrope/error.h"
-#include "src/number_text.h"
+#include "src/rule/number_text.h"
 
 namespace isentrope::cli {
 namespace {

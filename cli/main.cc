@@ -49,7 +49,8 @@ std::string_view advice(std::string_view command) {
   if (command == "extrapolate") {
     return "; the laboratory needs libtorch: in a checkout, make demo builds and runs it";
   }
-  if (command == "inspect") return "; it comes with the Python package: pip install '.[inspect]' in a checkout";
+  if (command == "inspect")
+    return "; it comes with the Python package: pip install '.[inspect]' in a checkout";
   return "";
 }
 

@@ -5,8 +5,8 @@
 
 #include "config/parse_json.h"
 #include "isentrope/error.h"
-#include "src/number_text.h"
-#include "src/scale_rule_text.h"
+#include "src/rule/number_text.h"
+#include "src/rule/text.h"
 
 namespace isentrope {
 namespace {

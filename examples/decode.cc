@@ -1,5 +1,5 @@
-// Decoding with a cache that lies in two places: each part attends on its own, the states merge, and what
-// crosses from one to the other is a few bytes a row.
+// Decoding with a cache that lies in two places: each part attends on its own, the states merge,
+// and what crosses from one to the other is a few bytes a row.
 
 #include <cmath>
 #include <cstdio>
@@ -39,7 +39,8 @@ int main() {
                             .mask = {.key_offset = first_key, .sequence_keys = kKeys}};
   };
   const auto state_of = [&](std::int64_t begin, std::int64_t end) {
-    return attention_state({.q = query, .k = part(k, begin, end), .v = part(v, begin, end)}, options(begin));
+    return attention_state({.q = query, .k = part(k, begin, end), .v = part(v, begin, end)},
+                           options(begin));
   };
   const std::vector<std::byte> sent = to_bytes(state_of(kHere, kKeys));
   const AttentionState merged = merge(state_of(0, kHere), state_from_bytes(sent));
@@ -49,10 +50,11 @@ int main() {
   for (std::size_t i = 0; i < whole.output.size(); ++i) {
     difference = std::fmax(difference, std::abs(merged.output[i] - whole.output[i]));
   }
-  std::printf("%lld keys here, %lld there, %zu bytes sent instead of %lld\n", static_cast<long long>(kHere),
-              static_cast<long long>(kKeys - kHere), sent.size(),
+  std::printf("%lld keys here, %lld there, %zu bytes sent instead of %lld\n",
+              static_cast<long long>(kHere), static_cast<long long>(kKeys - kHere), sent.size(),
               static_cast<long long>((kKeys - kHere) * kKeyHeads * kDim * 2 * 4));
-  std::printf("largest difference from the whole cache at once: %.1e\n\n", static_cast<double>(difference));
+  std::printf("largest difference from the whole cache at once: %.1e\n\n",
+              static_cast<double>(difference));
   std::puts("head     keys seen    effective keys    entropy, nats");
   for (std::size_t head = 0; head < kHeads; ++head) {
     const RowStats& row = merged.statistics[head];

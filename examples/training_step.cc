@@ -16,12 +16,16 @@ constexpr float kEntropyWeight = 0.05f, kRate = 1;
 // Everything here has the shape [1, heads, length, dim].
 struct Array {
   std::vector<float> numbers = std::vector<float>(kHeads * kLength * kDim);
-  [[nodiscard]] View<float, 4> view() { return contiguous_view<float, 4>(numbers.data(), {1, kHeads, kLength, kDim}); }
+  [[nodiscard]] View<float, 4> view() {
+    return contiguous_view<float, 4>(numbers.data(), {1, kHeads, kLength, kDim});
+  }
 };
 
 struct Rows {
   std::vector<float> numbers = std::vector<float>(kHeads * kLength);
-  [[nodiscard]] View<float, 3> view() { return contiguous_view<float, 3>(numbers.data(), {1, kHeads, kLength}); }
+  [[nodiscard]] View<float, 3> view() {
+    return contiguous_view<float, 3>(numbers.data(), {1, kHeads, kLength});
+  }
 };
 
 Array random_array(std::mt19937& random) {
@@ -32,23 +36,27 @@ Array random_array(std::mt19937& random) {
 }
 
 void step_down(Array& array, const Array& gradient) {
-  for (std::size_t i = 0; i < array.numbers.size(); ++i) array.numbers[i] -= kRate * gradient.numbers[i];
+  for (std::size_t i = 0; i < array.numbers.size(); ++i)
+    array.numbers[i] -= kRate * gradient.numbers[i];
 }
 
 }  // namespace
 
 int main() {
   std::mt19937 random(7);
-  Array q = random_array(random), k = random_array(random), v = random_array(random), target = random_array(random);
+  Array q = random_array(random), k = random_array(random), v = random_array(random),
+        target = random_array(random);
   Array output, d_output, dq, dk, dv;
   Rows lse, entropy, d_entropy;
-  const AttentionOptions options{.rule = ScaleRule::entropy_invariant(kLength), .mask = {.causal = Causal::top_left}};
+  const AttentionOptions options{.rule = ScaleRule::entropy_invariant(kLength),
+                                 .mask = {.causal = Causal::top_left}};
 
   std::puts("step    squared error    mean entropy");
   for (int step = 0; step <= 40; ++step) {
     const AttentionInput input{.q = q.view(), .k = k.view(), .v = v.view()};
-    attention_forward(input, options,
-                      {.output = output.view(), .statistics = {.lse = lse.view(), .entropy = entropy.view()}});
+    attention_forward(
+        input, options,
+        {.output = output.view(), .statistics = {.lse = lse.view(), .entropy = entropy.view()}});
 
     // The loss is the mean of |output - target|^2 / 2 + weight * entropy over the rows.
     double error = 0, nats = 0;
@@ -62,7 +70,8 @@ int main() {
       d_entropy.numbers[row] = kEntropyWeight / kLength;
     }
     if (step % 10 == 0) {
-      std::printf("%4d    %13.3f    %12.3f\n", step, error / (kHeads * kLength), nats / (kHeads * kLength));
+      std::printf("%4d    %13.3f    %12.3f\n", step, error / (kHeads * kLength),
+                  nats / (kHeads * kLength));
     }
 
     attention_backward(input, options,

@@ -15,14 +15,16 @@ void run(ByteSource bytes) {
   use_target(targets[bytes.byte() % targets.size()]);
   check::Data data(p);
   sprinkle(bytes, true, data);
-  const reference::Result forward = reference::attention_forward(data.reference_input(), data.options());
+  const reference::Result forward =
+      reference::attention_forward(data.reference_input(), data.options());
   for (const double magnitude : forward.logit_magnitude) {
     if (is_uncertain(p, magnitude)) return;
   }
   const reference::GradientInput gradient = check::random_gradient(p);
   const check::BackwardResult got = run_backward(data, run_forward(data), gradient);
   const check::Ratio ratio = backward_error_over_budget(data, gradient, got);
-  require(ratio.worst <= 1, [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
+  require(ratio.worst <= 1,
+          [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Fuzz target: the C interface. Whatever its arguments, a call either works or says why it does not, writes
-// nothing outside its outputs, and lets no exception through.
+// Fuzz target: the C interface. Whatever its arguments, a call either works or says why it does
+// not, writes nothing outside its outputs, and lets no exception through.
 
 #include <cstring>
 #include <limits>
@@ -11,10 +11,12 @@
 namespace isentrope::fuzz {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(), kLeast = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max(),
+                       kLeast = std::numeric_limits<std::int64_t>::min();
 
 std::int64_t number_from(ByteSource& bytes) {
-  return bytes.one_of<std::int64_t>({0, 1, 2, 3, 4, 5, 17, -1, -2, 100, std::int64_t{1} << 31, std::int64_t{1} << 62, kMost, kLeast});
+  return bytes.one_of<std::int64_t>({0, 1, 2, 3, 4, 5, 17, -1, -2, 100, std::int64_t{1} << 31,
+                                     std::int64_t{1} << 62, kMost, kLeast});
 }
 
 // Memory for the arrays of one call: an array that would reach outside of it gets none.
@@ -22,8 +24,10 @@ class Arena {
  public:
   Arena() : memory_(1 << 15) {}
 
-  isentrope_array array_from(ByteSource& bytes, isentrope_dtype type, std::vector<std::int64_t> shape, bool written) {
-    isentrope_array array = isentrope_array_contiguous(nullptr, type, static_cast<std::int32_t>(shape.size()), shape.data());
+  isentrope_array array_from(ByteSource& bytes, isentrope_dtype type,
+                             std::vector<std::int64_t> shape, bool written) {
+    isentrope_array array = isentrope_array_contiguous(
+        nullptr, type, static_cast<std::int32_t>(shape.size()), shape.data());
     const std::uint8_t faults = bytes.byte();
     if (faults % 16 == 1) array.dtype = bytes.byte() % 9 - 1;
     if (faults % 16 == 2) array.rank = bytes.byte() % 8 - 2;
@@ -51,17 +55,20 @@ class Arena {
   void place(isentrope_array& array, bool written) {
     double low = 0, high = 0, count = 1;
     for (int axis = 0; axis < 4; ++axis) {
-      const auto extent = static_cast<double>(array.extents[axis]), stride = static_cast<double>(array.strides[axis]);
+      const auto extent = static_cast<double>(array.extents[axis]),
+                 stride = static_cast<double>(array.strides[axis]);
       if (axis >= array.rank) break;
       if (extent > 0) (stride < 0 ? low : high) += (extent - 1) * stride;
       count *= extent;
     }
     // Broadcasting makes calls of any length legal, and this one should end.
     if (count > 2000 || high - low > 2000 || (written && low < 0)) return;
-    std::byte* memory = static_cast<std::byte*>(take(static_cast<std::size_t>(8 * (high - low + 1))));
+    std::byte* memory =
+        static_cast<std::byte*>(take(static_cast<std::size_t>(8 * (high - low + 1))));
     if (memory == nullptr) return;
     if (!written) {
-      for (int i = 0; i < static_cast<int>(8 * (high - low + 1)); ++i) memory[i] = static_cast<std::byte>(i * 37 % 61);
+      for (int i = 0; i < static_cast<int>(8 * (high - low + 1)); ++i)
+        memory[i] = static_cast<std::byte>(i * 37 % 61);
     }
     constexpr std::int64_t kSizes[] = {8, 4, 2, 2, 1, 4, 8};
     const std::int64_t size = array.dtype >= 0 && array.dtype < 7 ? kSizes[array.dtype] : 8;
@@ -83,19 +90,33 @@ void expect_message(isentrope_status status) {
 void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_options* options) {
   const auto list = [&](std::vector<std::int64_t> values) {
     if (bytes.byte() % 4 == 0) values[bytes.byte() % values.size()] = number_from(bytes);
-    isentrope_array array = arena.array_from(bytes, ISENTROPE_I64, {static_cast<std::int64_t>(values.size())}, false);
+    isentrope_array array =
+        arena.array_from(bytes, ISENTROPE_I64, {static_cast<std::int64_t>(values.size())}, false);
     if (array.data != nullptr && array.strides[0] == 1) array.data = arena.words(values);
     return array;
   };
-  const auto floats = [&](std::vector<std::int64_t> shape) { return arena.array_from(bytes, ISENTROPE_F32, shape, false); };
-  static const char* const rules[] = {"standard", "entropy_invariant(base=512)", "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
+  const auto floats = [&](std::vector<std::int64_t> shape) {
+    return arena.array_from(bytes, ISENTROPE_F32, shape, false);
+  };
+  static const char* const rules[] = {"standard", "entropy_invariant(base=512)",
+                                      "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
   for (int i = bytes.byte() % 5; i > 0; --i) {
     isentrope_array a{}, b{};
     switch (bytes.byte() % 12) {
-      case 0: expect_message(isentrope_options_set_rule(options, bytes.one_of(rules))); break;
-      case 1: expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1)); break;
-      case 2: expect_message(isentrope_options_set_window(options, number_from(bytes), number_from(bytes))); break;
-      case 3: expect_message(isentrope_options_set_offsets(options, number_from(bytes), number_from(bytes), number_from(bytes))); break;
+      case 0:
+        expect_message(isentrope_options_set_rule(options, bytes.one_of(rules)));
+        break;
+      case 1:
+        expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1));
+        break;
+      case 2:
+        expect_message(
+            isentrope_options_set_window(options, number_from(bytes), number_from(bytes)));
+        break;
+      case 3:
+        expect_message(isentrope_options_set_offsets(options, number_from(bytes),
+                                                     number_from(bytes), number_from(bytes)));
+        break;
       case 4:
         a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 1));
         a.extents[0] = s.batch;
@@ -115,25 +136,45 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
         a = arena.array_from(bytes, ISENTROPE_U8, {s.batch, s.heads, s.queries, s.keys}, false);
         expect_message(isentrope_options_set_admitted(options, &a));
         break;
-      case 8: a = floats({s.batch, s.heads, s.queries, s.keys}); expect_message(isentrope_options_set_bias(options, &a)); break;
-      case 9: a = floats({s.heads}); expect_message(isentrope_options_set_sink(options, &a)); break;
-      case 10: a = floats({s.batch, s.heads, s.queries}); expect_message(isentrope_options_set_lambda(options, &a)); break;
-      default: expect_message(isentrope_options_set_soft_cap(options, bytes.one_of({0.0f, 1.0f, -1.0f, 3e38f})));
+      case 8:
+        a = floats({s.batch, s.heads, s.queries, s.keys});
+        expect_message(isentrope_options_set_bias(options, &a));
+        break;
+      case 9:
+        a = floats({s.heads});
+        expect_message(isentrope_options_set_sink(options, &a));
+        break;
+      case 10:
+        a = floats({s.batch, s.heads, s.queries});
+        expect_message(isentrope_options_set_lambda(options, &a));
+        break;
+      default:
+        expect_message(
+            isentrope_options_set_soft_cap(options, bytes.one_of({0.0f, 1.0f, -1.0f, 3e38f})));
     }
   }
 }
 
 void run(ByteSource bytes) {
   Arena arena;
-  Shape s{bytes.one_of({1, 2, 0}), bytes.one_of({2, 4, 1}), bytes.one_of({2, 1, 3}), bytes.one_of({2, 3, 0}), bytes.one_of({4, 5, 0}), bytes.one_of({2, 3, 0}), bytes.one_of({2, 1, 0})};
+  Shape s{bytes.one_of({1, 2, 0}), bytes.one_of({2, 4, 1}), bytes.one_of({2, 1, 3}),
+          bytes.one_of({2, 3, 0}), bytes.one_of({4, 5, 0}), bytes.one_of({2, 3, 0}),
+          bytes.one_of({2, 1, 0})};
   isentrope_options* options = isentrope_options_create();
   set_options(bytes, arena, s, options);
-  const auto in = [&](isentrope_dtype type, std::vector<std::int64_t> shape) { return arena.array_from(bytes, type, std::move(shape), false); };
-  const auto out = [&](isentrope_dtype type, std::vector<std::int64_t> shape) { return arena.array_from(bytes, type, std::move(shape), true); };
-  const isentrope_dtype type = bytes.one_of<isentrope_dtype>({ISENTROPE_F32, ISENTROPE_BF16, ISENTROPE_F16});
-  const std::vector<std::int64_t> rows{s.batch, s.heads, s.queries}, output{s.batch, s.heads, s.queries, s.value_dim};
+  const auto in = [&](isentrope_dtype type, std::vector<std::int64_t> shape) {
+    return arena.array_from(bytes, type, std::move(shape), false);
+  };
+  const auto out = [&](isentrope_dtype type, std::vector<std::int64_t> shape) {
+    return arena.array_from(bytes, type, std::move(shape), true);
+  };
+  const isentrope_dtype type =
+      bytes.one_of<isentrope_dtype>({ISENTROPE_F32, ISENTROPE_BF16, ISENTROPE_F16});
+  const std::vector<std::int64_t> rows{s.batch, s.heads, s.queries},
+      output{s.batch, s.heads, s.queries, s.value_dim};
   isentrope_forward_call call{};
-  call.struct_size = bytes.byte() % 16 == 1 ? static_cast<std::size_t>(number_from(bytes)) & 255 : sizeof call;
+  call.struct_size =
+      bytes.byte() % 16 == 1 ? static_cast<std::size_t>(number_from(bytes)) & 255 : sizeof call;
   call.q = in(type, {s.batch, s.heads, s.queries, s.dim});
   call.k = in(type, {s.batch, s.kv_heads, s.keys, s.dim});
   call.v = in(type, {s.batch, s.kv_heads, s.keys, s.value_dim});

@@ -13,7 +13,8 @@ namespace {
 void check_bounds(const check::ForwardResult& got, std::size_t row, const check::Problem& p) {
   const auto support = static_cast<double>(got.support[row]);
   const double entropy = got.entropy[row], collision = got.collision[row];
-  require(!(entropy < 0) && !(entropy > std::log(std::max(support, 1.0)) + 1e-4), [&] { return "entropy out of bounds: " + text_of(p); });
+  require(!(entropy < 0) && !(entropy > std::log(std::max(support, 1.0)) + 1e-4),
+          [&] { return "entropy out of bounds: " + text_of(p); });
   require(!(collision * support < 1 - 1e-4 && support > 0) && !(collision > 1 + 1e-4),
           [&] { return "collision out of bounds: " + text_of(p); });
   require(!(got.variance[row] < 0), [&] { return "negative variance: " + text_of(p); });
@@ -23,9 +24,11 @@ void settle(const check::Problem& p, const reference::Result& want, std::size_t 
             check::ForwardResult& got) {
   const auto columns = static_cast<std::size_t>(p.value_dim);
   for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) {
-    // A weight may vanish in float and not in double, so NaN and inf stand for each other in the output.
+    // A weight may vanish in float and not in double, so NaN and inf stand for each other in the
+    // output.
     const bool finite = std::isfinite(want.output[at]);
-    require(finite || uncertain || !std::isfinite(got.output[at]), [&] { return "a finite output hides a NaN: " + text_of(p); });
+    require(finite || uncertain || !std::isfinite(got.output[at]),
+            [&] { return "a finite output hides a NaN: " + text_of(p); });
     if (uncertain || !finite) got.output[at] = static_cast<float>(want.output[at]);
   }
   if (!uncertain) return;
@@ -46,15 +49,19 @@ void run(ByteSource bytes) {
   check::Data data(p);
   sprinkle(bytes, false, data);
   check::ForwardResult got = run_forward(data);
-  const reference::Result want = reference::attention_forward(data.reference_input(), data.options());
+  const reference::Result want =
+      reference::attention_forward(data.reference_input(), data.options());
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
-    require(got.support[row] == want.statistics[row].support, [&] { return "wrong support: " + text_of(p); });
+    require(got.support[row] == want.statistics[row].support,
+            [&] { return "wrong support: " + text_of(p); });
     check_bounds(got, row, p);
-    const bool uncertain = is_uncertain(p, want.logit_magnitude[row]) || overflows(data, want.lambda[row], row);
+    const bool uncertain =
+        is_uncertain(p, want.logit_magnitude[row]) || overflows(data, want.lambda[row], row);
     settle(p, want, row, uncertain, got);
   }
   const check::Ratio ratio = forward_error_over_budget(data, got);
-  require(ratio.worst <= 1, [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
+  require(ratio.worst <= 1,
+          [&] { return text_of(p) + " on " + active_target() + ": " + ratio.where; });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Fuzz target: merge trees of normalised states against the raw state of all keys in a row, and the byte form
-// of states against any bytes.
+// Fuzz target: merge trees of normalised states against the raw state of all keys in a row, and the
+// byte form of states against any bytes.
 
 #include <cmath>
 #include <cstring>
@@ -33,11 +33,13 @@ void run_tree(ByteSource bytes) {
     if (bytes.flag() && stack.size() > 1) {
       const AttentionState last = stack.back();
       stack.pop_back();
-      require(to_bytes(merge(last, stack.back())) == to_bytes(merge(stack.back(), last)), "merge does not commute");
+      require(to_bytes(merge(last, stack.back())) == to_bytes(merge(stack.back(), last)),
+              "merge does not commute");
       stack.back() = merge(stack.back(), last);
       continue;
     }
-    const double logit = bytes.flag() ? bytes.one_of<double>({0.0, -0.0, 1e-300, 700.0, -745.0, 1e4, -kInfinity, NAN, kInfinity})
+    const double logit = bytes.flag() ? bytes.one_of<double>({0.0, -0.0, 1e-300, 700.0, -745.0, 1e4,
+                                                              -kInfinity, NAN, kInfinity})
                                       : static_cast<double>(bytes.byte()) - 128;
     whole = merge(whole, row_state_of(logit));
     stack.push_back(state_of(logit, 1));
@@ -45,14 +47,17 @@ void run_tree(ByteSource bytes) {
   AttentionState merged({1, 1, 1, 1});
   for (const AttentionState& state : stack) merged = merge(merged, state);
   const RowStats got = merged.statistics[0], want = finalize(whole);
-  const double size = 1 + (std::isfinite(want.lse) ? std::abs(want.lse) : 0) + static_cast<double>(want.support);
-  require(got.support == want.support && near(got.max_logit, want.max_logit, 0), "support or largest logit");
+  const double size =
+      1 + (std::isfinite(want.lse) ? std::abs(want.lse) : 0) + static_cast<double>(want.support);
+  require(got.support == want.support && near(got.max_logit, want.max_logit, 0),
+          "support or largest logit");
   require(near(got.lse, want.lse, 1e-14 * size), "lse");
   require(near(got.entropy, want.entropy, 1e-12 * size), "entropy");
   require(near(got.collision, want.collision, 1e-12 * size), "collision");
   // Both sum squares of differences of logits, the raw state after shifting them.
   require(near(got.variance, want.variance, 1e-12 * size * size * size), "variance");
-  if (want.support > 0 && !std::isnan(want.entropy)) require(near(merged.output[0], 1, 1e-5), "output");
+  if (want.support > 0 && !std::isnan(want.entropy))
+    require(near(merged.output[0], 1, 1e-5), "output");
 }
 
 void run_bytes(const std::uint8_t* data, std::size_t size) {
@@ -60,7 +65,8 @@ void run_bytes(const std::uint8_t* data, std::size_t size) {
   try {
     const AttentionState state = state_from_bytes(bytes);
     const std::vector<std::byte> again = to_bytes(state);
-    require(again.size() == size && std::memcmp(again.data(), data, size) == 0, "bytes do not come back");
+    require(again.size() == size && std::memcmp(again.data(), data, size) == 0,
+            "bytes do not come back");
     (void)merge(state, state);
   } catch (const Error&) {
   }

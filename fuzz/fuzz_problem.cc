@@ -1,4 +1,5 @@
-// Fuzz target: problem lines. Any text is a problem that survives printing, or an Error of one line.
+// Fuzz target: problem lines. Any text is a problem that survives printing, or an Error of one
+// line.
 
 #include <string_view>
 
@@ -9,9 +10,11 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using isentrope::fuzz::require;
   try {
-    const auto problem = isentrope::check::parse_problem({reinterpret_cast<const char*>(data), size});
+    const auto problem =
+        isentrope::check::parse_problem({reinterpret_cast<const char*>(data), size});
     const std::string text = text_of(problem);
-    require(isentrope::check::parse_problem(text) == problem, "the line does not come back: " + text);
+    require(isentrope::check::parse_problem(text) == problem,
+            "the line does not come back: " + text);
   } catch (const isentrope::Error& error) {
     require(*error.what() == '[', "an error names no function");
   }

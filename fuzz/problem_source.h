@@ -45,26 +45,31 @@ inline check::Problem problem_from(ByteSource& bytes) {
 }
 
 // Overwrites some numbers by those at which arithmetic goes wrong. The largest leave
-// room for sums in float, and do not magnify the rounding of a denormal beyond the floor of the budgets.
+// room for sums in float, and do not magnify the rounding of a denormal beyond the floor of the
+// budgets.
 inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                  kNaN = std::numeric_limits<float>::quiet_NaN();
   while (!bytes.empty()) {
     auto& numbers = *bytes.one_of({&data.q, &data.k, &data.v});
     const auto at = static_cast<std::size_t>(bytes.up_to(65535));
-    float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e12f, kInfinity, -kInfinity, kNaN});
+    float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e12f,
+                                kInfinity, -kInfinity, kNaN});
     if (finite_only && !(std::abs(value) < 2)) value = 2;
-    if (!numbers.empty()) numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
+    if (!numbers.empty())
+      numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
   }
   data.refresh();
 }
 
-// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is where numbers
-// are so large that float cannot tell the keys apart, or infinite.
+// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is
+// where numbers are so large that float cannot tell the keys apart, or infinite.
 inline bool is_uncertain(const check::Problem& p, double logit_magnitude) {
   return !(static_cast<double>(p.dim + 16) * 0x1p-24 * logit_magnitude < 0.03);
 }
 
-// Kernels scale queries in float. Beyond its range a product with 0 is NaN, where the reference has 0.
+// Kernels scale queries in float. Beyond its range a product with 0 is NaN, where the reference has
+// 0.
 inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   const auto dim = static_cast<std::size_t>(data.problem.dim);
   const auto begin = data.q.begin() + static_cast<std::ptrdiff_t>(row * dim);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "bindings/libtorch/attention.h"
 #include "isentrope/error.h"
 #include "lab/atomic_file.h"
 #include "lab/checkpoint.h"
@@ -23,7 +24,6 @@
 #include "lab/tokenizer.h"
 #include "lab/trainer.h"
 #include "report/extrapolation.h"
-#include "torch/attention.h"
 
 namespace isentrope::lab {
 namespace {

@@ -1,6 +1,6 @@
 // The experiment of length extrapolation: models that differ in their scale rule alone are trained
-// at one length and evaluated at others. Where two rules agree at that length training makes the same
-// model, and makes it once.
+// at one length and evaluated at others. Where two rules agree at that length training makes the
+// same model, and makes it once.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 struct Measure {
   const char* name;
-  double Evaluation::*value;
+  double Evaluation::* value;
 };
 
 constexpr Measure kMeasures[] = {{"accuracy", &Evaluation::accuracy},

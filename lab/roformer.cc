@@ -16,8 +16,8 @@ constexpr double kEmbeddingDeviation = 0.02;  // as in BERT
 constexpr double kRotaryBase = 10000;
 constexpr double kNormEpsilon = 1e-12;  // as in BERT
 
-// How queries and keys start, see docs/adr/0004: every row leans on near keys, by 3.9 on itself in a head of 64, through
-// phases that the shortest training has seen all of.
+// How queries and keys start, see docs/adr/0004: every row leans on near keys, by 3.9 on itself in
+// a head of 64, through phases that the shortest training has seen all of.
 constexpr double kScoreWeights = 0.3;  // of what other linear maps start with
 constexpr double kNearBias = 1.25;     // of the fastest third of the rotary pairs
 
@@ -73,8 +73,9 @@ Roformer::Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint6
   validate(shape);
   const std::int64_t width = shape.width;
   at::Generator generator = at::detail::createCPUGenerator(random_bits(seed, Stream::weights, 0));
-  embedding_ = add("embedding", at::empty({shape.vocabulary, width}, at::kFloat)
-                                    .normal_(0, kEmbeddingDeviation, generator));
+  embedding_ = add(
+      "embedding",
+      at::empty({shape.vocabulary, width}, at::kFloat).normal_(0, kEmbeddingDeviation, generator));
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     const std::string prefix = fmt::format("layers.{}.", i);
     layers_.push_back({.qkv = add_linear(prefix + "qkv", width, 3 * width, generator),

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/libtorch/attention.h"
 #include "isentrope/scale_rule.h"
-#include "torch/attention.h"
 
 namespace isentrope::lab {
 
@@ -43,8 +43,8 @@ class Roformer {
   using Observer = std::function<void(const TorchAttention&)>;
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
-  // A function of the seed and the shape only: embeddings normal with deviation 0.02, linear maps uniform
-  // within 1 / sqrt(inputs), biases included. Neither is a detail (docs/adr/0004).
+  // A function of the seed and the shape only: embeddings normal with deviation 0.02, linear maps
+  // uniform within 1 / sqrt(inputs), biases included. Neither is a detail (docs/adr/0004).
   Roformer(const RoformerShape& shape, const ScaleRule& rule, std::uint64_t seed);
 
   // tokens is [batch, length], positions index the flattened tokens; the result is [positions,

@@ -63,8 +63,7 @@ void RunFolder::open() {
 fs::path RunFolder::checkpoint(const ScaleRule& rule, std::uint64_t seed) const {
   std::string name = rule.text();
   std::erase(name, ')');
-  std::ranges::replace_if(
-      name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
+  std::ranges::replace_if(name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
   return saved_ / fmt::format("{}-seed{}.safetensors", name, seed);
 }
 

@@ -46,7 +46,7 @@ void add_spread(Series& series, const ByLength& spread) {
 }
 
 // One series per rule that has numbers; its colour is its place among the rules.
-void add_rules(LineChart& chart, const Result& result, ByLength Measures::*measure) {
+void add_rules(LineChart& chart, const Result& result, ByLength Measures::* measure) {
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
     if ((rule.mean.*measure).empty()) continue;

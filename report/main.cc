@@ -1,5 +1,5 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate`, `isentrope inspect` or make bench writes,
-// out of its JSON.
+// isentrope report RESULT.json: the page that `isentrope extrapolate`, `isentrope inspect` or make
+// bench writes, out of its JSON.
 
 #include <fmt/core.h>
 
@@ -29,7 +29,8 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 
 // result.json, the oldest of the three, names no kind.
 std::string page_of(const nlohmann::json& document) {
-  const std::string kind = document.is_object() ? document.value("kind", "extrapolation") : "extrapolation";
+  const std::string kind =
+      document.is_object() ? document.value("kind", "extrapolation") : "extrapolation";
   if (kind == "inspection") return isentrope::report::inspection_report(document);
   if (kind == "bench") return isentrope::report::bench_report(document);
   return isentrope::report::extrapolation_report(document);
@@ -39,7 +40,8 @@ std::string page_of(const nlohmann::json& document) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a JSON file that isentrope extrapolate, isentrope inspect or make bench wrote: one HTML "
+      "The report of a JSON file that isentrope extrapolate, isentrope inspect or make bench "
+      "wrote: one HTML "
       "file, complete in itself.",
       "isentrope report");
   std::filesystem::path result, output;

@@ -53,8 +53,7 @@ struct LegendEntry {
 //
 //   hidden  indices of the legend entries that the reader switched off
 //   at      the x under the pointer or null; the page picks the nearest x of the data set "points"
-//   (fields
-//           x, place, series, label) and shows the labels there
+//           (fields x, place, series, label) and shows the labels there
 struct Plot {
   Text title;
   Text caption;

@@ -35,11 +35,14 @@ AttentionState generated() {
   const auto logits = *rc::gen::container<std::vector<double>>(
       rc::gen::map(rc::gen::inRange(-100000, 100001), [](int x) { return x * 1e-3; }));
   const auto values = *rc::gen::container<std::vector<float>>(
-      logits.size(), rc::gen::map(rc::gen::inRange(-1000, 1001), [](int x) { return static_cast<float>(x) * 0.01f; }));
+      logits.size(), rc::gen::map(rc::gen::inRange(-1000, 1001),
+                                  [](int x) { return static_cast<float>(x) * 0.01f; }));
   return state_of(logits, values);
 }
 
-bool same_bits(const AttentionState& a, const AttentionState& b) { return to_bytes(a) == to_bytes(b); }
+bool same_bits(const AttentionState& a, const AttentionState& b) {
+  return to_bytes(a) == to_bytes(b);
+}
 
 void expect_close(const AttentionState& a, const AttentionState& b) {
   const RowStats &x = a.statistics[0], &y = b.statistics[0];
@@ -66,7 +69,8 @@ RC_GTEST_PROP(AttentionState, MergeIsExactlyCommutative, ()) {
 
 TEST(AttentionState, MergeCommutesInTheBitsOfNaNAndOfZero) {
   const AttentionState positive = state_of({0.0}, {1}), negative = state_of({-0.0}, {1});
-  const AttentionState nan = state_of({NAN}, {1}), other_nan = state_of({-kInfinity, -NAN, kInfinity}, {1, 1, 1});
+  const AttentionState nan = state_of({NAN}, {1}),
+                       other_nan = state_of({-kInfinity, -NAN, kInfinity}, {1, 1, 1});
   EXPECT_TRUE(same_bits(merge(positive, negative), merge(negative, positive)));
   EXPECT_TRUE(same_bits(merge(nan, other_nan), merge(other_nan, nan)));
 }
@@ -99,7 +103,8 @@ TEST(AttentionState, NaNPoisonsTheRowAndMinusInfinityWeighsNothing) {
   for (const AttentionState& merged : {merge(some, nan), merge(nan, some)}) {
     const RowStats& stats = merged.statistics[0];
     EXPECT_TRUE(std::isnan(stats.lse) && std::isnan(stats.entropy) && std::isnan(stats.collision) &&
-                std::isnan(stats.max_logit) && std::isnan(stats.variance) && std::isnan(merged.output[0]));
+                std::isnan(stats.max_logit) && std::isnan(stats.variance) &&
+                std::isnan(merged.output[0]));
   }
   const AttentionState weightless = state_of({-kInfinity, -kInfinity}, {1, 1});
   const AttentionState merged = merge(weightless, some);
@@ -115,7 +120,8 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   AttentionOptions options = data.options();
   const std::int64_t keys = in.k.extents[2];
   for (ConstTensor* tensor : {&in.k, &in.v}) {
-    tensor->data = static_cast<const std::byte*>(tensor->data) + begin * tensor->strides[2] * size_of(tensor->type);
+    tensor->data = static_cast<const std::byte*>(tensor->data) +
+                   begin * tensor->strides[2] * size_of(tensor->type);
     tensor->extents[2] = end - begin;
   }
   const auto cut = [&](auto& view) {
@@ -132,11 +138,13 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   return attention_state(in, options);
 }
 
-AttentionState random_tree(const check::Data& data, std::int64_t begin, std::int64_t end, std::mt19937& random) {
+AttentionState random_tree(const check::Data& data, std::int64_t begin, std::int64_t end,
+                           std::mt19937& random) {
   if (end - begin <= 1 || random() % 5 == 0) return state_of_keys(data, begin, end);
   // Cuts at the ends give parts without keys.
   const auto cut = std::uniform_int_distribution<std::int64_t>(begin, end)(random);
-  if (cut == begin || cut == end) return merge(state_of_keys(data, begin, end), state_of_keys(data, cut, cut));
+  if (cut == begin || cut == end)
+    return merge(state_of_keys(data, begin, end), state_of_keys(data, cut, cut));
   return merge(random_tree(data, begin, cut, random), random_tree(data, cut, end, random));
 }
 
@@ -158,11 +166,14 @@ check::ForwardResult result_of(const AttentionState& state, const check::Forward
 TEST(AttentionState, SplittingKeysAnywhereGivesTheWholeCall) {
   double worst = 0;
   for (const char* line :
-       {"shape=2x4:2x5x300x16", "shape=1x2x40x40x16:9 mask=causal:top_left rule=entropy_invariant(base=64)",
+       {"shape=2x4:2x5x300x16",
+        "shape=1x2x40x40x16:9 mask=causal:top_left rule=entropy_invariant(base=64)",
         "shape=2x2x3x120x8 mask=left_padding,right_padding rule=logn(train_len=16)",
-        "shape=1x2x30x70x16 mask=causal:top_left,window=20:0,offset=40:3 rule=entropy_invariant(base=32)",
+        "shape=1x2x30x70x16 mask=causal:top_left,window=20:0,offset=40:3 "
+        "rule=entropy_invariant(base=32)",
         "shape=1x2x20x90x16 bias=1 admitted=1 cap=5", "shape=1x3x9x33x16 sink=1 lambda=1",
-        "dt=bf16 shape=1x2x4x200x32 rule=entropy_invariant(base=512)", "dt=f16 shape=1x2x4x50x8 scale=100"}) {
+        "dt=bf16 shape=1x2x4x200x32 rule=entropy_invariant(base=512)",
+        "dt=f16 shape=1x2x4x50x8 scale=100"}) {
     const check::Data data(check::parse_problem(line));
     const check::ForwardResult whole = check::run_forward(data);
     for (std::uint32_t seed = 1; seed <= 20; ++seed) {
@@ -188,9 +199,10 @@ std::string message_of(const std::function<void()>& call) {
 
 TEST(AttentionState, BadArgumentsAreNamed) {
   const check::Data data(check::parse_problem("shape=1x2x3x4x8 sink=1"));
-  EXPECT_EQ(message_of([&] { (void)attention_state(data.input(), data.options()); }),
-            "[attention_state] sink must be absent, since it counts once and not once for each part: "
-            "add it to the merged state by with_sink(); got a sink");
+  EXPECT_EQ(
+      message_of([&] { (void)attention_state(data.input(), data.options()); }),
+      "[attention_state] sink must be absent, since it counts once and not once for each part: "
+      "add it to the merged state by with_sink(); got a sink");
   AttentionInput in = data.input();
   in.k.extents[3] = 7;
   EXPECT_EQ(message_of([&] { (void)attention_state(in, {}); }),
@@ -201,32 +213,41 @@ TEST(AttentionState, BadArgumentsAreNamed) {
   AttentionState many = one;
   many.statistics[0].support = std::int64_t{1} << 62;
   EXPECT_EQ(message_of([&] { (void)merge(many, many); }),
-            "[merge] the supports must add up to less than 2^63; got 4611686018427387904 and 4611686018427387904");
+            "[merge] the supports must add up to less than 2^63; got 4611686018427387904 and "
+            "4611686018427387904");
   EXPECT_EQ(message_of([&] { (void)with_sink(two, data.options().sink); }), "");
   EXPECT_EQ(message_of([&] { (void)with_sink(one, data.options().sink); }),
             "[with_sink] sink must have one logit for each of the 1 heads; got 2");
   EXPECT_EQ(message_of([] { AttentionState({1, -1, 1, 1}); }),
-            "[AttentionState] the shape must have no negative extent and at most 2^48 elements; got [1, -1, 1, 1]");
+            "[AttentionState] the shape must have no negative extent and at most 2^48 elements; "
+            "got [1, -1, 1, 1]");
 }
 
 TEST(AttentionState, HostileBytesAreRejected) {
   const std::vector<std::byte> good = to_bytes(state_of({1, 2}, {3, 4}));
   const auto with = [&](std::size_t at, std::uint64_t word, std::size_t size) {
     std::vector<std::byte> bytes = good;
-    for (std::size_t i = 0; i < size; ++i) bytes[at + i] = static_cast<std::byte>(word >> 8 * i & 0xff);
+    for (std::size_t i = 0; i < size; ++i)
+      bytes[at + i] = static_cast<std::byte>(word >> 8 * i & 0xff);
     return message_of([&] { (void)state_from_bytes(bytes); });
   };
-  EXPECT_EQ(with(0, 'i', 1), "[state_from_bytes] the bytes must begin with ISENSTAT; got something else");
+  EXPECT_EQ(with(0, 'i', 1),
+            "[state_from_bytes] the bytes must begin with ISENSTAT; got something else");
   EXPECT_EQ(with(8, 2, 4), "[state_from_bytes] the version must be 1; got 2");
   EXPECT_EQ(with(12, 5, 4), "[state_from_bytes] the word after the version must be 0; got 5");
-  EXPECT_EQ(with(16, ~std::uint64_t{0}, 8), "[state_from_bytes] no extent must be negative; got -1");
+  EXPECT_EQ(with(16, ~std::uint64_t{0}, 8),
+            "[state_from_bytes] no extent must be negative; got -1");
   EXPECT_NE(with(16, std::uint64_t{1} << 62, 8), "");
-  EXPECT_EQ(with(16, 2, 8), "[state_from_bytes] the shape takes 104 bytes after the header; got 52");
+  EXPECT_EQ(with(16, 2, 8),
+            "[state_from_bytes] the shape takes 104 bytes after the header; got 52");
   EXPECT_EQ(with(48, std::bit_cast<std::uint64_t>(kInfinity), 8),
             "[state_from_bytes] lse must not be +inf; got that in row 0");
   EXPECT_NE(with(56, std::bit_cast<std::uint64_t>(-1.0), 8), "");
-  EXPECT_EQ(with(88, 0, 8), "[state_from_bytes] a row without keys must be empty; got statistics or an output in row 0");
-  EXPECT_EQ(with(88, ~std::uint64_t{0}, 8), "[state_from_bytes] the support must not be negative; got -1 in row 0");
+  EXPECT_EQ(
+      with(88, 0, 8),
+      "[state_from_bytes] a row without keys must be empty; got statistics or an output in row 0");
+  EXPECT_EQ(with(88, ~std::uint64_t{0}, 8),
+            "[state_from_bytes] the support must not be negative; got -1 in row 0");
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_NE(message_of([&] { (void)state_from_bytes(std::span(good).first(size)); }), "") << size;
   }

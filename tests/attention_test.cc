@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "isentrope/target.h"
 #include "check/budget.h"
+#include "isentrope/target.h"
 
 namespace isentrope::check {
 namespace {
@@ -25,15 +25,16 @@ Problem shaped(std::int64_t batch, std::int64_t heads, std::int64_t queries, std
 // Lengths around the edges of lanes, panels, strips and blocks, primes, and every option.
 std::vector<Problem> problems() {
   std::vector<Problem> list;
-  const auto add = [&list](Problem problem, Causal causal, const ScaleRule& rule, double magnitude = 1) {
+  const auto add = [&list](Problem problem, Causal causal, const ScaleRule& rule,
+                           double magnitude = 1) {
     problem.causal = causal;
     problem.rule = rule;
     problem.magnitude = magnitude;
     problem.seed = static_cast<std::uint32_t>(list.size() + 1);
     list.push_back(problem);
   };
-  for (const std::int64_t n : {1, 2, 3, 7, 8, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 127, 128, 129,
-                               255, 256, 257, 333, 521}) {
+  for (const std::int64_t n : {1,  2,  3,  7,  8,  11,  12,  13,  15,  16,  17,  31,  32,
+                               33, 47, 48, 49, 64, 127, 128, 129, 255, 256, 257, 333, 521}) {
     for (const Causal causal : {Causal::none, Causal::bottom_right}) {
       add(shaped(1, 2, n, n, 16, 16), causal, ScaleRule::entropy_invariant());
     }
@@ -42,7 +43,8 @@ std::vector<Problem> problems() {
     add(shaped(1, 1, 37, 65, d, d), Causal::top_left, ScaleRule::standard());
     add(shaped(2, 1, 37, 65, d, 130 - d), Causal::none, ScaleRule::log_length());
   }
-  for (const auto& [queries, keys] : {std::pair{1, 1000}, {5, 300}, {300, 5}, {1, 1}, {211, 600}, {600, 211}}) {
+  for (const auto& [queries, keys] :
+       {std::pair{1, 1000}, {5, 300}, {300, 5}, {1, 1}, {211, 600}, {600, 211}}) {
     for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
       add(shaped(1, 1, queries, keys, 24, 40), causal, ScaleRule::entropy_invariant(64));
     }
@@ -53,35 +55,35 @@ std::vector<Problem> problems() {
   }
   add(shaped(1, 1, 9, 70, 8, 8), Causal::none, ScaleRule::constant(0));
   add(shaped(1, 1, 1100, 1100, 8, 8), Causal::bottom_right, ScaleRule::standard());
-  for (const char* line : {
-           "shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
-           "shape=1x6:3x20x333x17:9 mask=window=40:3",
-           "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
-           "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
-           "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
-           "shape=3x1x70x130x16 mask=left_padding,right_padding",
-           "shape=1x2x200x300x16 mask=documents=5 rule=entropy_invariant(base=32)",
-           "shape=1x2x200x200x16 mask=documents=4,causal:top_left",
-           "shape=1x2x64x90x16 mask=causal:top_left,offset=40:10 rule=entropy_invariant(base=64)",
-           "shape=2x2x50x77x16 admitted=1 rule=entropy_invariant(base=16)",
-           "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right",
-           "shape=2x2x50x77x16 bias=1",
-           "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
-           "shape=1x2x50x77x16 cap=2 scale=4",
-           "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
-           "shape=1x1x131x29x8 cap=0.5 scale=100",
-           "shape=1x1x53x53x24 mask=causal:top_left rule=xai_temperature(len=8)",
-           "shape=1x3x50x77x16 bias=1 rule=log_scaling(n_floor=16,alpha=0.5)",
-           "shape=2x3x40x50x16 sink=1 mask=causal:bottom_right",
-           "shape=2x3x40x50x16 lambda=1 mask=causal:bottom_right",
-           "shape=1x3x40x50x16 rule=ssmax(s=[0.2,0.4,0.6],b=[0,0.1,-0.3])",
-           "dt=bf16 shape=2x4:2x65x140x64 mask=causal:bottom_right",
-           "dt=f16 shape=2x4:2x65x140x64 rule=entropy_invariant(base=64)",
-           "dt=bf16 shape=1x2x33x70x20 bias=1 admitted=1 cap=9 sink=1 mask=window=20:9",
-           "dt=f16 shape=1x1x30x40x128 scale=30",
-           "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
-           "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
-           "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right"}) {
+  for (const char* line :
+       {"shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
+        "shape=1x6:3x20x333x17:9 mask=window=40:3",
+        "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
+        "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
+        "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
+        "shape=3x1x70x130x16 mask=left_padding,right_padding",
+        "shape=1x2x200x300x16 mask=documents=5 rule=entropy_invariant(base=32)",
+        "shape=1x2x200x200x16 mask=documents=4,causal:top_left",
+        "shape=1x2x64x90x16 mask=causal:top_left,offset=40:10 rule=entropy_invariant(base=64)",
+        "shape=2x2x50x77x16 admitted=1 rule=entropy_invariant(base=16)",
+        "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right",
+        "shape=2x2x50x77x16 bias=1",
+        "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
+        "shape=1x2x50x77x16 cap=2 scale=4",
+        "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
+        "shape=1x1x131x29x8 cap=0.5 scale=100",
+        "shape=1x1x53x53x24 mask=causal:top_left rule=xai_temperature(len=8)",
+        "shape=1x3x50x77x16 bias=1 rule=log_scaling(n_floor=16,alpha=0.5)",
+        "shape=2x3x40x50x16 sink=1 mask=causal:bottom_right",
+        "shape=2x3x40x50x16 lambda=1 mask=causal:bottom_right",
+        "shape=1x3x40x50x16 rule=ssmax(s=[0.2,0.4,0.6],b=[0,0.1,-0.3])",
+        "dt=bf16 shape=2x4:2x65x140x64 mask=causal:bottom_right",
+        "dt=f16 shape=2x4:2x65x140x64 rule=entropy_invariant(base=64)",
+        "dt=bf16 shape=1x2x33x70x20 bias=1 admitted=1 cap=9 sink=1 mask=window=20:9",
+        "dt=f16 shape=1x1x30x40x128 scale=30",
+        "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
+        "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
+        "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right"}) {
     list.push_back(parse_problem(line));
   }
   for (const char* line : {"shape=2x4:2x1x300x32 pages=16 mask=right_padding",

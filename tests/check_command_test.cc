@@ -16,7 +16,8 @@ Outcome check(std::vector<std::string> arguments) {
 }
 
 TEST(CheckCommand, AProblemPassesOnEveryTarget) {
-  const Outcome outcome = check({"dt=bf16 shape=1x2:1x33x65x16 mask=causal:bottom_right,window=10:0 bwd=1"});
+  const Outcome outcome =
+      check({"dt=bf16 shape=1x2:1x33x65x16 mask=causal:bottom_right,window=10:0 bwd=1"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (const std::string& target : supported_targets()) {
     EXPECT_NE(outcome.out.find("PASSED     " + target), std::string::npos) << outcome.out;
@@ -35,10 +36,11 @@ TEST(CheckCommand, SaysWhatItCannotJudge) {
 
 TEST(CheckCommand, ReadsAFileAndGenerates) {
   const TemporaryFolder folder;
-  const auto file = write_file(folder / "problems.txt", "# two of them\nshape=1x1x3x4x5\n\nshape=1x1x5x4x3 # and this\n");
+  const auto file = write_file(folder / "problems.txt",
+                               "# two of them\nshape=1x1x3x4x5\n\nshape=1x1x5x4x3 # and this\n");
   const std::string target = supported_targets().front();
-  const Outcome outcome =
-      check({"--file", file.string(), "--generate", "5", "--seed", "3", "--targets", target, "--json"});
+  const Outcome outcome = check(
+      {"--file", file.string(), "--generate", "5", "--seed", "3", "--targets", target, "--json"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["verdicts"].size(), 7u);
@@ -74,9 +76,14 @@ TEST(CheckCommand, MaximaAreThoseOfTheVerdicts) {
 }
 
 TEST(CheckCommand, BadInputIsExitStatusTwoAndOneLine) {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{}, {"shape=1x1"}, {"shape=1x1x1x1x0"}, {"shape=1x3:2x1x1x1"}, {"color=blue"},
-        {"shape=1x1x1x1x1", "--targets", "AVX9"}, {"--file", "/nonexistent"}, {"--generate", "-1"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{},
+                                                    {"shape=1x1"},
+                                                    {"shape=1x1x1x1x0"},
+                                                    {"shape=1x3:2x1x1x1"},
+                                                    {"color=blue"},
+                                                    {"shape=1x1x1x1x1", "--targets", "AVX9"},
+                                                    {"--file", "/nonexistent"},
+                                                    {"--generate", "-1"}}) {
     const Outcome outcome = check(arguments);
     EXPECT_EQ(outcome.code, 2) << (arguments.empty() ? "" : arguments[0]);
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;

@@ -29,7 +29,8 @@ float t_after(float x) {
   return hn::GetLane(t);
 }
 
-// The largest error, in units in the last place, over every `stride`-th float of [kLeastBits + 1, 0].
+// The largest error, in units in the last place, over every `stride`-th float of [kLeastBits + 1,
+// 0].
 double largest_ulp_error(std::uint32_t stride) {
   double worst = 0;
   const auto lowest = std::bit_cast<std::uint32_t>(kLeastBits + 1);
@@ -84,8 +85,10 @@ TEST_P(ExpOnTarget, Edges) {
 }
 
 TEST_P(ExpOnTarget, EveryNaNStaysNaN) {
-  for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0x7fffffffu, 0x7fc00001u}) {
-    EXPECT_TRUE(std::isnan(HWY_DYNAMIC_DISPATCH(weight)(std::bit_cast<float>(bits)))) << std::hex << bits;
+  for (const std::uint32_t bits :
+       {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0x7fffffffu, 0x7fc00001u}) {
+    EXPECT_TRUE(std::isnan(HWY_DYNAMIC_DISPATCH(weight)(std::bit_cast<float>(bits))))
+        << std::hex << bits;
   }
 }
 

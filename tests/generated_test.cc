@@ -1,4 +1,5 @@
-// Two thousand generated problems: each on the best instruction set and on one of the others, in turn.
+// Two thousand generated problems: each on the best instruction set and on one of the others, in
+// turn.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,8 @@
 namespace isentrope::check {
 namespace {
 
-constexpr std::int64_t kShards = 8, kProblems = 250;  // a CTest test each, so that they run side by side
+constexpr std::int64_t kShards = 8,
+                       kProblems = 250;  // a CTest test each, so that they run side by side
 
 class GeneratedProblems : public ::testing::TestWithParam<std::int64_t> {
  protected:
@@ -34,7 +36,8 @@ TEST_P(GeneratedProblems, AreWithinBudget) {
       use_target(target);
       const Verdict verdict = judge.judge();
       EXPECT_NE(verdict.outcome, Outcome::failed)
-          << target << " " << text_of(problem) << ": " << verdict.worst().worst << " " << verdict.worst().where;
+          << target << " " << text_of(problem) << ": " << verdict.worst().worst << " "
+          << verdict.worst().where;
       ++verdicts;
       mistrusted += verdict.outcome != Outcome::passed;
       worst = std::max(worst, verdict.worst().worst);
@@ -83,7 +86,8 @@ TEST(Generator, EveryOptionOccurs) {
     note("sink", p.sink);
     note("special", p.special);
     note("pages", p.page_size > 0);
-    note("split pages", p.page_size > 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
+    note("split pages",
+         p.page_size > 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
     note("split", p.page_size == 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
     note("runs of keys", p.keys > 512 && p.backward);
     note("small scale", p.magnitude == 1e-6);

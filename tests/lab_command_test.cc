@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
-#include "lab/safetensors.h"
 #include "isentrope/scale_rule.h"
+#include "lab/safetensors.h"
 #include "tests/support/command.h"
 #include "tests/support/lab_text.h"
 

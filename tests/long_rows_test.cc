@@ -1,4 +1,5 @@
-// Rows of a million keys keep their digits, and memory grows with their length, not with its square.
+// Rows of a million keys keep their digits, and memory grows with their length, not with its
+// square.
 
 #include <gtest/gtest.h>
 
@@ -86,7 +87,8 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
   statistics.lse = contiguous_view<float, 3>(lse.data(), {1, 1, n});
   const std::int64_t forward =
       measure([&] { attention_forward(data.input(), options, {tensor(output), statistics}); });
-  AttentionGradientInput upstream{.output = tensor(output), .lse = statistics.lse, .d_output = tensor(output)};
+  AttentionGradientInput upstream{
+      .output = tensor(output), .lse = statistics.lse, .d_output = tensor(output)};
   const std::int64_t backward = measure([&] {
     attention_backward(data.input(), options, upstream, {tensor(dq), tensor(dk), tensor(dv)});
   });
@@ -96,11 +98,15 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
 void expect_linear(const std::string& mask) {
   const auto [forward, backward] = extra_memory(16384, mask);
   const auto [forward4, backward4] = extra_memory(65536, mask);
-  std::printf("extra memory at n = 16384: forward %.2f MB, backward %.2f MB; at n = 65536: %.2f MB, %.2f MB "
-              "(the matrix would take %.0f MB)\n",
-              static_cast<double>(forward) * 1e-6, static_cast<double>(backward) * 1e-6,
-              static_cast<double>(forward4) * 1e-6, static_cast<double>(backward4) * 1e-6, 65536.0 * 65536 * 4e-6);
-  // Backward: eight shares of dq, packed keys and values of a run: some 100 floats a row and thread.
+  std::printf(
+      "extra memory at n = 16384: forward %.2f MB, backward %.2f MB; at n = 65536: %.2f MB, %.2f "
+      "MB "
+      "(the matrix would take %.0f MB)\n",
+      static_cast<double>(forward) * 1e-6, static_cast<double>(backward) * 1e-6,
+      static_cast<double>(forward4) * 1e-6, static_cast<double>(backward4) * 1e-6,
+      65536.0 * 65536 * 4e-6);
+  // Backward: eight shares of dq, packed keys and values of a run: some 100 floats a row and
+  // thread.
   EXPECT_LE(forward4, std::int64_t{65536} * 256);
   EXPECT_LE(backward4, std::int64_t{65536} * 2048);
   EXPECT_LE(forward4, 6 * std::max<std::int64_t>(forward, 1 << 20));

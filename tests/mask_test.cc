@@ -6,14 +6,15 @@
 
 #include <vector>
 
+#include "src/cpu/plan.h"
 #include "src/cpu/strip_ranges.h"
-#include "src/tile_plan.h"
 
 namespace isentrope {
 namespace {
 
 View<const std::int64_t, 1> list(const std::vector<std::int64_t>& values) {
-  return contiguous_view<const std::int64_t, 1>(values.data(), {static_cast<std::int64_t>(values.size())});
+  return contiguous_view<const std::int64_t, 1>(values.data(),
+                                                {static_cast<std::int64_t>(values.size())});
 }
 
 // One mask over one call, read as its documentation reads.
@@ -26,7 +27,8 @@ struct Definition {
     if (!mask.query_starts) return {0, queries, 0, keys};
     for (std::int64_t d = 0;; ++d) {
       if (mask.query_starts(d) <= query && query < mask.query_starts(d + 1)) {
-        return {mask.query_starts(d), mask.query_starts(d + 1), mask.key_starts(d), mask.key_starts(d + 1)};
+        return {mask.query_starts(d), mask.query_starts(d + 1), mask.key_starts(d),
+                mask.key_starts(d + 1)};
       }
     }
   }
@@ -54,7 +56,8 @@ void expect_as_defined(const Definition& d) {
     const auto [q0, q1, k0, k1] = d.document(query);
     for (std::int64_t key = 0; key < d.keys; ++key) {
       const bool sees = k0 <= key && key < k1 && d.sees(query, key - k0 + d.mask.key_offset);
-      ASSERT_EQ(row.keys.begin <= key && key < row.keys.end, sees) << "query " << query << ", key " << key;
+      ASSERT_EQ(row.keys.begin <= key && key < row.keys.end, sees)
+          << "query " << query << ", key " << key;
     }
     ASSERT_LE(0, row.keys.begin);
     ASSERT_LE(row.keys.end, d.keys);
@@ -69,22 +72,27 @@ void expect_as_defined(const Definition& d) {
     }
     ASSERT_EQ(row.length.visible, visible) << "query " << query;
     ASSERT_EQ(row.length.total, total) << "query " << query;
-    ASSERT_EQ(row.length.position, d.position(query) - (d.mask.key_begin ? d.mask.key_begin(0) : 0));
+    ASSERT_EQ(row.length.position,
+              d.position(query) - (d.mask.key_begin ? d.mask.key_begin(0) : 0));
   }
 }
 
 // Calls check(definition) for every mask of a small call, documents aside.
 template <typename Check>
 void for_each_mask(std::int64_t queries, std::int64_t keys, const Check& check) {
-  static const std::vector<std::int64_t> kBegins[] = {{}, {0}, {1}, {3}}, kEnds[] = {{}, {0}, {2}, {9}};
+  static const std::vector<std::int64_t> kBegins[] = {{}, {0}, {1}, {3}},
+                                         kEnds[] = {{}, {0}, {2}, {9}};
   for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
     for (const std::int64_t left : {-1, 0, 1, 3}) {
       for (const std::int64_t right : {-1, 0, 2}) {
         for (const auto& [query_offset, key_offset] : {std::pair{0, 0}, {2, 0}, {0, 1}, {3, 2}}) {
           for (const auto& begin : kBegins) {
             for (const auto& end : kEnds) {
-              Mask mask{.causal = causal, .window_left = left, .window_right = right,
-                        .query_offset = query_offset, .key_offset = key_offset};
+              Mask mask{.causal = causal,
+                        .window_left = left,
+                        .window_right = right,
+                        .query_offset = query_offset,
+                        .key_offset = key_offset};
               if (!begin.empty()) mask.key_begin = list(begin);
               if (!end.empty()) mask.key_end = list(end);
               check(Definition{mask, queries, keys});
@@ -113,8 +121,10 @@ TEST(Mask, AShardCountsTheKeysOfTheWholeSequence) {
 }
 
 TEST(Mask, DocumentsDoNotSeeEachOther) {
-  const std::vector<std::int64_t> query_cuts[] = {{0, 5}, {0, 2, 5}, {0, 0, 3, 5}, {0, 1, 1, 5}, {0, 5, 5}};
-  const std::vector<std::int64_t> key_cuts[] = {{0, 6}, {0, 2, 6}, {0, 3, 3, 6}, {0, 0, 5, 6}, {0, 6, 6}};
+  const std::vector<std::int64_t> query_cuts[] = {
+      {0, 5}, {0, 2, 5}, {0, 0, 3, 5}, {0, 1, 1, 5}, {0, 5, 5}};
+  const std::vector<std::int64_t> key_cuts[] = {
+      {0, 6}, {0, 2, 6}, {0, 3, 3, 6}, {0, 0, 5, 6}, {0, 6, 6}};
   for (const auto& queries : query_cuts) {
     for (const auto& keys : key_cuts) {
       if (queries.size() != keys.size()) continue;
@@ -129,7 +139,8 @@ TEST(Mask, DocumentsDoNotSeeEachOther) {
 
 // How often each (row, key) of each key head lies in a part.
 std::vector<int> visits_of(const TilePlan& plan) {
-  std::vector<int> visits(static_cast<std::size_t>(plan.batches * plan.kv_heads * plan.rows * plan.keys));
+  std::vector<int> visits(
+      static_cast<std::size_t>(plan.batches * plan.kv_heads * plan.rows * plan.keys));
   for (std::int64_t index = 0; index < plan.parts(); ++index) {
     const Part part = part_of(plan, index);
     for (std::int64_t row = part.begin; row < part.end; ++row) {
@@ -146,7 +157,8 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
   for (const std::int64_t group : {1, 3, 16, 200}) {
     for (const std::int64_t queries : {0, 1, 2, 96, 97, 191, 192, 193, 1025, 1537}) {
       for (const std::int64_t keys : {0, 1, 255, 513}) {
-        for (const int visits : visits_of(plan_forward(2, 2, group, queries, keys))) ASSERT_EQ(visits, 1);
+        for (const int visits : visits_of(plan_forward(2, 2, group, queries, keys)))
+          ASSERT_EQ(visits, 1);
       }
     }
     for (const std::int64_t keys : {4095, 4096, 4097, 6144, 65537}) {
@@ -165,12 +177,14 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
 TEST(StripRanges, HoldEveryAdmittedKeyOfTheBlockAndNoOther) {
   constexpr std::size_t kRows = 3;
   constexpr std::int64_t kFirst = 10, kBlock = 4;
-  const std::vector<KeyRange> ranges = {{0, 0}, {0, 5}, {9, 12}, {10, 14}, {11, 13}, {12, 40}, {14, 20}, {3, 30}};
+  const std::vector<KeyRange> ranges = {{0, 0},   {0, 5},   {9, 12},  {10, 14},
+                                        {11, 13}, {12, 40}, {14, 20}, {3, 30}};
   for (const KeyRange& a : ranges) {
     for (const KeyRange& b : ranges) {
       for (const KeyRange& c : ranges) {
         const KeyRange rows[kRows] = {a, b, c};
-        const StripRanges<kRows> strip(kRows, kFirst, kBlock, [&](std::size_t r) { return rows[r]; });
+        const StripRanges<kRows> strip(kRows, kFirst, kBlock,
+                                       [&](std::size_t r) { return rows[r]; });
         bool some = false, all = true;
         for (std::size_t key = 0; key < kBlock; ++key) {
           const std::int64_t at = kFirst + static_cast<std::int64_t>(key);

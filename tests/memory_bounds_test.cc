@@ -1,5 +1,5 @@
-// What the kernels touch: nothing beyond the views, at any address, and everything they reach even beyond
-// 2^31 elements.
+// What the kernels touch: nothing beyond the views, at any address, and everything they reach even
+// beyond 2^31 elements.
 
 #include <gtest/gtest.h>
 
@@ -30,10 +30,12 @@ class Guarded {
 
   template <typename T, std::size_t Rank>
   void move(View<const T, Rank>& view) {
-    if (view) view.data = static_cast<const T*>(copy(view.data, count_of(view.extents) * sizeof(T)));
+    if (view)
+      view.data = static_cast<const T*>(copy(view.data, count_of(view.extents) * sizeof(T)));
   }
   void move(ConstTensor& tensor) {
-    tensor.data = copy(tensor.data, count_of(tensor.extents) * static_cast<std::size_t>(size_of(tensor.type)));
+    tensor.data = copy(tensor.data,
+                       count_of(tensor.extents) * static_cast<std::size_t>(size_of(tensor.type)));
   }
   template <typename T, std::size_t Rank>
   View<T, Rank> room(const std::array<std::int64_t, Rank>& extents) {
@@ -41,7 +43,8 @@ class Guarded {
   }
   Tensor room(DType type, const std::array<std::int64_t, 4>& extents) {
     const auto view = contiguous_view<float, 4>(nullptr, extents);
-    return {take(count_of(extents) * static_cast<std::size_t>(size_of(type))), type, extents, view.strides};
+    return {take(count_of(extents) * static_cast<std::size_t>(size_of(type))), type, extents,
+            view.strides};
   }
   void expect_untouched_slack() const {
     for (const GuardedMemory& memory : memories_) EXPECT_TRUE(memory.slack_is_untouched());
@@ -84,14 +87,16 @@ Call guarded_call(const Data& data, Guarded& guarded) {
 // The floats of a guarded result against those of a run on the heap: the address must not matter.
 void expect_same(const char* name, const Tensor& tensor, const std::vector<float>& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {
-    const float got = tensor.type == DType::f32    ? static_cast<const float*>(tensor.data)[i]
-                      : tensor.type == DType::bf16 ? to_float(static_cast<const BFloat16*>(tensor.data)[i])
-                                                   : to_float(static_cast<const Float16*>(tensor.data)[i]);
+    const float got = tensor.type == DType::f32 ? static_cast<const float*>(tensor.data)[i]
+                      : tensor.type == DType::bf16
+                          ? to_float(static_cast<const BFloat16*>(tensor.data)[i])
+                          : to_float(static_cast<const Float16*>(tensor.data)[i]);
     ASSERT_EQ(got, want[i]) << name << "[" << i << "]";
   }
 }
 void expect_same(const char* name, const float* got, const std::vector<float>& want) {
-  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_EQ(got[i], want[i]) << name << "[" << i << "]";
+  for (std::size_t i = 0; i < want.size(); ++i)
+    ASSERT_EQ(got[i], want[i]) << name << "[" << i << "]";
 }
 
 void expect_within_bounds(const Problem& p, Flush flush) {
@@ -103,8 +108,9 @@ void expect_within_bounds(const Problem& p, Flush flush) {
              collision = guarded.room<float>(rows), variance = guarded.room<float>(rows);
   const Tensor output = guarded.room(p.type, {p.batch, p.heads, p.queries, p.value_dim});
   attention_forward(call.in, call.options,
-                    {output, {lse, entropy, collision, guarded.room<float>(rows), variance,
-                              guarded.room<float>(rows), guarded.room<std::int64_t>(rows)}});
+                    {output,
+                     {lse, entropy, collision, guarded.room<float>(rows), variance,
+                      guarded.room<float>(rows), guarded.room<std::int64_t>(rows)}});
   const ForwardResult want = run_forward(data);
   expect_same("output", output, want.output);
   expect_same("entropy", entropy.data, want.entropy);
@@ -119,14 +125,17 @@ void expect_within_bounds(const Problem& p, Flush flush) {
   };
   const auto d_output = guarded.room<float, 4>(output.extents);  // f32, which every type may take
   std::copy(upstream.d_output.begin(), upstream.d_output.end(), d_output.data);
-  const AttentionGradients to{guarded.room(p.type, call.in.q.extents), guarded.room(p.type, call.in.k.extents),
+  const AttentionGradients to{guarded.room(p.type, call.in.q.extents),
+                              guarded.room(p.type, call.in.k.extents),
                               guarded.room(p.type, call.in.v.extents),
                               guarded.room<float, 4>({p.batch, p.heads, p.queries, p.keys}),
-                              guarded.room<float>(rows), guarded.room<float, 1>({p.heads})};
-  attention_backward(call.in, call.options,
-                     {output, lse, entropy, collision, variance, d_output, given(upstream.d_lse),
-                      given(upstream.d_entropy), given(upstream.d_collision), given(upstream.d_variance)},
-                     to);
+                              guarded.room<float>(rows),
+                              guarded.room<float, 1>({p.heads})};
+  attention_backward(
+      call.in, call.options,
+      {output, lse, entropy, collision, variance, d_output, given(upstream.d_lse),
+       given(upstream.d_entropy), given(upstream.d_collision), given(upstream.d_variance)},
+      to);
   const BackwardResult gradient = run_backward(data, want, upstream);
   expect_same("dq", to.dq, gradient.dq);
   expect_same("dk", to.dk, gradient.dk);
@@ -137,15 +146,16 @@ void expect_within_bounds(const Problem& p, Flush flush) {
 }
 
 TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
-  for (const char* line : {"shape=1x1x1x1x1", "shape=1x2x7x13x5:3", "shape=1x1x33x65x31:17 mask=causal:top_left",
-                           "dt=bf16 shape=1x2:1x25x67x9:11 bias=1 admitted=1 cap=5 sink=1 mask=window=9:3",
-                           "dt=f16 shape=2x1x13x129x33 mask=left_padding,right_padding lambda=1",
-                           "shape=1x2x50x70x7 mask=documents=4",
-                           // Read where they lie, or not: the product rounds rows and columns up to four.
-                           "shape=1x2x40x264x32", "shape=1x2x40x262x32", "shape=1x2x40x264x30:34",
-                           "shape=1x1x40x264x32 mask=window=9:3", "dt=bf16 shape=1x1x37x260x64:36",
-                           "shape=1x1x3x600x3", "shape=1x2x1x4500x3",
-                           "dt=bf16 shape=1x2:1x3x61x7 pages=7 mask=right_padding"}) {
+  for (const char* line :
+       {"shape=1x1x1x1x1", "shape=1x2x7x13x5:3", "shape=1x1x33x65x31:17 mask=causal:top_left",
+        "dt=bf16 shape=1x2:1x25x67x9:11 bias=1 admitted=1 cap=5 sink=1 mask=window=9:3",
+        "dt=f16 shape=2x1x13x129x33 mask=left_padding,right_padding lambda=1",
+        "shape=1x2x50x70x7 mask=documents=4",
+        // Read where they lie, or not: the product rounds rows and columns up to four.
+        "shape=1x2x40x264x32", "shape=1x2x40x262x32", "shape=1x2x40x264x30:34",
+        "shape=1x1x40x264x32 mask=window=9:3", "dt=bf16 shape=1x1x37x260x64:36",
+        "shape=1x1x3x600x3", "shape=1x2x1x4500x3",
+        "dt=bf16 shape=1x2:1x3x61x7 pages=7 mask=right_padding"}) {
     for (const Flush flush : {Flush::left, Flush::right}) {
       SCOPED_TRACE(line);
       expect_within_bounds(parse_problem(line), flush);
@@ -164,12 +174,13 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   std::deque<SparseMemory> memories;
   const auto far = [&](std::int64_t rows) {
     View<float, 4> view{nullptr, {1, 2, rows, 4}, {0, kHead, kStep, 1}};
-    auto* memory = memories.emplace_back(static_cast<std::size_t>(rows * kStep + 2 * kHead) * 4).data();
+    auto* memory =
+        memories.emplace_back(static_cast<std::size_t>(rows * kStep + 2 * kHead) * 4).data();
     view.data = reinterpret_cast<float*>(memory);
     return view;
   };
-  const View<float, 4> q = far(2), k = far(3), v = far(3), output = far(2), d_output = far(2), dq = far(2),
-                       dk = far(3), dv = far(3);
+  const View<float, 4> q = far(2), k = far(3), v = far(3), output = far(2), d_output = far(2),
+                       dq = far(2), dk = far(3), dv = far(3);
   for (const SparseMemory& memory : memories) {
     if (!memory.data()) GTEST_SKIP() << "the system refuses that much address space";
   }
@@ -187,10 +198,14 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   each(d_output, [&](float& x, std::size_t i) { x = static_cast<float>(upstream.d_output[i]); });
   // Bias and boolean mask far apart as well, along the keys.
   AttentionOptions options = data.options();
-  View<float, 4> bias{reinterpret_cast<float*>(memories.emplace_back(std::size_t{12} * kStep).data()),
-                      {1, 2, 2, 3}, {0, 2, 1, kStep}};
-  View<std::uint8_t, 4> admitted{reinterpret_cast<std::uint8_t*>(memories.emplace_back(std::size_t{3} * kStep).data()),
-                                 {1, 2, 2, 3}, {0, 2, 1, kStep}};
+  View<float, 4> bias{
+      reinterpret_cast<float*>(memories.emplace_back(std::size_t{12} * kStep).data()),
+      {1, 2, 2, 3},
+      {0, 2, 1, kStep}};
+  View<std::uint8_t, 4> admitted{
+      reinterpret_cast<std::uint8_t*>(memories.emplace_back(std::size_t{3} * kStep).data()),
+      {1, 2, 2, 3},
+      {0, 2, 1, kStep}};
   if (!bias || !admitted) GTEST_SKIP() << "the system refuses that much address space";
   for (std::int64_t i = 0; i < 12; ++i) {
     bias(0, i / 6, i / 3 % 2, i % 3) = options.bias(0, i / 6, i / 3 % 2, i % 3);
@@ -209,10 +224,11 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   };
   const auto d_lse = floats(upstream.d_lse), d_entropy = floats(upstream.d_entropy),
              d_collision = floats(upstream.d_collision), d_variance = floats(upstream.d_variance);
-  attention_backward({q, k, v}, options,
-                     {output, rows(want.lse), rows(want.entropy), rows(want.collision), rows(want.variance),
-                      d_output, rows(d_lse), rows(d_entropy), rows(d_collision), rows(d_variance)},
-                     {dq, dk, dv});
+  attention_backward(
+      {q, k, v}, options,
+      {output, rows(want.lse), rows(want.entropy), rows(want.collision), rows(want.variance),
+       d_output, rows(d_lse), rows(d_entropy), rows(d_collision), rows(d_variance)},
+      {dq, dk, dv});
   each(dq, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dq[i]); });
   each(dk, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dk[i]); });
   each(dv, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dv[i]); });

@@ -1,5 +1,5 @@
-// What a row promises (docs/semantics.md), on every path through the operator: full, causal, split over the
-// keys, paged, in half precision, and back.
+// What a row promises (docs/semantics.md), on every path through the operator: full, causal, split
+// over the keys, paged, in half precision, and back.
 
 #include <gtest/gtest.h>
 
@@ -32,14 +32,17 @@ ISENTROPE_ON_EVERY_TARGET(RowPaths);
 View<const std::int64_t, 1> one(const std::int64_t& value) { return {&value, {1}, {1}}; }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 void expect_all(const char* name, const std::vector<float>& values, float want) {
-  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], want) << name << "[" << i << "]";
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], want) << name << "[" << i << "]";
 }
 
-// Nothing is a number: neither inputs nor scales nor upstream gradients may show in a row without keys.
+// Nothing is a number: neither inputs nor scales nor upstream gradients may show in a row without
+// keys.
 void expect_empty_rows(Data& data, AttentionOptions options) {
   const Problem& p = data.problem;
   for (auto* values : {&data.q, &data.k, &data.v}) std::fill(values->begin(), values->end(), kNaN);
@@ -56,8 +59,8 @@ void expect_empty_rows(Data& data, AttentionOptions options) {
   for (const std::int64_t support : forward.support) ASSERT_EQ(support, 0);
   if (p.page_size > 0) return;
   reference::GradientInput upstream = random_gradient(p);
-  for (auto* values : {&upstream.d_output, &upstream.d_lse, &upstream.d_entropy, &upstream.d_collision,
-                       &upstream.d_variance}) {
+  for (auto* values : {&upstream.d_output, &upstream.d_lse, &upstream.d_entropy,
+                       &upstream.d_collision, &upstream.d_variance}) {
     std::fill(values->begin(), values->end(), kNaN);
   }
   const BackwardResult backward = run_backward(data, forward, upstream, options);
@@ -85,15 +88,18 @@ TEST_P(RowPaths, ARowWithoutKeysIsZeroWhateverHidesThem) {
       return std::array<std::int64_t, 4>{p.batch, p.heads, p.queries, p.keys};
     };
     expect("key_end", "", [&](AttentionOptions& o, const Problem&) { o.mask.key_end = one(none); });
-    expect("key_begin", " sink=1", [&](AttentionOptions& o, const Problem&) { o.mask.key_begin = one(all); });
+    expect("key_begin", " sink=1",
+           [&](AttentionOptions& o, const Problem&) { o.mask.key_begin = one(all); });
     expect("offset", "", [&](AttentionOptions& o, const Problem&) {
       o.mask.window_left = o.mask.window_right = 0;
       o.mask.query_offset = all;
     });
-    expect("boolean mask", " sink=1",
-           [&](AttentionOptions& o, const Problem& p) { o.admitted = {&no, pairs(p), {0, 0, 0, 0}}; });
-    expect("bias", " bias=1",
-           [&](AttentionOptions& o, const Problem& p) { o.bias = {&hidden, pairs(p), {0, 0, 0, 0}}; });
+    expect("boolean mask", " sink=1", [&](AttentionOptions& o, const Problem& p) {
+      o.admitted = {&no, pairs(p), {0, 0, 0, 0}};
+    });
+    expect("bias", " bias=1", [&](AttentionOptions& o, const Problem& p) {
+      o.bias = {&hidden, pairs(p), {0, 0, 0, 0}};
+    });
   }
 }
 
@@ -103,7 +109,8 @@ TEST_P(RowPaths, OneAdmittedKeyReturnsItsValueExactlyWhateverLambda) {
       SCOPED_TRACE(line);
       const Data data(parse_problem(line));
       const Problem& p = data.problem;
-      const std::int64_t begin = p.keys - p.queries - 2, end = begin + 1;  // which the diagonal admits
+      const std::int64_t begin = p.keys - p.queries - 2,
+                         end = begin + 1;  // which the diagonal admits
       AttentionOptions options = data.options();
       options.mask.key_begin = one(begin);
       options.mask.key_end = one(end);
@@ -115,7 +122,8 @@ TEST_P(RowPaths, OneAdmittedKeyReturnsItsValueExactlyWhateverLambda) {
       for (std::size_t i = 0; i < got.output.size(); ++i) {
         const std::int64_t row = static_cast<std::int64_t>(i) / p.value_dim;
         const std::int64_t kv_head = row / p.queries / (p.heads / p.kv_heads);
-        const std::int64_t at = (kv_head * p.keys + begin) * p.value_dim + static_cast<std::int64_t>(i) % p.value_dim;
+        const std::int64_t at =
+            (kv_head * p.keys + begin) * p.value_dim + static_cast<std::int64_t>(i) % p.value_dim;
         ASSERT_EQ(got.output[i], data.v[static_cast<std::size_t>(at)]);
       }
     }
@@ -138,7 +146,8 @@ TEST_P(RowPaths, LambdaZeroIsUniformOverTheSupport) {
 TEST_P(RowPaths, MaskedKeysDoNotCountInNButAnInfiniteBiasLeavesItAlone) {
   for (const char* line : kPaths) {
     const ScaleRule rule = ScaleRule::entropy_invariant(16);
-    const Data masked(parse_problem(std::string(line) + " rule=entropy_invariant(base=16) admitted=1"));
+    const Data masked(
+        parse_problem(std::string(line) + " rule=entropy_invariant(base=16) admitted=1"));
     const ForwardResult got = run_forward(masked);
     for (std::size_t row = 0; row < got.lambda.size(); ++row) {
       const double want = rule.lambda({.visible = got.support[row]}, masked.problem.dim);
@@ -157,7 +166,8 @@ TEST_P(RowPaths, MaskedKeysDoNotCountInNButAnInfiniteBiasLeavesItAlone) {
 }
 
 // Rows of one query head after the other.
-std::vector<float> row_of(const std::vector<float>& values, std::int64_t row, std::int64_t columns) {
+std::vector<float> row_of(const std::vector<float>& values, std::int64_t row,
+                          std::int64_t columns) {
   const auto begin = values.begin() + row * columns;
   return {begin, begin + columns};
 }
@@ -170,12 +180,15 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
       const Problem& p = data.problem;
       const auto upstream = random_gradient(p);
       const ForwardResult clean = run_forward(data);
-      const BackwardResult clean_gradient = p.page_size > 0 ? BackwardResult{} : run_backward(data, clean, upstream);
+      const BackwardResult clean_gradient =
+          p.page_size > 0 ? BackwardResult{} : run_backward(data, clean, upstream);
       const std::int64_t key = p.keys - 1;  // of the first key head
-      for (std::int64_t c = 0; c < p.dim; ++c) data.k[static_cast<std::size_t>(key * p.dim + c)] = kNaN;
+      for (std::int64_t c = 0; c < p.dim; ++c)
+        data.k[static_cast<std::size_t>(key * p.dim + c)] = kNaN;
       data.refresh();
       const ForwardResult got = run_forward(data);
-      const BackwardResult gradient = p.page_size > 0 ? BackwardResult{} : run_backward(data, got, upstream);
+      const BackwardResult gradient =
+          p.page_size > 0 ? BackwardResult{} : run_backward(data, got, upstream);
       const AttentionOptions options = data.options();
       for (std::int64_t row = 0; row < p.heads * p.queries; ++row) {
         const std::int64_t head = row / p.queries, query = row % p.queries;
@@ -188,13 +201,16 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
           for (const float value : output) ASSERT_TRUE(std::isnan(value)) << "row " << row;
           ASSERT_TRUE(std::isnan(got.lse[static_cast<std::size_t>(row)]));
           if (p.page_size > 0) continue;
-          for (const float value : row_of(gradient.dq, row, p.dim)) ASSERT_TRUE(std::isnan(value)) << "row " << row;
+          for (const float value : row_of(gradient.dq, row, p.dim))
+            ASSERT_TRUE(std::isnan(value)) << "row " << row;
           continue;
         }
         ASSERT_TRUE(same_bits(output, row_of(clean.output, row, p.value_dim))) << "row " << row;
-        ASSERT_TRUE(same_bits(row_of(got.entropy, row, 1), row_of(clean.entropy, row, 1))) << "row " << row;
+        ASSERT_TRUE(same_bits(row_of(got.entropy, row, 1), row_of(clean.entropy, row, 1)))
+            << "row " << row;
         if (p.page_size > 0) continue;
-        ASSERT_TRUE(same_bits(row_of(gradient.dq, row, p.dim), row_of(clean_gradient.dq, row, p.dim)))
+        ASSERT_TRUE(
+            same_bits(row_of(gradient.dq, row, p.dim), row_of(clean_gradient.dq, row, p.dim)))
             << "row " << row;
       }
     }
@@ -203,8 +219,9 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
 
 TEST_P(RowPaths, AQueryThatIsNoNumberDoesNotReachTheGradientsOfKeysItDoesNotSee) {
   // Ends that are no multiple of any tile: tiles round their rows up, over keys that nobody sees.
-  for (const char* line : {"shape=1x1x9x65x8", "shape=1x1x60x300x8 mask=causal:top_left",
-                           "dt=bf16 shape=1x1x9x65x32", "dt=bf16 shape=1x1x60x300x32 mask=causal:top_left"}) {
+  for (const char* line :
+       {"shape=1x1x9x65x8", "shape=1x1x60x300x8 mask=causal:top_left", "dt=bf16 shape=1x1x9x65x32",
+        "dt=bf16 shape=1x1x60x300x32 mask=causal:top_left"}) {
     for (const std::int64_t end : {1, 3, 33, 61}) {
       Data data(parse_problem(line));
       const Problem& p = data.problem;
@@ -245,8 +262,9 @@ TEST_P(RowPaths, EqualKeysShareTheWeight) {
 TEST_P(RowPaths, SignedZerosDenormalsAndHugeNumbersAreWithinBudget) {
   for (const char* line : kPaths) {
     for (const char* seed : {"3", "6", "9"}) {  // seeds divisible by 3: nothing but finite numbers
-      const std::string problem = std::string(line) + " special=1 seed=" + seed +
-                                  (std::string(line).find("pages") == std::string::npos ? " bwd=1" : "");
+      const std::string problem =
+          std::string(line) + " special=1 seed=" + seed +
+          (std::string(line).find("pages") == std::string::npos ? " bwd=1" : "");
       const Verdict verdict = Judge(parse_problem(problem)).judge();
       EXPECT_EQ(verdict.outcome, Outcome::passed) << problem << ": " << verdict.worst().where;
     }

@@ -1,4 +1,5 @@
-// What a row promises, one test a line of the contract (docs/semantics.md), on every instruction set.
+// What a row promises, one test a line of the contract (docs/semantics.md), on every instruction
+// set.
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,9 @@
 #include <mutex>
 #include <thread>
 
+#include "check/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
-#include "check/run.h"
 
 namespace isentrope::check {
 namespace {
@@ -65,7 +66,8 @@ TEST_P(RowPromises, WithoutKeysEveryRowIsEmpty) {
 }
 
 TEST_P(RowPromises, OneKeyReturnsItsValueExactly) {
-  for (const ScaleRule& rule : {ScaleRule::standard(), ScaleRule::log_length(), ScaleRule::constant(1e6)}) {
+  for (const ScaleRule& rule :
+       {ScaleRule::standard(), ScaleRule::log_length(), ScaleRule::constant(1e6)}) {
     Problem problem = parse_problem("shape=2x3x1x1x16");
     problem.rule = rule;
     const Data data(problem);
@@ -87,15 +89,16 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
   }
 }
 
-// Poisons one number, and expects exactly the rows that see it to be NaN, the others bit for bit as before.
-void expect_poisoned_rows(const char* line, std::vector<float> Data::*argument, std::size_t row, float poison,
-                          const std::function<bool(std::int64_t)>& sees) {
+// Poisons one number, and expects exactly the rows that see it to be NaN, the others bit for bit as
+// before.
+void expect_poisoned_rows(const char* line, std::vector<float> Data::* argument, std::size_t row,
+                          float poison, const std::function<bool(std::int64_t)>& sees) {
   Data data(parse_problem(line));
   const Problem& p = data.problem;
   const ForwardResult clean = run_forward(data);
   const BackwardResult clean_gradient = run_backward(data, clean);
-  const std::size_t columns = (data.*argument).size() /
-                              static_cast<std::size_t>(argument == &Data::q ? p.queries : p.keys);
+  const std::size_t columns =
+      (data.*argument).size() / static_cast<std::size_t>(argument == &Data::q ? p.queries : p.keys);
   for (std::size_t c = 0; c < columns; ++c) (data.*argument)[row * columns + c] = poison;
   data.refresh();
   const ForwardResult forward = run_forward(data);
@@ -113,7 +116,8 @@ void expect_poisoned_rows(const char* line, std::vector<float> Data::*argument, 
     for (std::size_t c = 0; c < static_cast<std::size_t>(p.value_dim); ++c) {
       EXPECT_TRUE(same_bits(forward.output[at + c], clean.output[at + c])) << "row " << i;
     }
-    EXPECT_TRUE(same_bits(forward.lse[static_cast<std::size_t>(i)], clean.lse[static_cast<std::size_t>(i)]));
+    EXPECT_TRUE(same_bits(forward.lse[static_cast<std::size_t>(i)],
+                          clean.lse[static_cast<std::size_t>(i)]));
     for (std::size_t c = 0; c < static_cast<std::size_t>(p.dim); ++c) {
       const std::size_t q_at = static_cast<std::size_t>(i * p.dim) + c;
       EXPECT_TRUE(same_bits(backward.dq[q_at], clean_gradient.dq[q_at])) << "row " << i;
@@ -137,7 +141,8 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
       }
     }
   }
-  // Few rows read keys and values as they lie; bf16 rows of whole vectors have products of their own.
+  // Few rows read keys and values as they lie; bf16 rows of whole vectors have products of their
+  // own.
   for (const std::int64_t key : {5, 297, 298, 299}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
@@ -175,7 +180,8 @@ TEST_P(RowPromises, AnInfiniteLogitMakesTheRowNaN) {
   for (std::size_t c = 0; c < 4; ++c) data.q[4 + c] = kInfinity;
   data.refresh();
   const ForwardResult forward = run_forward(data);
-  EXPECT_TRUE(std::isnan(forward.lse[1]) && std::isnan(forward.entropy[1]) && std::isnan(forward.output[4]));
+  EXPECT_TRUE(std::isnan(forward.lse[1]) && std::isnan(forward.entropy[1]) &&
+              std::isnan(forward.output[4]));
   EXPECT_TRUE(std::isfinite(forward.lse[0]) && std::isfinite(forward.lse[2]));
 }
 
@@ -241,7 +247,8 @@ void expect_the_bits_of_contiguous_tensors(const char* line) {
 
 TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
   expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x70x12:20 mask=causal:bottom_right");
-  expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x72x12:20");  // keys that may be read as they lie
+  expect_the_bits_of_contiguous_tensors<float>(
+      "shape=2x3x30x72x12:20");  // keys that may be read as they lie
   // Few rows, which are not packed; and numbers that dot products of bf16 can take.
   expect_the_bits_of_contiguous_tensors<float>("shape=2x2x3x300x32");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
@@ -253,9 +260,11 @@ TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
   const Data data(parse_problem("shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length"));
   const ParallelFor backwards_on_two_threads = [](std::int64_t tasks, const auto& body) {
     std::thread odd([&] {
-      for (std::int64_t task = tasks - 1; task >= 0; --task) if (task % 2) body(task);
+      for (std::int64_t task = tasks - 1; task >= 0; --task)
+        if (task % 2) body(task);
     });
-    for (std::int64_t task = tasks - 1; task >= 0; --task) if (task % 2 == 0) body(task);
+    for (std::int64_t task = tasks - 1; task >= 0; --task)
+      if (task % 2 == 0) body(task);
     odd.join();
   };
   const ForwardResult one = run_forward(data), two = run_forward(data, backwards_on_two_threads);
@@ -289,7 +298,8 @@ TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
   EXPECT_EQ(message(), "[attention_forward] q must have data; got a null pointer");
   input = data.input();
   input.q.extents[3] = 0;
-  EXPECT_EQ(message(), "[attention_forward] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
+  EXPECT_EQ(message(),
+            "[attention_forward] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
   for (const float value : output) EXPECT_EQ(value, 7.0f);
 }
 
@@ -298,7 +308,8 @@ TEST(Target, AnUnknownNameSaysWhichThereAre) {
     use_target("AVX9");
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(supported_targets().front()), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(supported_targets().front()), std::string::npos)
+        << error.what();
   }
 }
 

@@ -264,9 +264,7 @@ TEST(ScaleRule, OutOfDomainNamesTheArgument) {
   EXPECT_NE(message([] { return ScaleRule::entropy_invariant(512, 0); }).find("n_min"),
             std::string::npos);
   EXPECT_NE(message([] { return ScaleRule::grad_max_cosine(1); }).find("dim"), std::string::npos);
-  EXPECT_NE(message([] {
-              return ScaleRule::standard().lambda({1, 0, 1}, 0);
-            }).find("dim"),
+  EXPECT_NE(message([] { return ScaleRule::standard().lambda({1, 0, 1}, 0); }).find("dim"),
             std::string::npos);
 }
 

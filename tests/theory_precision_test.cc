@@ -9,7 +9,7 @@
 
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
-#include "src/sphere_moment.h"
+#include "src/rule/sphere_moment.h"
 
 namespace isentrope::theory {
 namespace {

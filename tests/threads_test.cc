@@ -22,8 +22,9 @@ TEST(Threads, SeveralCallersAtOnceGetTheBitsOfOne) {
     for (int i = 0; i < 3; ++i) {
       const ForwardResult got = run_forward(data, run_on_pool);
       const BackwardResult gradient = run_backward(data, got, upstream, run_on_pool);
-      wrong += got.output != want.output || got.entropy != want.entropy || gradient.dq != want_gradient.dq ||
-               gradient.dk != want_gradient.dk || gradient.dv != want_gradient.dv;
+      wrong += got.output != want.output || got.entropy != want.entropy ||
+               gradient.dq != want_gradient.dq || gradient.dk != want_gradient.dk ||
+               gradient.dv != want_gradient.dv;
       wrong += run_forward(decode, run_on_pool).output != want_decode.output;
     }
   };
@@ -50,7 +51,10 @@ TEST(Threads, ATaskMayUseThePool) {
 
 TEST(Threads, WhatATaskThrowsReachesTheCallerAndThePoolGoesOn) {
   for (int i = 0; i < 20; ++i) {
-    EXPECT_THROW(run_on_pool(100, [](std::int64_t task) { if (task == 57) throw std::runtime_error("57"); }),
+    EXPECT_THROW(run_on_pool(100,
+                             [](std::int64_t task) {
+                               if (task == 57) throw std::runtime_error("57");
+                             }),
                  std::runtime_error);
     std::atomic<int> runs = 0;
     run_on_pool(10, [&](std::int64_t) { ++runs; });

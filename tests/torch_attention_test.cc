@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "bindings/libtorch/attention.h"
 #include "isentrope/error.h"
-#include "torch/attention.h"
 
 namespace isentrope {
 namespace {
@@ -14,8 +14,8 @@ struct Dense {
 };
 
 // The definition, in whatever type the arguments have.
-Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ScaleRule& rule,
-                      const Mask& mask) {
+Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const ScaleRule& rule, const Mask& mask) {
   const std::int64_t queries = q.size(2), keys = k.size(2);
   at::Tensor lambda = at::empty({queries, 1}, q.options());
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
@@ -28,8 +28,8 @@ Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   const at::Tensor z = (q.matmul(k.transpose(-2, -1)) * lambda).masked_fill(hidden, -1e300);
   const at::Tensor log_p = z.log_softmax(-1), p = log_p.exp();
   const at::Tensor mean = (p * z.masked_fill(hidden, 0)).sum(-1, true);
-  return {p.matmul(v), z.logsumexp(-1), -(p * log_p.masked_fill(hidden, 0)).sum(-1), p.square().sum(-1),
-          (p * (z.masked_fill(hidden, 0) - mean).square()).sum(-1)};
+  return {p.matmul(v), z.logsumexp(-1), -(p * log_p.masked_fill(hidden, 0)).sum(-1),
+          p.square().sum(-1), (p * (z.masked_fill(hidden, 0) - mean).square()).sum(-1)};
 }
 
 struct Case {
@@ -57,8 +57,11 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
     const auto leaf = [](std::int64_t rows, std::int64_t columns) {
       return torch::randn({2, 3, rows, columns}).requires_grad_();
     };
-    const at::Tensor q = leaf(c.queries, c.dim), k = leaf(c.keys, c.dim), v = leaf(c.keys, c.value_dim);
-    const auto twin = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
+    const at::Tensor q = leaf(c.queries, c.dim), k = leaf(c.keys, c.dim),
+                     v = leaf(c.keys, c.value_dim);
+    const auto twin = [](const at::Tensor& t) {
+      return t.detach().to(at::kDouble).requires_grad_();
+    };
     const at::Tensor q64 = twin(q), k64 = twin(k), v64 = twin(v);
     const Mask mask{.causal = c.causal};
     const TorchAttention got = torch_attention(q, k, v, c.rule, c.causal);
@@ -100,15 +103,18 @@ TEST(TorchAttention, GradientsEqualFiniteDifferences) {
         at::Tensor moved[] = {inputs[0], inputs[1], inputs[2]};
         moved[argument] = moved[argument] + step * direction;
         return loss(torch_attention(moved[0], moved[1], moved[2], ScaleRule::entropy_invariant(),
-                                    Causal::bottom_right)).to(at::kDouble).item<double>();
+                                    Causal::bottom_right))
+            .to(at::kDouble)
+            .item<double>();
       };
       const double numeric = (value(1e-2) - value(-1e-2)) / 2e-2;
       inputs[argument].requires_grad_();
-      const at::Tensor result = loss(torch_attention(inputs[0], inputs[1], inputs[2],
-                                                     ScaleRule::entropy_invariant(), Causal::bottom_right));
+      const at::Tensor result = loss(torch_attention(
+          inputs[0], inputs[1], inputs[2], ScaleRule::entropy_invariant(), Causal::bottom_right));
       result.backward();
       const double exact = (inputs[argument].grad() * direction).sum().item<double>();
-      EXPECT_NEAR(numeric, exact, 2e-3 * (1 + std::abs(exact))) << name << ", argument " << argument;
+      EXPECT_NEAR(numeric, exact, 2e-3 * (1 + std::abs(exact)))
+          << name << ", argument " << argument;
     }
   }
 }
@@ -134,7 +140,8 @@ TEST(TorchAttention, BitsDoNotDependOnThreads) {
   const auto run = [&](int count) {
     at::set_num_threads(count);
     const at::Tensor leaf = q.clone().requires_grad_();
-    const TorchAttention result = torch_attention(leaf, k, v, ScaleRule::log_length(), Causal::top_left);
+    const TorchAttention result =
+        torch_attention(leaf, k, v, ScaleRule::log_length(), Causal::top_left);
     (result.output.sum() + result.entropy.sum()).backward();
     return std::pair{result.output.detach(), leaf.grad()};
   };
@@ -158,7 +165,8 @@ TEST(TorchAttention, WrongArgumentsAreNamed) {
   const auto call = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return error_of([&] { torch_attention(q, k, v, ScaleRule::standard()); });
   };
-  EXPECT_EQ(call(good, good.to(at::kDouble), good), "[torch_attention] k must be float32; got Double");
+  EXPECT_EQ(call(good, good.to(at::kDouble), good),
+            "[torch_attention] k must be float32; got Double");
   EXPECT_EQ(call(good[0], good, good), "[torch_attention] q must have 4 dimensions; got 3");
   EXPECT_EQ(call(good, good, torch::randn({1, 2, 5, 8})),
             "[attention_forward] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");

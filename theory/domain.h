@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "isentrope/error.h"
-#include "src/number_text.h"
+#include "src/rule/number_text.h"
 
 namespace isentrope::theory {
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "src/increasing_root.h"
-#include "src/sphere_moment.h"
+#include "src/rule/increasing_root.h"
+#include "src/rule/sphere_moment.h"
 #include "theory/domain.h"
 
 namespace isentrope::theory {

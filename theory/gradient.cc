@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "isentrope/theory/row_expectation.h"
-#include "src/cosine_optimum.h"
-#include "src/sphere_moment.h"
+#include "src/rule/cosine_optimum.h"
+#include "src/rule/sphere_moment.h"
 #include "theory/domain.h"
 
 namespace isentrope::theory {

@@ -47,19 +47,19 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
     return isentrope::docs::figure(chart);
   };
   const fs::path readme = docs / "../README.md";
-  return {{readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
-          {docs / "scale-rules.md",
-           filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
-          {docs / "numerics.md",
-           filled(read(docs / "numerics.md"), isentrope::docs::numerics_tables(docs))},
-          {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
-          {docs / "figures/error-over-budget.svg",
-           svg(isentrope::docs::error_over_budget_chart(docs))},
-          {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
-          {docs / "figures/cosine-optimum.svg", svg(cli::cosine_optimum_chart(128))},
-          {docs / "figures/entropy-law.svg", svg(cli::entropy_law_chart(512, 64))},
-          {docs / "figures/entropy.svg", svg(cli::entropy_chart(rules))},
-          {docs / "figures/starved.svg", svg(cli::starved_chart(rules))}};
+  return {
+      {readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
+      {docs / "scale-rules.md",
+       filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
+      {docs / "numerics.md",
+       filled(read(docs / "numerics.md"), isentrope::docs::numerics_tables(docs))},
+      {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
+      {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
+      {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
+      {docs / "figures/cosine-optimum.svg", svg(cli::cosine_optimum_chart(128))},
+      {docs / "figures/entropy-law.svg", svg(cli::entropy_law_chart(512, 64))},
+      {docs / "figures/entropy.svg", svg(cli::entropy_chart(rules))},
+      {docs / "figures/starved.svg", svg(cli::starved_chart(rules))}};
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ report::LineChart error_over_budget_chart(const std::filesystem::path& docs) {
   for (const char* result :
        {"output", "lse", "entropy", "collision", "variance", "dq", "dk", "dv"}) {
     report::Series series{.name = report::Text(result), .x = {}, .y = {}};
-    const json& quantiles =
-        results.at(std::string(result) + " f32").at(target).at("quantiles");
+    const json& quantiles = results.at(std::string(result) + " f32").at(target).at("quantiles");
     for (std::size_t i = 0; i < quantiles.size(); ++i) {
       series.x.push_back(100 * static_cast<double>(i) / static_cast<double>(quantiles.size() - 1));
       series.y.push_back(quantiles[i].get<double>());

@@ -36,8 +36,8 @@ std::string extrapolation_table(const std::filesystem::path& result_file) {
 }
 
 std::string scale_table() {
-  const ScaleRule rules[] = {ScaleRule::standard(), ScaleRule::entropy_invariant(512), ScaleRule::logn(512),
-                             ScaleRule::log_length()};
+  const ScaleRule rules[] = {ScaleRule::standard(), ScaleRule::entropy_invariant(512),
+                             ScaleRule::logn(512), ScaleRule::log_length()};
   Rows rows = {{"n"}};
   for (const ScaleRule& rule : rules) rows.front().push_back(fmt::format("`{}`", rule.text()));
   for (const std::int64_t n : {64, 512, 4096, 32768}) {

@@ -2,9 +2,10 @@
 //
 //   z_ij = lambda_i q_i.k_j     p_i = softmax(z_i)     o_i = sum_j p_ij v_j
 //
-// Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch, kv_heads,
-// keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads / kv_heads). Any
-// strides; f32, bf16 or f16, all three alike. Row statistics are f32 [batch, heads, queries], in nats.
+// Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch,
+// kv_heads, keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads /
+// kv_heads). Any strides; f32, bf16 or f16, all three alike. Row statistics are f32 [batch, heads,
+// queries], in nats.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace isentrope {
 
-// Keys and values of a cache that is kept in pages: k and v are then [pages, kv_heads, page_size, dim], and
-// key j of a batch lies in page table(batch, j / page_size) at j % page_size.
+// Keys and values of a cache that is kept in pages: k and v are then [pages, kv_heads, page_size,
+// dim], and key j of a batch lies in page table(batch, j / page_size) at j % page_size.
 struct PagedKeys {
   View<const std::int32_t, 2> table;  // [batch, pages of a sequence]; without data: not paged
   std::int64_t keys = 0;              // of the longest sequence; shorter ones end at Mask::key_end
@@ -41,13 +42,14 @@ struct AttentionOptions {
   Mask mask{};
   float soft_cap = 0;  // > 0, or 0 for none
 
-  // [batch, heads, queries, keys], any strides, 0 included. `admitted` hides a key where it is 0, and hidden
-  // keys do not count in n. A bias of -inf removes the key from the support but not from n.
+  // [batch, heads, queries, keys], any strides, 0 included. `admitted` hides a key where it is 0,
+  // and hidden keys do not count in n. A bias of -inf removes the key from the support but not from
+  // n.
   View<const std::uint8_t, 4> admitted{};
   View<const float, 4> bias{};
 
-  // [heads]: the logit of a key without value that every row with a key sees. It takes weight from the
-  // output alone: the statistics are those of the real keys, and lse is without it.
+  // [heads]: the logit of a key without value that every row with a key sees. It takes weight from
+  // the output alone: the statistics are those of the real keys, and lse is without it.
   View<const float, 1> sink{};
 
   // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
@@ -56,8 +58,8 @@ struct AttentionOptions {
   ParallelFor parallel_for{};  // empty: the library's own threads
 };
 
-// What the operator tells of each row. Views without data are not computed. A row that admits no key
-// has lse -inf, max_logit -inf and 0 everywhere else.
+// What the operator tells of each row. Views without data are not computed. A row that admits no
+// key has lse -inf, max_logit -inf and 0 everywhere else.
 struct RowStatistics {
   View<float, 3> lse{};             // ln sum_j e^z_j
   View<float, 3> entropy{};         // -sum p ln p, in [0, ln support]
@@ -77,9 +79,9 @@ struct AttentionOutput {
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output);
 
-// Gradients of a scalar with respect to what the forward pass returned, and the results the backward
-// pass takes up again. Views without data count as zero; output and lse of the forward pass are needed
-// always, entropy, collision and variance only beside their gradients.
+// Gradients of a scalar with respect to what the forward pass returned, and the results the
+// backward pass takes up again. Views without data count as zero; output and lse of the forward
+// pass are needed always, entropy, collision and variance only beside their gradients.
 struct AttentionGradientInput {
   ConstTensor output{};                                            // of the forward pass
   View<const float, 3> lse{}, entropy{}, collision{}, variance{};  // of the forward pass
@@ -90,13 +92,15 @@ struct AttentionGradientInput {
 // dq, dk and dv are f32 or of the input's type. The others are computed where they have data.
 struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
-  View<float, 4> d_bias{};    // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
-  View<float, 3> d_lambda{};  // [batch, heads, queries]; of the factor before the soft-cap; without one, of lambda
+  View<float, 4>
+      d_bias{};  // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
+  View<float, 3> d_lambda{};  // [batch, heads, queries]; of the factor before the soft-cap; without
+                              // one, of lambda
   View<float, 1> d_sink{};    // [heads]
 };
 
-// Recomputes the weights tile by tile: memory grows with queries + keys, never with their product. Paged
-// keys have no backward pass.
+// Recomputes the weights tile by tile: memory grows with queries + keys, never with their product.
+// Paged keys have no backward pass.
 void attention_backward(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result);
 

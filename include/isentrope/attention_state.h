@@ -1,4 +1,5 @@
-// AttentionState: what attention over some of a sequence's keys gave, ready to be merged with the rest.
+// AttentionState: what attention over some of a sequence's keys gave, ready to be merged with the
+// rest.
 //
 // Each row holds its normalised output and its statistics. States over disjoint sets of keys form a
 // commutative monoid. With w = softmax(lse_a, lse_b) and the mean logit E[z] = lse - entropy,
@@ -7,8 +8,9 @@
 //   entropy   = w_a H_a + w_b H_b - sum w ln w      variance = w_a V_a + w_b V_b + w_a w_b (E_a - E_b)^2
 //   collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
 //
-// merge() is exactly commutative and exactly neutral in rows without keys; it is associative up to rounding.
-// Chunks of a cache, hosts of a ring and pages on another machine may therefore split a sequence anywhere.
+// merge() is exactly commutative and exactly neutral in rows without keys; it is associative up to
+// rounding. Chunks of a cache, hosts of a ring and pages on another machine may therefore split a
+// sequence anywhere.
 #pragma once
 
 #include <array>
@@ -28,27 +30,30 @@ struct AttentionState {
   std::vector<float> output;            // row-major
 
   AttentionState() = default;
-  // Rows that saw no key: the identity of merge(). Throws Error when an extent is negative or there are more
-  // than 2^48 elements.
+  // Rows that saw no key: the identity of merge(). Throws Error when an extent is negative or there
+  // are more than 2^48 elements.
   explicit AttentionState(const std::array<std::int64_t, 4>& extents);
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(statistics.size()); }
   [[nodiscard]] std::int64_t value_dim() const { return shape[3]; }
 };
 
-// The state of the keys of this call. Mask::key_offset places them in the sequence and Mask::sequence_keys
-// tells rules how long that is. Three options cannot be right for a part of the keys:
+// The state of the keys of this call. Mask::key_offset places them in the sequence and
+// Mask::sequence_keys tells rules how long that is. Three options cannot be right for a part of the
+// keys:
 //
 //   - causal bottom_right aligns with the keys of the call: take top_left with a query_offset;
 //   - `admitted` counts the keys of the call, so a rule that depends on n needs a table of lambda instead;
 //   - a sink counts once, not once a part: it is an Error here, and with_sink() adds it at the end.
-[[nodiscard]] AttentionState attention_state(const AttentionInput& input, const AttentionOptions& options);
+[[nodiscard]] AttentionState attention_state(const AttentionInput& input,
+                                             const AttentionOptions& options);
 
-// Throws Error unless both have the same shape and the supports add up to less than 2^63. A side whose logits
-// are all -inf weighs nothing, whatever its output.
+// Throws Error unless both have the same shape and the supports add up to less than 2^63. A side
+// whose logits are all -inf weighs nothing, whatever its output.
 [[nodiscard]] AttentionState merge(const AttentionState& a, const AttentionState& b);
 
-// The output beside a sink, one logit per head. Statistics stay those of the real keys, so do this last.
+// The output beside a sink, one logit per head. Statistics stay those of the real keys, so do this
+// last.
 [[nodiscard]] AttentionState with_sink(AttentionState state, const View<const float, 1>& sink);
 
 // Version 1, every number little-endian:
@@ -61,7 +66,8 @@ struct AttentionState {
 //   then the output   f32, row-major, and nothing after it
 [[nodiscard]] std::vector<std::byte> to_bytes(const AttentionState& state);
 
-// Bytes may come from anywhere: whatever to_bytes() cannot have written is an Error. NaN rows are not.
+// Bytes may come from anywhere: whatever to_bytes() cannot have written is an Error. NaN rows are
+// not.
 [[nodiscard]] AttentionState state_from_bytes(std::span<const std::byte> bytes);
 
 }  // namespace isentrope

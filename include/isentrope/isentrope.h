@@ -6,9 +6,10 @@
  *   if (isentrope_forward(options, &call) != ISENTROPE_OK) puts(isentrope_last_error());
  *   isentrope_options_destroy(options);
  *
- * Meaning, shapes and edge cases are those of isentrope/attention.h. Arrays belong to the caller and are
- * looked at during a call only. A function that does not return ISENTROPE_OK has written nothing but the
- * message of isentrope_last_error(). Options may be used by several threads at once while nobody sets them.
+ * Meaning, shapes and edge cases are those of isentrope/attention.h. Arrays belong to the caller
+ * and are looked at during a call only. A function that does not return ISENTROPE_OK has written
+ * nothing but the message of isentrope_last_error(). Options may be used by several threads at once
+ * while nobody sets them.
  */
 #ifndef ISENTROPE_ISENTROPE_H_
 #define ISENTROPE_ISENTROPE_H_
@@ -36,10 +37,17 @@ enum {
 };
 
 typedef int32_t isentrope_dtype;
-enum { ISENTROPE_F32 = 1, ISENTROPE_BF16 = 2, ISENTROPE_F16 = 3, ISENTROPE_U8 = 4, ISENTROPE_I32 = 5, ISENTROPE_I64 = 6 };
+enum {
+  ISENTROPE_F32 = 1,
+  ISENTROPE_BF16 = 2,
+  ISENTROPE_F16 = 3,
+  ISENTROPE_U8 = 4,
+  ISENTROPE_I32 = 5,
+  ISENTROPE_I64 = 6
+};
 
-/* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may be 0 or
- * negative where the array is read. All zero: an array that was not given. */
+/* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may
+ * be 0 or negative where the array is read. All zero: an array that was not given. */
 typedef struct isentrope_array {
   void* data; /* inputs are not written */
   isentrope_dtype dtype;
@@ -49,8 +57,8 @@ typedef struct isentrope_array {
 } isentrope_array;
 
 /* Row-major, without gaps. */
-ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype, int32_t rank,
-                                                         const int64_t* extents);
+ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype,
+                                                         int32_t rank, const int64_t* extents);
 
 /* --- options */
 
@@ -61,21 +69,32 @@ ISENTROPE_API isentrope_options* isentrope_options_create(void);
 ISENTROPE_API void isentrope_options_destroy(isentrope_options* options); /* NULL is fine */
 
 /* "standard", "entropy_invariant(base=512)", ...; the message of a failure lists what there is. */
-ISENTROPE_API isentrope_status isentrope_options_set_rule(isentrope_options* options, const char* text);
+ISENTROPE_API isentrope_status isentrope_options_set_rule(isentrope_options* options,
+                                                          const char* text);
 
 typedef int32_t isentrope_causal;
-enum { ISENTROPE_CAUSAL_NONE = 0, ISENTROPE_CAUSAL_TOP_LEFT = 1, ISENTROPE_CAUSAL_BOTTOM_RIGHT = 2 };
-ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options, isentrope_causal causal);
+enum {
+  ISENTROPE_CAUSAL_NONE = 0,
+  ISENTROPE_CAUSAL_TOP_LEFT = 1,
+  ISENTROPE_CAUSAL_BOTTOM_RIGHT = 2
+};
+ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options,
+                                                            isentrope_causal causal);
 
 /* Keys position - left ... position + right; negative: no limit. */
-ISENTROPE_API isentrope_status isentrope_options_set_window(isentrope_options* options, int64_t left, int64_t right);
+ISENTROPE_API isentrope_status isentrope_options_set_window(isentrope_options* options,
+                                                            int64_t left, int64_t right);
 
-/* Where this call's queries and keys lie in the sequence; sequence_keys = 0: the sequence ends with them. */
-ISENTROPE_API isentrope_status isentrope_options_set_offsets(isentrope_options* options, int64_t query_offset,
-                                                             int64_t key_offset, int64_t sequence_keys);
+/* Where this call's queries and keys lie in the sequence; sequence_keys = 0: the sequence ends with
+ * them. */
+ISENTROPE_API isentrope_status isentrope_options_set_offsets(isentrope_options* options,
+                                                             int64_t query_offset,
+                                                             int64_t key_offset,
+                                                             int64_t sequence_keys);
 
 /* I64 [batch]: the keys that are no padding are begin ... end - 1. NULL: no limit on that side. */
-ISENTROPE_API isentrope_status isentrope_options_set_padding(isentrope_options* options, const isentrope_array* begin,
+ISENTROPE_API isentrope_status isentrope_options_set_padding(isentrope_options* options,
+                                                             const isentrope_array* begin,
                                                              const isentrope_array* end);
 
 /* I64 [documents + 1]: where packed documents begin. Both or neither. */
@@ -83,66 +102,76 @@ ISENTROPE_API isentrope_status isentrope_options_set_documents(isentrope_options
                                                                const isentrope_array* query_starts,
                                                                const isentrope_array* key_starts);
 
-/* U8 and F32 [batch, heads, queries, keys]; F32 [heads]; F32 [batch, heads, queries], which takes the rule's
- * place. NULL: none. */
-ISENTROPE_API isentrope_status isentrope_options_set_admitted(isentrope_options* options, const isentrope_array* admitted);
-ISENTROPE_API isentrope_status isentrope_options_set_bias(isentrope_options* options, const isentrope_array* bias);
-ISENTROPE_API isentrope_status isentrope_options_set_sink(isentrope_options* options, const isentrope_array* sink);
-ISENTROPE_API isentrope_status isentrope_options_set_lambda(isentrope_options* options, const isentrope_array* lambda);
+/* U8 and F32 [batch, heads, queries, keys]; F32 [heads]; F32 [batch, heads, queries], which takes
+ * the rule's place. NULL: none. */
+ISENTROPE_API isentrope_status isentrope_options_set_admitted(isentrope_options* options,
+                                                              const isentrope_array* admitted);
+ISENTROPE_API isentrope_status isentrope_options_set_bias(isentrope_options* options,
+                                                          const isentrope_array* bias);
+ISENTROPE_API isentrope_status isentrope_options_set_sink(isentrope_options* options,
+                                                          const isentrope_array* sink);
+ISENTROPE_API isentrope_status isentrope_options_set_lambda(isentrope_options* options,
+                                                            const isentrope_array* lambda);
 
-ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, float soft_cap);
+ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options,
+                                                              float soft_cap);
 
-/* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return. NULL: the
- * library's own threads. */
+/* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return.
+ * NULL: the library's own threads. */
 typedef void (*isentrope_run)(void* task, int64_t index);
 typedef void (*isentrope_parallel_for)(void* user, int64_t tasks, isentrope_run run, void* task);
-ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(isentrope_options* options,
-                                                                  isentrope_parallel_for parallel_for, void* user);
+ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
+    isentrope_options* options, isentrope_parallel_for parallel_for, void* user);
 
 /* --- calls
  *
- * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the caller's.
- * Arrays that are not given are not computed; those marked * must be given. */
+ * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the
+ * caller's. Arrays that are not given are not computed; those marked * must be given. */
 
 typedef struct isentrope_forward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike */
-  /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest sequence. */
+  /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest
+   * sequence. */
   isentrope_array page_table;
   int64_t paged_keys;
   isentrope_array output; /* *; F32 or of the type of q */
-  isentrope_array lse, entropy, collision, max_logit, variance, lambda; /* F32 [batch, heads, queries] */
-  isentrope_array support;                                              /* I64 [batch, heads, queries] */
+  isentrope_array lse, entropy, collision, max_logit, variance,
+      lambda;              /* F32 [batch, heads, queries] */
+  isentrope_array support; /* I64 [batch, heads, queries] */
 } isentrope_forward_call;
 
-ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* options, const isentrope_forward_call* call);
+ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* options,
+                                                 const isentrope_forward_call* call);
 
 typedef struct isentrope_backward_call {
   size_t struct_size;
-  isentrope_array q, k, v;                                     /* * */
-  isentrope_array output, lse;                                 /* *; of the forward pass */
-  isentrope_array entropy, collision, variance;                /* of the forward pass, beside their gradients */
-  isentrope_array d_output;                                    /* upstream */
-  isentrope_array d_lse, d_entropy, d_collision, d_variance;   /* upstream, F32 */
-  isentrope_array dq, dk, dv;                                  /* *; F32 or of the type of q */
-  isentrope_array d_bias, d_lambda, d_sink;                    /* F32 */
+  isentrope_array q, k, v;                      /* * */
+  isentrope_array output, lse;                  /* *; of the forward pass */
+  isentrope_array entropy, collision, variance; /* of the forward pass, beside their gradients */
+  isentrope_array d_output;                     /* upstream */
+  isentrope_array d_lse, d_entropy, d_collision, d_variance; /* upstream, F32 */
+  isentrope_array dq, dk, dv;                                /* *; F32 or of the type of q */
+  isentrope_array d_bias, d_lambda, d_sink;                  /* F32 */
 } isentrope_backward_call;
 
-ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options, const isentrope_backward_call* call);
+ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,
+                                                  const isentrope_backward_call* call);
 
 /* --- the rest */
 
 /* The softmax scale of a row that sees `keys` keys, the last of them at its own position. */
-ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim, int64_t head,
-                                                     double* lambda);
+ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim,
+                                                     int64_t head, double* lambda);
 
-/* Instruction sets, best first; NULL from index on. The one in use; another one for every thread. */
+/* Instruction sets, best first; NULL from index on. The one in use; another one for every thread.
+ */
 ISENTROPE_API const char* isentrope_target(int32_t index);
 ISENTROPE_API const char* isentrope_active_target(void);
 ISENTROPE_API isentrope_status isentrope_use_target(const char* name);
 
-/* What went wrong in this thread's last call that failed: "[function] what is required; got what". Until the
- * next one that fails. */
+/* What went wrong in this thread's last call that failed: "[function] what is required; got what".
+ * Until the next one that fails. */
 ISENTROPE_API const char* isentrope_last_error(void);
 
 /* "0.1.0" */

@@ -19,19 +19,20 @@ enum class Causal { none, top_left, bottom_right };
 struct Mask {
   Causal causal = Causal::none;
 
-  // A row at position p sees keys p - window_left ... p + window_right; negative: no limit. Positions are
-  // those of the causal diagonal, which without causal lies at the top left.
+  // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
+  // Positions are those of the causal diagonal, which without causal lies at the top left.
   std::int64_t window_left = -1, window_right = -1;
 
-  // Position of the first query and the first key in the whole sequence, for a shard or a chunk of a
-  // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this call.
+  // Position of the first query and the first key in the whole sequence, for a shard or a chunk of
+  // a cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this
+  // call.
   std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
 
   // [batch]: the keys that are no padding, begin ... end - 1. Without data: all.
   View<const std::int64_t, 1> key_begin{}, key_end{};
 
-  // [documents + 1]: where the packed documents begin, as cu_seqlens has it: 0, ..., queries | keys. A row
-  // sees its own document; causal and window apply inside it. Both or neither.
+  // [documents + 1]: where the packed documents begin, as cu_seqlens has it: 0, ..., queries |
+  // keys. A row sees its own document; causal and window apply inside it. Both or neither.
   View<const std::int64_t, 1> query_starts{}, key_starts{};
 };
 
@@ -50,7 +51,7 @@ struct RowView {
   RowLength length;  // what a scale rule may know
 };
 
-[[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
-                               std::int64_t keys);
+[[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query,
+                               std::int64_t queries, std::int64_t keys);
 
 }  // namespace isentrope

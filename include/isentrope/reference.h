@@ -1,6 +1,6 @@
-// The float64 reference: attention as its definition reads, one plain loop per formula. It is the oracle
-// of the tests and the documentation of what the kernels compute. Time and memory grow with queries
-// times keys.
+// The float64 reference: attention as its definition reads, one plain loop per formula. It is the
+// oracle of the tests and the documentation of what the kernels compute. Time and memory grow with
+// queries times keys.
 #pragma once
 
 #include <vector>
@@ -38,8 +38,8 @@ struct GradientInput {
 struct Gradients {
   std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sink;
   // The same sums over magnitudes, from which error budgets are computed.
-  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude, d_bias_magnitude, d_lambda_magnitude,
-      d_sink_magnitude;
+  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude, d_bias_magnitude,
+      d_lambda_magnitude, d_sink_magnitude;
 };
 
 [[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,

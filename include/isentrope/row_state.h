@@ -4,8 +4,8 @@
 //
 //   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
 //
-// States over disjoint sets of keys form a commutative monoid: merge() joins them, RowState{} is the
-// identity. Tiles, threads and devices may therefore split a row anywhere. merge() is exactly
+// States over disjoint sets of keys form a commutative monoid: merge() joins them, RowState{} is
+// the identity. Tiles, threads and devices may therefore split a row anywhere. merge() is exactly
 // commutative and exactly neutral in the identity; it is associative up to rounding.
 //
 // The sums never hold e^(z-m) z with z unshifted: that loses every digit when |m| is large.
@@ -35,7 +35,8 @@ struct RowState {
   return {logit, weight, weight - 1, weight - 1, weight, 1};
 }
 
-// The same state measured from m >= a.max. The row's value accumulator takes the factor e^(a.max - m).
+// The same state measured from m >= a.max. The row's value accumulator takes the factor e^(a.max -
+// m).
 [[nodiscard]] inline RowState rebase(const RowState& a, double m) {
   if (a.max == m) return a;
   // Keys whose logits are all -inf weigh nothing; -inf times the sum would be NaN.
@@ -52,8 +53,7 @@ struct RowState {
   if (a.empty()) return b;
   const double m = a.max < b.max ? b.max : a.max;
   const RowState x = rebase(a, m), y = rebase(b, m);
-  return {m,           x.s0 + y.s0, x.s1 + y.s1, x.s1_prime + y.s1_prime,
-          x.s2 + y.s2, x.support + y.support};
+  return {m, x.s0 + y.s0, x.s1 + y.s1, x.s1_prime + y.s1_prime, x.s2 + y.s2, x.support + y.support};
 }
 
 // Statistics of the softmax distribution p of a row, in nats.
@@ -63,11 +63,11 @@ struct RowStats {
   double collision = 0;                                         // sum p^2, in [1 / support, 1]
   double max_logit = -std::numeric_limits<double>::infinity();  // largest admitted z
   double variance = 0;                                          // of z under p: the varentropy
-  std::int64_t support = 0;                                     // test this to recognise an empty row
+  std::int64_t support = 0;  // test this to recognise an empty row
 };
 
-// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms and loses
-// nothing to cancellation, however peaked the row. A NaN logit makes every statistic NaN.
+// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms and
+// loses nothing to cancellation, however peaked the row. A NaN logit makes every statistic NaN.
 [[nodiscard]] inline RowStats finalize(const RowState& a) {
   if (a.empty()) return {};
   const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;

@@ -2,8 +2,8 @@
 //
 //   lambda(u, d, h) = base * factor
 //   base            = c_h d^p                    the softmax scale a model has without a length
-//   rule factor          = clamp(a_h + b_h G(u, d)^gamma_h, lo, hi)^rho u               = clamp(N +
-//   offset, n_min, n_max)
+//   factor          = clamp(a_h + b_h G(u, d)^gamma_h, lo, hi)^rho
+//   u               = clamp(N + offset, n_min, n_max)
 //
 // G grows with the length u that the row is said to have. Which length that is belongs to the value
 // as well: shipped implementations of one and the same rule disagree about it silently.

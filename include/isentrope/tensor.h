@@ -31,8 +31,8 @@ inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
 template <>
 inline constexpr DType kDTypeOf<Float16> = DType::f16;
 
-// Strides count elements; extents and strides as View has them. Views of float, BFloat16 and Float16
-// convert to it.
+// Strides count elements; extents and strides as View has them. Views of float, BFloat16 and
+// Float16 convert to it.
 struct Tensor {
   void* data = nullptr;
   DType type = DType::f32;
@@ -107,9 +107,11 @@ template <>
   if (magnitude > 0x7f800000) return {static_cast<std::uint16_t>(sign | 0x7e00)};
   if (magnitude >= 0x477ff000) return {static_cast<std::uint16_t>(sign | 0x7c00)};  // >= 65520
   if (magnitude < 0x38800000) {
-    // Below 2^-14 halves are multiples of 2^-24: adding 2^-1 leaves that multiple, rounded, in the mantissa.
+    // Below 2^-14 halves are multiples of 2^-24: adding 2^-1 leaves that multiple, rounded, in the
+    // mantissa.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};
+    return {
+        static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};
   }
   const std::uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return {static_cast<std::uint16_t>(sign | (rounded - 0x38000000) >> 13)};

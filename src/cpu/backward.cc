@@ -26,8 +26,8 @@
 #include "src/cpu/row_gradient-inl.h"
 #include "src/cpu/row_ranges.h"
 #include "src/cpu/score_product-inl.h"
+#include "src/cpu/scratch.h"
 #include "src/cpu/store-inl.h"
-#include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -23,8 +23,10 @@ ISENTROPE_BF16 inline __m512bh unit_everywhere(const float* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_ps(*from));
 }
 
-// Where unit (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth in a panel.
-template <std::size_t kRow, std::size_t kDepth, std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
+// Where unit (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth
+// in a panel.
+template <std::size_t kRow, std::size_t kDepth,
+          std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct Left {
   static constexpr std::size_t row(const Product&) { return kRow; }
   static constexpr std::size_t depth = kDepth, chunk = kChunk;
@@ -33,7 +35,8 @@ struct LeftRows : Left<0, 1> {
   static std::size_t row(const Product& t) { return t.a_stride; }
 };
 
-// C = (A B) times its row's factor, times its column's; C times its column's factor + A B; or C + A B.
+// C = (A B) times its row's factor, times its column's; C times its column's factor + A B; or C + A
+// B.
 enum class Into { times_row, times_column, scale, add };
 
 // The factor of a row that sees nothing may be NaN.
@@ -42,12 +45,14 @@ ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
 }
 
 // The order of two vectors' bf16 numbers, one behind the other, in units.
-alignas(64) constexpr std::uint16_t kBeside[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                   8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+alignas(64) constexpr std::uint16_t kBeside[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                   21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                   11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
 // Units of what lies side by side.
 ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i beside) {
-  return _mm512_permutexvar_epi16(beside, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+  return _mm512_permutexvar_epi16(beside,
+                                  reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
 // What follows mirrors panel_product() of tile_product-inl.h.

@@ -1,11 +1,11 @@
-// Products of bf16 tiles by the dot products of AVX-512 BF16, which Highway does not have: twice the
-// multiplications of f32 a cycle. Behind the tile interface of tile_product-inl.h, with units of
-// two bf16 numbers, neighbours along the depth, in place of floats.
+// Products of bf16 tiles by the dot products of AVX-512 BF16, which Highway does not have: twice
+// the multiplications of f32 a cycle. Behind the tile interface of tile_product-inl.h, with units
+// of two bf16 numbers, neighbours along the depth, in place of floats.
 //
 // Products of two bf16 numbers are exact in f32, so scores are as good as the f32 product's. The
 // instruction takes denormals for 0 and a sum may overflow before lambda scales it:
-// is_fit_for_units() says which rows are fit for it. Weights and gradients of logits are rounded to bf16, by at most one
-// part in 2^8.
+// is_fit_for_units() says which rows are fit for it. Weights and gradients of logits are rounded to
+// bf16, by at most one part in 2^8.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ struct Product {
 // C = factor (A B), with a factor for each row of C. A: panels of rows x kColumns units.
 void multiply_rows(const Product& product);
 
-// C = (A B) factor, with one for each column of C. A: rows as they lie in memory, a_stride units apart.
+// C = (A B) factor, with one for each column of C. A: rows as they lie in memory, a_stride units
+// apart.
 void multiply_columns(const Product& product);
 
 // C = C factor + A^T B, with one for each column of C. A: one panel of depth x kColumns units.
@@ -49,12 +50,13 @@ void add_transposed(const Product& product);
 // Rounds a row, a multiple of 32 numbers, to units of neighbours. They may take the row's place.
 void round_row(const float* row, std::size_t count, float* units);
 
-// Rounds rows of kColumns numbers to units of two neighbouring rows. They may take the rows' place; an odd last row's
-// partner is 0.
+// Rounds rows of kColumns numbers to units of two neighbouring rows. They may take the rows' place;
+// an odd last row's partner is 0.
 void round_rows(const float* tile, std::size_t rows, float* units);
 
-// Rounds two rows, times a factor each, to units of what lies side by side. 0 stays 0, whatever the factor.
-void round_row_pair(const float* first, const float* second, const float factors[2], std::size_t count,
-                    float* units);
+// Rounds two rows, times a factor each, to units of what lies side by side. 0 stays 0, whatever the
+// factor.
+void round_row_pair(const float* first, const float* second, const float factors[2],
+                    std::size_t count, float* units);
 
 }  // namespace isentrope::bf16

@@ -5,9 +5,9 @@
 
 namespace isentrope {
 
-// A strip's score tile, of up to 256 x 32 floats, fills a 32 KiB L1 while a panel of queries and the keys stream past it.
-// Blocks of 96 and 144 keys, which leave them room, were no faster in f32 and up to 6 % slower in bf16: sums are
-// loaded and stored once a block.
+// A strip's score tile, of up to 256 x 32 floats, fills a 32 KiB L1 while a panel of queries and
+// the keys stream past it. Blocks of 96 and 144 keys, which leave them room, were no faster in f32
+// and up to 6 % slower in bf16: sums are loaded and stored once a block.
 inline constexpr std::size_t kBlockKeys = 256;
 
 // The backward pass has two tiles live at once, of four strips each.

@@ -1,8 +1,7 @@
 // The forward pass of one task: a run of rows of one key head against the keys they see.
 //
 //   for each block of keys            read as they lie, or copied once
-//     for each strip of rows          a panel's width, transposed: each row has a lane of the
-//     vectors
+//     for each strip of rows          a panel's width, transposed: a lane of the vectors each
 //       score tile  = K Q^T
 //       logits      = finish_logits   where there is a soft-cap, a bias or a boolean mask
 //       weights     = softmax         and the rows' states
@@ -28,13 +27,13 @@
 #include "src/cpu/pack_bf16-inl.h"
 #include "src/cpu/row_ranges.h"
 #include "src/cpu/row_stream-inl.h"
+#include "src/cpu/scratch.h"
 #include "src/cpu/softmax_tile-inl.h"
 #include "src/cpu/strip_ranges.h"
 #include "src/cpu/strip_results-inl.h"
 #include "src/cpu/tile_product-inl.h"
 #include "src/cpu/transpose-inl.h"
 #include "src/cpu/value_sums-inl.h"
-#include "src/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -6,8 +6,8 @@
 
 #include "isentrope/attention.h"
 #include "isentrope/row_state.h"
-#include "src/scale_table.h"
-#include "src/tile_plan.h"
+#include "src/call/scale_table.h"
+#include "src/cpu/plan.h"
 
 namespace isentrope {
 

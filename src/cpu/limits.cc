@@ -1,4 +1,4 @@
-#include "src/limits.h"
+#include "src/cpu/limits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/limits.cc"
@@ -78,7 +78,8 @@ double softmax_weights() {
   });
 }
 
-// Four quarters side by side, as many streams for the hardware to fetch ahead of: 28 GB/s where one stream gets 20.
+// Four quarters side by side, as many streams for the hardware to fetch ahead of: 28 GB/s where one
+// stream gets 20.
 void add_up(const float* HWY_RESTRICT from, std::size_t count) {
   const Floats d;
   const std::size_t quarter = count / 4;

@@ -16,8 +16,8 @@
 
 #include "hwy/highway.h"
 #include "isentrope/attention.h"
+#include "src/call/scale_table.h"
 #include "src/cpu/exp-inl.h"
-#include "src/scale_table.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -43,8 +43,9 @@ struct LogitTerms {
 };
 
 // Of row `query` of a head, at key `first`.
-HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadScale& scale, std::int64_t batch,
-                                  std::int64_t head, std::int64_t query, std::int64_t first) {
+HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadScale& scale,
+                                  std::int64_t batch, std::int64_t head, std::int64_t query,
+                                  std::int64_t first) {
   LogitTerms terms{.soft_cap = options.soft_cap,
                    .after_cap = scale.after_cap[query],
                    .on_bias = scale.on_bias[query]};
@@ -64,9 +65,9 @@ struct Tanh {
   hn::Vec<Floats> value, slope;
 };
 
-// Both from e = e^(-2|x|). Near 0 the quotient loses digits that the series keeps: 3e-10 relative at the seam.
-// The slope 4 e / (1 + e)^2 keeps its digits where 1 - tanh^2 would cancel: a saturated soft-cap lets
-// gradients of 1e-6 and less through.
+// Both from e = e^(-2|x|). Near 0 the quotient loses digits that the series keeps: 3e-10 relative
+// at the seam. The slope 4 e / (1 + e)^2 keeps its digits where 1 - tanh^2 would cancel: a
+// saturated soft-cap lets gradients of 1e-6 and less through.
 HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   const Floats d;
   const auto one = hn::Set(d, 1.0f), size = hn::Abs(x);
@@ -83,7 +84,8 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   return {hn::CopySign(result, x), slope};
 }
 
-// Soft-caps logits[0, columns) in place, in whole vectors, for which there must be room; leaves d capped / d logit in slopes where given.
+// Soft-caps logits[0, columns) in place, in whole vectors, for which there must be room; leaves d
+// capped / d logit in slopes where given.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
@@ -95,8 +97,9 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
-// Turns scaled scores into logits, both in bits, and returns how many of [begin, end) the row admits. What the boolean
-// mask or a bias of -inf hides becomes -inf by selection. Columns beyond `end` may be soft-capped.
+// Turns scaled scores into logits, both in bits, and returns how many of [begin, end) the row
+// admits. What the boolean mask or a bias of -inf hides becomes -inf by selection. Columns beyond
+// `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {

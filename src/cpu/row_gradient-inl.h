@@ -17,7 +17,7 @@
 #include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/load-inl.h"
-#include "src/row_results.h"
+#include "src/cpu/row_results.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

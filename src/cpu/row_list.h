@@ -10,8 +10,8 @@
 
 namespace isentrope {
 
-// Rows are found through one pointer each: those of several heads, of a strided view or of a paged cache
-// then look alike to whoever packs them.
+// Rows are found through one pointer each: those of several heads, of a strided view or of a paged
+// cache then look alike to whoever packs them.
 struct RowList {
   std::vector<const std::byte*> rows;
   std::int64_t columns = 0, column_stride = 0;
@@ -30,22 +30,24 @@ struct RowList {
     const std::size_t before = rows.size();
     rows.resize(before + static_cast<std::size_t>(end - begin));
     // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
-    for (std::int64_t i = 0; i < end - begin; ++i) rows[before + static_cast<std::size_t>(i)] = from + i * step;
+    for (std::int64_t i = 0; i < end - begin; ++i)
+      rows[before + static_cast<std::size_t>(i)] = from + i * step;
   }
 
   // The same of a cache, paged or not.
-  void add_keys(const ConstTensor& tensor, const PagedKeys& pages, std::int64_t batch, std::int64_t head,
-                std::int64_t begin, std::int64_t end) {
+  void add_keys(const ConstTensor& tensor, const PagedKeys& pages, std::int64_t batch,
+                std::int64_t head, std::int64_t begin, std::int64_t end) {
     if (!pages) return add(tensor, batch, head, begin, end);
     const std::int64_t page_size = tensor.extents[2];
     for (std::int64_t key = begin; key < end; ++key) {
       const std::int64_t page = pages.table(batch, key / page_size);
-      add(tensor, page * tensor.strides[0] + head * tensor.strides[1] + key % page_size * tensor.strides[2]);
+      add(tensor, page * tensor.strides[0] + head * tensor.strides[1] +
+                      key % page_size * tensor.strides[2]);
     }
   }
 
-  // Copies rows whose columns lie apart into `memory`, so that they are whole for whoever reads them, and results do
-  // not depend on strides. Called once all rows are there.
+  // Copies rows whose columns lie apart into `memory`, so that they are whole for whoever reads
+  // them, and results do not depend on strides. Called once all rows are there.
   void make_whole(std::vector<std::byte>& memory) {
     if (column_stride == 1) return;
     const std::int64_t size = size_of(type), row_size = columns * size;
@@ -83,8 +85,8 @@ struct RowList {
 };
 
 // Writes row[0, columns) = factor * from[0, columns) of a tensor, rounded to its type.
-inline void write_row(const Tensor& to, std::int64_t batch, std::int64_t head, std::int64_t row, float factor,
-                      const float* from) {
+inline void write_row(const Tensor& to, std::int64_t batch, std::int64_t head, std::int64_t row,
+                      float factor, const float* from) {
   const std::int64_t offset = batch * to.strides[0] + head * to.strides[1] + row * to.strides[2];
   const auto write = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "isentrope/mask.h"
-#include "src/tile_plan.h"
+#include "src/cpu/plan.h"
 
 namespace isentrope {
 

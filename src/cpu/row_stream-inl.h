@@ -85,9 +85,9 @@ HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
 // Whether two vectors hold the even columns and the odd ones: a shift and an And make floats of two
 // bf16 numbers, where a vector in the order of the columns takes a permutation and a shift.
 template <typename T, std::size_t kVectors>
-inline constexpr bool kByParity = (std::is_same_v<T, BFloat16>) && (kVectors % 2 == 0) &&
-                                  (HWY_TARGET != HWY_SCALAR) &&
-                                  (std::endian::native == std::endian::little);
+inline constexpr bool kByParity =
+    (std::is_same_v<T, BFloat16>) && (kVectors % 2 == 0) && (HWY_TARGET != HWY_SCALAR) &&
+    (std::endian::native == std::endian::little);
 
 // use(i, vector) for the vectors of a piece, from `from` on.
 template <std::size_t kVectors, typename T, typename Use>

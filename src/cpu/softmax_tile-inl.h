@@ -136,8 +136,7 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
       of_row[i] = group + i < rows ? max_lanes_of(tile + (group + i) * stride, columns)
                                    : hn::Set(Floats(), -std::numeric_limits<float>::infinity());
     }
-    reduce_four(
-        of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
+    reduce_four(of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
   const bool moved = raise(max, whole, state, origin, keep);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {

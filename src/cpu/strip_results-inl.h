@@ -12,10 +12,10 @@
 #include <algorithm>
 
 #include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/row_results.h"
 #include "src/cpu/store-inl.h"
 #include "src/cpu/strip_state-inl.h"
-#include "src/row_results.h"
-#include "src/tile_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -132,8 +132,7 @@ HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
 // sums[0, 4) += the sums over the lanes of v[0] ... v[3].
 HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTRICT sums) {
   HWY_ALIGN float added[kRowsAtOnce];
-  reduce_four(
-      v, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, added);
+  reduce_four(v, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, added);
   for (std::size_t i = 0; i < kRowsAtOnce; ++i) sums[i] += static_cast<double>(added[i]);
 }
 

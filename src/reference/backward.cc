@@ -23,13 +23,15 @@ struct Sum {
 };
 
 // dp_j = w do.v_j for each admitted key of a row, w the weight beside the sink.
-std::vector<Sum> weight_gradients(const Input& in, const Row& row, const std::vector<double>& d_output) {
+std::vector<Sum> weight_gradients(const Input& in, const Row& row,
+                                  const std::vector<double>& d_output) {
   const std::int64_t value_dim = in.v.extents[3];
   std::vector<Sum> result;
   for (const Key& key : row.keys) {
     Sum dp;
     for (std::int64_t c = 0; c < value_dim; ++c) {
-      const std::size_t column = row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
+      const std::size_t column =
+          row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
       const double product =
           row.beside_sink * at(d_output, column) * in.v(row.batch, row.kv_head, key.index, c);
       dp.add(product, std::abs(product));
@@ -42,7 +44,8 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row, const std::ve
 // With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
 //
 //   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) ]
-std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp, const GradientInput& g) {
+std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
+                                 const GradientInput& g) {
   const RowStats& stats = row.statistics;
   Sum mean;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
@@ -88,11 +91,13 @@ class Sums {
 
 }  // namespace
 
-// dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i p_ij do_i, with ds = dz times
-// the soft-cap's slope.
-Gradients attention_backward(const Input& in, const AttentionOptions& options, const GradientInput& g) {
+// dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i p_ij do_i, with ds
+// = dz times the soft-cap's slope.
+Gradients attention_backward(const Input& in, const AttentionOptions& options,
+                             const GradientInput& g) {
   const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2], value_dim = in.v.extents[3];
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2],
+                     value_dim = in.v.extents[3];
   Gradients r;
   const Sums dq(r.dq, r.dq_magnitude, batches * heads * queries * dim);
   const Sums dk(r.dk, r.dk_magnitude, batches * kv_heads * keys * dim);
@@ -108,13 +113,16 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options, c
       const Key& key = row.keys[j];
       const double p = std::exp(key.logit - row.statistics.lse);
       const std::int64_t key_row = (row.batch * kv_heads + row.kv_head) * keys + key.index;
-      const double ds = dz[j].value * key.slope, ds_magnitude = dz[j].magnitude * std::abs(key.slope);
-      d_bias.add(index * keys + key.index, row.on_bias * dz[j].value, std::abs(row.on_bias) * dz[j].magnitude);
+      const double ds = dz[j].value * key.slope,
+                   ds_magnitude = dz[j].magnitude * std::abs(key.slope);
+      d_bias.add(index * keys + key.index, row.on_bias * dz[j].value,
+                 std::abs(row.on_bias) * dz[j].magnitude);
       d_lambda.add(index, ds * key.score, ds_magnitude * key.score_magnitude);
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
-      if (!alone) d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
-                 (1 - row.beside_sink) * p * dp[j].magnitude);
+      if (!alone)
+        d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
+                   (1 - row.beside_sink) * p * dp[j].magnitude);
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
@@ -122,7 +130,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options, c
         dk.add(key_row * dim + c, ds * q, ds_magnitude * std::abs(q));
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
-        const double d = row.beside_sink * p * at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
+        const double d =
+            row.beside_sink * p * at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
         dv.add(key_row * value_dim + c, d, std::abs(d));
       }
     }

@@ -22,7 +22,8 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
       }
       // A logit of -inf has no error, and the weight 0.
       if (key.logit == -std::numeric_limits<double>::infinity()) continue;
-      const double terms = std::abs(row.after_cap * row.before_cap) * key.score_magnitude + std::abs(key.logit);
+      const double terms =
+          std::abs(row.after_cap * row.before_cap) * key.score_magnitude + std::abs(key.logit);
       logit_magnitude = std::fmax(logit_magnitude, terms);
       slope += p * std::abs(x + row.statistics.entropy);
     }

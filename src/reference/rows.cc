@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "src/scale_table.h"
+#include "src/call/scale_table.h"
 
 namespace isentrope::reference {
 namespace {
@@ -15,7 +15,8 @@ bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j
          options.bias(row.batch, row.head, row.query, j) != -std::numeric_limits<float>::infinity();
 }
 
-void resolve_scale(const Input& in, const AttentionOptions& options, const RowView& view, Row& row) {
+void resolve_scale(const Input& in, const AttentionOptions& options, const RowView& view,
+                   Row& row) {
   row.after_cap = row.on_bias = 1;
   if (options.lambda) {
     row.before_cap = options.lambda(row.batch, row.head, row.query);
@@ -41,7 +42,8 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
 Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
   Key key{j, 0, 0, 0, 0};
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
-    const double product = in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
+    const double product =
+        in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
     key.score += product;
     key.score_magnitude += std::abs(product);
   }
@@ -76,7 +78,8 @@ std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
           state = merge(state, row_state_of(row.keys.back().logit));
         }
         row.statistics = finalize(state);
-        if (options.sink) row.beside_sink = 1 / (1 + std::exp(options.sink(head) - row.statistics.lse));
+        if (options.sink)
+          row.beside_sink = 1 / (1 + std::exp(options.sink(head) - row.statistics.lse));
         rows.push_back(std::move(row));
       }
     }

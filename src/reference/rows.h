@@ -13,7 +13,7 @@ struct Key {
   double score;            // q.k
   double score_magnitude;  // sum_c |q_c k_c|
   double logit;
-  double slope;            // d logit / d (lambda q.k)
+  double slope;  // d logit / d (lambda q.k)
 };
 
 struct Row {

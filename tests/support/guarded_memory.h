@@ -13,8 +13,9 @@ namespace isentrope {
 
 enum class Flush { left, right };
 
-// `bytes` bytes that begin where a forbidden page ends (left), or end where one begins (right). The rest of
-// the allowed pages is slack; all is filled with 0xFF, which is NaN in every floating-point type.
+// `bytes` bytes that begin where a forbidden page ends (left), or end where one begins (right). The
+// rest of the allowed pages is slack; all is filled with 0xFF, which is NaN in every floating-point
+// type.
 class GuardedMemory {
  public:
   GuardedMemory(std::size_t bytes, Flush flush) : bytes_(bytes) {
@@ -44,11 +45,13 @@ class GuardedMemory {
   std::byte *base_, *data_;
 };
 
-// Address space of which only what is touched takes memory. data() is null where the system refuses.
+// Address space of which only what is touched takes memory. data() is null where the system
+// refuses.
 class SparseMemory {
  public:
   explicit SparseMemory(std::size_t bytes) : bytes_(bytes) {
-    void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     data_ = start == MAP_FAILED ? nullptr : static_cast<std::byte*>(start);
   }
   SparseMemory(const SparseMemory&) = delete;

@@ -15,8 +15,8 @@ class TargetTest : public ::testing::TestWithParam<std::string> {
   void TearDown() override { use_target(supported_targets().front()); }
 };
 
-#define ISENTROPE_ON_EVERY_TARGET(Fixture)                                                              \
-  INSTANTIATE_TEST_SUITE_P(All, Fixture, ::testing::ValuesIn(supported_targets()),                     \
+#define ISENTROPE_ON_EVERY_TARGET(Fixture)                                         \
+  INSTANTIATE_TEST_SUITE_P(All, Fixture, ::testing::ValuesIn(supported_targets()), \
                            [](const auto& target) { return target.param; })
 
 }  // namespace isentrope

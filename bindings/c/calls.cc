@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bindings/c/options.h"
+#include "bindings/c/parallel.h"
+#include "isentrope/error.h"
+#include "isentrope/target.h"
+
+using namespace isentrope;  // NOLINT: what follows is the C interface, name by name
+using namespace isentrope::c_api;
+
+namespace {
+
+// The caller's struct as this version has it. A caller of an older version has fewer fields, which
+// are then not given; one of a newer version may only leave those empty that this version does not
+// know.
+template <typename Call>
+Call call_of(const char* function, const Call* call) {
+  const Call& theirs = given(function, "call", call);
+  // Version 0.1.0 is the first. Once the struct has grown, the least size stays that of the first
+  // version.
+  constexpr std::size_t kLeast = sizeof(Call), kMost = 1 << 16;
+  const std::size_t size = theirs.struct_size;
+  if (size < kLeast || size > kMost) {
+    fail(function, "call.struct_size", "be the size of the struct, " + std::to_string(kLeast),
+         std::to_string(size));
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(call);
+  if (std::any_of(bytes + sizeof(Call), bytes + size,
+                  [](unsigned char byte) { return byte != 0; })) {
+    fail(function, "call", "leave empty what version " ISENTROPE_VERSION " does not know", "more");
+  }
+  Call ours{};
+  std::memcpy(&ours, call, std::min(size, sizeof(Call)));
+  return ours;
+}
+
+AttentionOptions options_of(const char* function, const isentrope_options* options) {
+  AttentionOptions copy = given(function, "options", options).options;
+  if (!copy.parallel_for) copy.parallel_for = on_pool();
+  return copy;
+}
+
+}  // namespace
+
+isentrope_status isentrope_forward(const isentrope_options* options,
+                                   const isentrope_forward_call* call) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_forward";
+    const isentrope_forward_call c = call_of(kFunction, call);
+    const AttentionOptions with = options_of(kFunction, options);
+    const auto tensor = [](const char* name, const isentrope_array& array) {
+      return tensor_of(kFunction, name, array);
+    };
+    const auto row = [](const char* name, const isentrope_array& array) {
+      return view_of<float, 3>(kFunction, name, array);
+    };
+    const AttentionInput input{
+        .q = tensor("q", c.q),
+        .k = tensor("k", c.k),
+        .v = tensor("v", c.v),
+        .pages = {view_of<const std::int32_t, 2>(kFunction, "page_table", c.page_table),
+                  c.paged_keys}};
+    const AttentionOutput output{
+        .output = tensor("output", c.output),
+        .statistics = {.lse = row("lse", c.lse),
+                       .entropy = row("entropy", c.entropy),
+                       .collision = row("collision", c.collision),
+                       .max_logit = row("max_logit", c.max_logit),
+                       .variance = row("variance", c.variance),
+                       .lambda = row("lambda", c.lambda),
+                       .support = view_of<std::int64_t, 3>(kFunction, "support", c.support)}};
+    attention_forward(input, with, output);
+  });
+}
+
+isentrope_status isentrope_backward(const isentrope_options* options,
+                                    const isentrope_backward_call* call) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_backward";
+    const isentrope_backward_call c = call_of(kFunction, call);
+    const AttentionOptions with = options_of(kFunction, options);
+    const auto tensor = [](const char* name, const isentrope_array& array) {
+      return tensor_of(kFunction, name, array);
+    };
+    const auto row = [](const char* name, const isentrope_array& array) {
+      return view_of<float, 3>(kFunction, name, array);
+    };
+    const AttentionInput input{.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)};
+    const AttentionGradientInput gradient{.output = tensor("output", c.output),
+                                          .lse = row("lse", c.lse),
+                                          .entropy = row("entropy", c.entropy),
+                                          .collision = row("collision", c.collision),
+                                          .variance = row("variance", c.variance),
+                                          .d_output = tensor("d_output", c.d_output),
+                                          .d_lse = row("d_lse", c.d_lse),
+                                          .d_entropy = row("d_entropy", c.d_entropy),
+                                          .d_collision = row("d_collision", c.d_collision),
+                                          .d_variance = row("d_variance", c.d_variance)};
+    const AttentionGradients result{.dq = tensor("dq", c.dq),
+                                    .dk = tensor("dk", c.dk),
+                                    .dv = tensor("dv", c.dv),
+                                    .d_bias = view_of<float, 4>(kFunction, "d_bias", c.d_bias),
+                                    .d_lambda = row("d_lambda", c.d_lambda),
+                                    .d_sink = view_of<float, 1>(kFunction, "d_sink", c.d_sink)};
+    attention_backward(input, with, gradient, result);
+  });
+}
+
+isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim, int64_t head,
+                                       double* lambda) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_rule_lambda";
+    const ScaleRule rule = ScaleRule::parse(&given(kFunction, "text", text));
+    double& to = given(kFunction, "lambda", lambda);
+    if (keys < 0) fail(kFunction, "keys", "not be negative", std::to_string(keys));
+    to = rule.lambda(
+        {.visible = keys, .position = std::max<std::int64_t>(keys - 1, 0), .total = keys}, dim,
+        head);
+  });
+}
+
+const char* isentrope_target(int32_t index) {
+  static const std::vector<std::string> names = supported_targets();
+  return index >= 0 && index < static_cast<std::int32_t>(names.size())
+             ? names[static_cast<std::size_t>(index)].c_str()
+             : nullptr;
+}
+
+const char* isentrope_active_target(void) {
+  // One of isentrope_target(), which outlives every call.
+  const char* found = nullptr;
+  guarded([&] {
+    const std::string active = active_target();
+    for (std::int32_t i = 0; isentrope_target(i) != nullptr; ++i) {
+      if (active == isentrope_target(i)) found = isentrope_target(i);
+    }
+  });
+  return found;
+}
+
+isentrope_status isentrope_use_target(const char* name) {
+  return guarded([&] { use_target(&given("isentrope_use_target", "name", name)); });
+}
+
+const char* isentrope_version(void) { return ISENTROPE_VERSION; }

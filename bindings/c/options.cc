@@ -1,0 +1,238 @@
+#include "bindings/c/options.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "bindings/c/parallel.h"
+#include "isentrope/error.h"
+
+namespace isentrope::c_api {
+namespace {
+
+// A fixed buffer: keeping the message must not fail.
+thread_local char last_error[4096];
+
+void keep(const char* message) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", message);
+}
+
+const char* name_of(isentrope_dtype type) {
+  constexpr std::array kNames = {"none", "F32", "BF16", "F16", "U8", "I32", "I64"};
+  return type >= 0 && type < static_cast<isentrope_dtype>(kNames.size())
+             ? kNames[static_cast<std::size_t>(type)]
+             : "no type of Isentrope";
+}
+
+}  // namespace
+
+isentrope_status guarded(const std::function<void()>& body) noexcept {
+  try {
+    body();
+    return ISENTROPE_OK;
+  } catch (const Error& error) {
+    keep(error.what());
+    return ISENTROPE_BAD_ARGUMENT;
+  } catch (const std::bad_alloc&) {
+    keep("[isentrope] memory must suffice for the call; got less");
+    return ISENTROPE_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    keep(error.what());
+  } catch (...) {
+    keep("[isentrope] an unknown exception");
+  }
+  return ISENTROPE_FAILED;
+}
+
+void fail(const std::string& function, const std::string& name, const std::string& required,
+          const std::string& got) {
+  throw Error("[" + function + "] " + name + " must " + required + "; got " + got);
+}
+
+bool is_given(const isentrope_array& array) {
+  return array.data != nullptr || array.dtype != 0 || array.rank != 0;
+}
+
+void check_array(const char* function, const char* name, const isentrope_array& array,
+                 isentrope_dtype type, std::int32_t rank) {
+  if (array.dtype != type)
+    fail(function, name, std::string("be ") + name_of(type), name_of(array.dtype));
+  if (array.rank != rank) {
+    fail(function, name, "have rank " + std::to_string(rank), std::to_string(array.rank));
+  }
+  if (array.data != nullptr) return;
+  for (std::int32_t axis = 0; axis < rank; ++axis) {
+    if (array.extents[axis] == 0) return;
+  }
+  fail(function, name, "have data", "a null pointer");
+}
+
+Tensor tensor_of(const char* function, const char* name, const isentrope_array& array) {
+  if (!is_given(array)) return {};
+  Tensor tensor;
+  switch (array.dtype) {
+    case ISENTROPE_F32:
+      tensor.type = DType::f32;
+      break;
+    case ISENTROPE_BF16:
+      tensor.type = DType::bf16;
+      break;
+    case ISENTROPE_F16:
+      tensor.type = DType::f16;
+      break;
+    default:
+      fail(function, name, "be F32, BF16 or F16", name_of(array.dtype));
+  }
+  check_array(function, name, array, array.dtype, 4);
+  tensor.data = array.data;
+  std::memcpy(tensor.extents.data(), array.extents, sizeof array.extents);
+  std::memcpy(tensor.strides.data(), array.strides, sizeof array.strides);
+  return tensor;
+}
+
+}  // namespace isentrope::c_api
+
+using namespace isentrope;  // NOLINT: what follows is the C interface, name by name
+using namespace isentrope::c_api;
+
+namespace {
+
+// An array option: NULL takes it away.
+template <typename T, std::size_t Rank>
+isentrope_status set_view(const char* function, const char* name, isentrope_options* options,
+                          const isentrope_array* array, View<T, Rank> AttentionOptions::* member) {
+  return guarded([&] {
+    auto& to = given(function, "options", options).options.*member;
+    to = array == nullptr ? View<T, Rank>{} : view_of<T, Rank>(function, name, *array);
+  });
+}
+
+View<const std::int64_t, 1> list_of(const char* function, const char* name,
+                                    const isentrope_array* array) {
+  return array == nullptr ? View<const std::int64_t, 1>{}
+                          : view_of<const std::int64_t, 1>(function, name, *array);
+}
+
+}  // namespace
+
+const char* isentrope_last_error(void) { return last_error; }
+
+isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype, int32_t rank,
+                                           const int64_t* extents) {
+  isentrope_array array{data, dtype, rank, {}, {}};
+  std::uint64_t stride = 1;  // wraps around where a validator will refuse the extents
+  for (std::int32_t axis = (rank < 4 ? rank : 4) - 1; axis >= 0; --axis) {
+    array.extents[axis] = extents[axis];
+    array.strides[axis] = static_cast<std::int64_t>(stride);
+    stride *= static_cast<std::uint64_t>(extents[axis]);
+  }
+  return array;
+}
+
+isentrope_options* isentrope_options_create(void) {
+  isentrope_options* options = nullptr;
+  guarded([&] { options = new isentrope_options; });
+  return options;
+}
+
+void isentrope_options_destroy(isentrope_options* options) { delete options; }
+
+isentrope_status isentrope_options_set_rule(isentrope_options* options, const char* text) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_options_set_rule";
+    given(kFunction, "options", options).options.rule =
+        ScaleRule::parse(&given(kFunction, "text", text));
+  });
+}
+
+isentrope_status isentrope_options_set_causal(isentrope_options* options, isentrope_causal causal) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_options_set_causal";
+    if (causal < ISENTROPE_CAUSAL_NONE || causal > ISENTROPE_CAUSAL_BOTTOM_RIGHT) {
+      fail(kFunction, "causal", "be one of the three ISENTROPE_CAUSAL", std::to_string(causal));
+    }
+    given(kFunction, "options", options).options.mask.causal = static_cast<Causal>(causal);
+  });
+}
+
+isentrope_status isentrope_options_set_window(isentrope_options* options, int64_t left,
+                                              int64_t right) {
+  return guarded([&] {
+    Mask& mask = given("isentrope_options_set_window", "options", options).options.mask;
+    mask.window_left = left;
+    mask.window_right = right;
+  });
+}
+
+isentrope_status isentrope_options_set_offsets(isentrope_options* options, int64_t query_offset,
+                                               int64_t key_offset, int64_t sequence_keys) {
+  return guarded([&] {
+    Mask& mask = given("isentrope_options_set_offsets", "options", options).options.mask;
+    mask.query_offset = query_offset;
+    mask.key_offset = key_offset;
+    mask.sequence_keys = sequence_keys;
+  });
+}
+
+isentrope_status isentrope_options_set_padding(isentrope_options* options,
+                                               const isentrope_array* begin,
+                                               const isentrope_array* end) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_options_set_padding";
+    Mask& mask = given(kFunction, "options", options).options.mask;
+    const auto from = list_of(kFunction, "begin", begin), to = list_of(kFunction, "end", end);
+    mask.key_begin = from;
+    mask.key_end = to;
+  });
+}
+
+isentrope_status isentrope_options_set_documents(isentrope_options* options,
+                                                 const isentrope_array* query_starts,
+                                                 const isentrope_array* key_starts) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_options_set_documents";
+    Mask& mask = given(kFunction, "options", options).options.mask;
+    const auto queries = list_of(kFunction, "query_starts", query_starts);
+    const auto keys = list_of(kFunction, "key_starts", key_starts);
+    if (static_cast<bool>(queries) != static_cast<bool>(keys)) {
+      fail(kFunction, "query_starts and key_starts", "be given together", "one of them");
+    }
+    mask.query_starts = queries;
+    mask.key_starts = keys;
+  });
+}
+
+isentrope_status isentrope_options_set_admitted(isentrope_options* options,
+                                                const isentrope_array* admitted) {
+  return set_view("isentrope_options_set_admitted", "admitted", options, admitted,
+                  &AttentionOptions::admitted);
+}
+isentrope_status isentrope_options_set_bias(isentrope_options* options,
+                                            const isentrope_array* bias) {
+  return set_view("isentrope_options_set_bias", "bias", options, bias, &AttentionOptions::bias);
+}
+isentrope_status isentrope_options_set_sink(isentrope_options* options,
+                                            const isentrope_array* sink) {
+  return set_view("isentrope_options_set_sink", "sink", options, sink, &AttentionOptions::sink);
+}
+isentrope_status isentrope_options_set_lambda(isentrope_options* options,
+                                              const isentrope_array* lambda) {
+  return set_view("isentrope_options_set_lambda", "lambda", options, lambda,
+                  &AttentionOptions::lambda);
+}
+
+isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, float soft_cap) {
+  return guarded([&] {
+    given("isentrope_options_set_soft_cap", "options", options).options.soft_cap = soft_cap;
+  });
+}
+
+isentrope_status isentrope_options_set_parallel_for(isentrope_options* options,
+                                                    isentrope_parallel_for parallel_for,
+                                                    void* user) {
+  return guarded([&] {
+    given("isentrope_options_set_parallel_for", "options", options).options.parallel_for =
+        parallel_for == nullptr ? ParallelFor{} : through_c(parallel_for, user);
+  });
+}

@@ -1,0 +1,23 @@
+// Isentrope's attention on torch tensors, with autograd.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "isentrope/mask.h"
+#include "isentrope/scale_rule.h"
+
+namespace isentrope {
+
+// Row statistics are [batch, heads, queries], f32; support is int64.
+struct TorchAttention {
+  at::Tensor output;                             // [batch, heads, queries, value_dim]
+  at::Tensor lse, entropy, collision, variance;  // differentiable, as output is
+  at::Tensor max_logit, lambda, support;         // not differentiable
+};
+
+// q, k, v: f32 CPU tensors [batch, heads, queries | keys, dim] of any strides. Runs on torch's
+// threads. Throws isentrope::Error naming the argument when one does not fit.
+TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const ScaleRule& rule, Causal causal = Causal::none);
+
+}  // namespace isentrope

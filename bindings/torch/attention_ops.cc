@@ -1,0 +1,294 @@
+// The operators on tensors: attention, its gradients, a decode step on a paged cache, and the
+// lengths of rows.
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "bindings/torch/call.h"
+#include "bindings/torch/operators.h"
+#include "isentrope/mask.h"
+#include "src/call/validate.h"
+
+namespace isentrope::stable {
+namespace {
+
+// Bits of the argument `statistics`. The first six share one f32 tensor [statistics, batch, heads,
+// queries], in this order; support has an int64 tensor of its own.
+enum Statistic : std::int64_t {
+  kLse,
+  kEntropy,
+  kCollision,
+  kVariance,
+  kMaxLogit,
+  kLambda,
+  kSupport
+};
+
+bool wanted(std::int64_t statistics, Statistic statistic) {
+  return (statistics >> statistic & 1) != 0;
+}
+
+// A slice of the shared tensor; no view where it was not asked for. Tensors without elements have
+// no data, but their slices still have a shape.
+template <typename T>
+View<T, 3> statistic_view(T* data, std::int64_t statistics, Statistic statistic,
+                          const std::array<std::int64_t, 3>& rows) {
+  if (!wanted(statistics, statistic)) return {};
+  std::int64_t before = 0;
+  for (std::int64_t bit = 0; bit < statistic; ++bit) before += statistics >> bit & 1;
+  return contiguous_view(data + before * rows[0] * rows[1] * rows[2], rows);
+}
+
+RowStatistics statistics_of(float* data, std::int64_t statistics,
+                            const std::array<std::int64_t, 3>& rows) {
+  const auto view = [&](Statistic statistic) {
+    return statistic_view(data, statistics, statistic, rows);
+  };
+  return {.lse = view(kLse),
+          .entropy = view(kEntropy),
+          .collision = view(kCollision),
+          .max_logit = view(kMaxLogit),
+          .variance = view(kVariance),
+          .lambda = view(kLambda)};
+}
+
+std::int64_t shared_statistics(std::int64_t statistics) {
+  std::int64_t count = 0;
+  for (std::int64_t bit = kLse; bit < kSupport; ++bit) count += statistics >> bit & 1;
+  return count;
+}
+
+// [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
+// projection leaves them, the result can be viewed as [batch, rows, heads * columns] without a
+// copy.
+TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t heads = like.size(1);
+  const std::array sizes{like.size(0), heads, rows, columns};
+  if (like.strides()[1] >= like.strides()[2]) return {sizes, like.dtype()};
+  const std::int64_t wide = std::max<std::int64_t>(columns, 1),
+                     row = wide * std::max<std::int64_t>(heads, 1);
+  return {sizes, std::array{row * std::max<std::int64_t>(rows, 1), wide, row, std::int64_t{1}},
+          like.dtype()};
+}
+
+// A row-major f32 result and its view; without elements, and no view, where nobody wants it.
+template <std::size_t Rank>
+View<float, Rank> optional_result(TorchTensor& result, bool want,
+                                  const std::array<std::int64_t, Rank>& sizes) {
+  if (!want) {
+    result = TorchTensor(std::array{std::int64_t{0}}, aoti_torch_dtype_float32());
+    return {};
+  }
+  result = TorchTensor(sizes, aoti_torch_dtype_float32());
+  return contiguous_view(static_cast<float*>(result.write()), sizes);
+}
+
+// The statistics of a forward pass, or their gradients, which are read as attention writes them.
+const float* row_major_statistics(const char* name, const TorchTensor& tensor) {
+  const auto view = view_of<float, 4>(name, tensor);
+  if (std::ranges::find(view.extents, 0) != view.extents.end()) return view.data;
+  std::int64_t stride = 1;
+  for (std::size_t axis = view.extents.size(); axis-- > 0; stride *= view.extents[axis]) {
+    // The stride of a single element is never used, and may be anything.
+    if (view.extents[axis] > 1 && view.strides[axis] != stride) {
+      throw Error(std::string("[attention] ") + name + " must be contiguous; got a stride of " +
+                  std::to_string(view.strides[axis]) + " for " + std::to_string(stride));
+    }
+  }
+  return view.data;
+}
+
+// What attention and decode return.
+struct Results {
+  Results(const TorchTensor& q, std::int64_t columns, std::int64_t statistics)
+      : rows{q.size(0), q.size(1), q.size(2)},
+        asked(statistics),
+        output(empty_laid_out_as(q, rows[2], columns)),
+        shared(std::array{shared_statistics(statistics), rows[0], rows[1], rows[2]},
+               aoti_torch_dtype_float32()),
+        support(wanted(statistics, kSupport)
+                    ? TorchTensor(rows, aoti_torch_dtype_int64())
+                    : TorchTensor(std::array{std::int64_t{0}}, aoti_torch_dtype_int64())) {}
+
+  [[nodiscard]] AttentionOutput views() const {
+    AttentionOutput views{output_view(output),
+                          statistics_of(static_cast<float*>(shared.write()), asked, rows)};
+    if (wanted(asked, kSupport)) {
+      views.statistics.support = contiguous_view(static_cast<std::int64_t*>(support.write()), rows);
+    }
+    return views;
+  }
+
+  void put(StableIValue* stack) {
+    stack[0] = to_value(std::move(output));
+    stack[1] = to_value(std::move(shared));
+    stack[2] = to_value(std::move(support));
+  }
+
+  std::array<std::int64_t, 3> rows;
+  std::int64_t asked;
+  TorchTensor output, shared, support;
+};
+
+// Keys of the row that a boolean mask admits.
+std::int64_t count_admitted(const View<const std::uint8_t, 4>& admitted, std::int64_t batch,
+                            std::int64_t head, std::int64_t query, const KeyRange& keys) {
+  std::int64_t count = 0;
+  for (std::int64_t key = keys.begin; key < keys.end; ++key)
+    count += admitted(batch, head, query, key) != 0;
+  return count;
+}
+
+// The views of one batch.
+template <typename T, std::size_t Rank>
+View<T, Rank> batch_of(View<T, Rank> view, std::int64_t batch) {
+  if (!view) return view;
+  view.data += batch * view.strides[0];
+  view.extents[0] = 1;
+  return view;
+}
+
+template <typename Any>
+Any batch_of_numbers(const Any& tensor, std::int64_t batch) {
+  Any one = tensor;
+  using Byte = std::conditional_t<std::is_same_v<Any, Tensor>, char, const char>;
+  if (one.data)
+    one.data = static_cast<Byte*>(one.data) + batch * one.strides[0] * size_of(one.type);
+  one.extents[0] = 1;
+  return one;
+}
+
+AttentionOutput batch_of(const AttentionOutput& all, std::int64_t batch) {
+  const RowStatistics& s = all.statistics;
+  return {batch_of_numbers(all.output, batch),
+          {batch_of(s.lse, batch), batch_of(s.entropy, batch), batch_of(s.collision, batch),
+           batch_of(s.max_logit, batch), batch_of(s.variance, batch), batch_of(s.lambda, batch),
+           batch_of(s.support, batch)}};
+}
+
+// Sequences of a batch differ in length, and with it in the position of their queries: each is a
+// call of its own. Many of them share the threads, one of them has all.
+void decode_batch(const AttentionInput& in, const AttentionOptions& options,
+                  const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
+  const std::int64_t batches = in.q.extents[0];
+  const auto decode_one = [&](std::int64_t batch, const ParallelFor& parallel_for) {
+    AttentionInput one{
+        batch_of_numbers(in.q, batch), in.k, in.v, {batch_of(in.pages.table, batch), keys(batch)}};
+    AttentionOptions its = options;
+    its.parallel_for = parallel_for;
+    its.bias = batch_of(options.bias, batch);
+    its.lambda = batch_of(options.lambda, batch);
+    attention_forward(one, its, batch_of(out, batch));
+  };
+  if (batches == 1) return decode_one(0, run_on_torch_threads);
+  run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
+}
+
+}  // namespace
+
+void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const std::int64_t statistics = from.integer();
+  std::optional<Results> results;
+  with_operator_names([&] {
+    const AttentionInput in = call.input();
+    const AttentionOptions options = call.options();
+    results.emplace(call.q, call.v.size(3), statistics);
+    attention_forward(in, options, results->views());
+  });
+  results->put(stack);
+}
+
+void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const std::int64_t statistics = from.integer();
+  const TorchTensor output = from.tensor(), shared = from.tensor();
+  const TorchTensor d_output = from.optional_tensor(), d_shared = from.optional_tensor();
+  const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
+
+  std::array<TorchTensor, 6> results;
+  with_operator_names([&] {
+    const AttentionInput in = call.input();
+    const auto [batch, heads, queries, dim] = in.q.extents;
+    const std::int64_t keys = in.k.extents[2];
+    const std::array rows{batch, heads, queries};
+    const std::array weights{batch, heads, queries, keys};
+    results[0] = empty_laid_out_as(call.q, queries, dim);
+    results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3]);
+    results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
+    AttentionGradients gradients{output_view(results[0]), output_view(results[1]),
+                                 output_view(results[2])};
+    gradients.d_bias = optional_result<4>(results[3], wants[0], weights);
+    gradients.d_lambda = optional_result<3>(results[4], wants[1], rows);
+    gradients.d_sink = optional_result<1>(results[5], wants[2], {heads});
+    const float* saved = row_major_statistics("statistics", shared);
+    const float* upstream = row_major_statistics("d_statistics", d_shared);
+    const auto of = [&](const float* data, Statistic statistic) {
+      return statistic_view(data, statistics, statistic, rows);
+    };
+    const auto upstream_of = [&](Statistic statistic) {
+      return d_shared ? of(upstream, statistic) : View<const float, 3>{};
+    };
+    isentrope::attention_backward(
+        in, call.options(),
+        {number_view("output", output), of(saved, kLse), of(saved, kEntropy), of(saved, kCollision),
+         of(saved, kVariance), number_view("d_output", d_output), upstream_of(kLse),
+         upstream_of(kEntropy), upstream_of(kCollision), upstream_of(kVariance)},
+        gradients);
+  });
+  for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
+}
+
+void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const TorchTensor block_table = from.tensor(), keys = from.tensor();
+  const std::int64_t statistics = from.integer();
+  std::optional<Results> results;
+  with_operator_names([&] {
+    AttentionInput in = call.input();
+    in.pages.table = view_of<std::int32_t, 2>("block_table", block_table);
+    const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
+    const std::int64_t batches = call.q.size(0);
+    if (lengths.extents[0] != batches || in.pages.table.extents[0] != batches) {
+      throw Error("[decode] block_table and seqused_k must have a row for each of the " +
+                  std::to_string(batches) + " sequences; got " +
+                  std::to_string(in.pages.table.extents[0]) + " and " +
+                  std::to_string(lengths.extents[0]));
+    }
+    results.emplace(call.q, call.v.size(3), statistics);
+    decode_batch(in, call.options(), results->views(), lengths);
+  });
+  results->put(stack);
+}
+
+void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  TorchTensor result;
+  with_operator_names([&] {
+    const AttentionInput in = call.input();
+    const AttentionOptions options = call.options();
+    validate_input("attention", in, options);
+    const auto [batches, heads, queries, dim] = in.q.extents;
+    const std::array rows{batches, heads, queries};
+    result = TorchTensor(rows, aoti_torch_dtype_int64());
+    const auto lengths = contiguous_view(static_cast<std::int64_t*>(result.write()), rows);
+    for (std::int64_t batch = 0; batch < batches; ++batch) {
+      for (std::int64_t query = 0; query < queries; ++query) {
+        const RowView row = row_view(options.mask, batch, query, queries, in.k.extents[2]);
+        for (std::int64_t head = 0; head < heads; ++head) {
+          lengths(batch, head, query) =
+              options.admitted ? count_admitted(options.admitted, batch, head, query, row.keys)
+                               : row.length.visible;
+        }
+      }
+    }
+  });
+  stack[0] = to_value(std::move(result));
+}
+
+}  // namespace isentrope::stable

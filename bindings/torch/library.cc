@@ -1,0 +1,74 @@
+// Schemas and registration of the operators, when the library is loaded. Gradients, fake kernels
+// and batching rules are registered from Python; a kernel for another device joins by an
+// implementation under its own key.
+
+#include <string>
+
+#include "bindings/torch/call.h"
+#include "bindings/torch/operators.h"
+
+namespace isentrope::stable {
+namespace {
+
+// The version of the interface that the kernels speak: torch 2.10.
+constexpr std::uint64_t kInterface = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
+
+using Kernel = void(StableIValue*, std::uint64_t, std::uint64_t);
+
+void define(TorchLibraryHandle library) {
+  const std::string call = kCallSchema;
+  const auto schema = [&](const std::string& text) {
+    must(aoti_torch_library_def(library, text.c_str()), "define an operator");
+  };
+  const std::string results = " -> (Tensor output, Tensor statistics, Tensor support)";
+  schema("attention(" + call + ", int wanted)" + results);
+  schema("attention_backward(" + call +
+         ", int wanted, Tensor output, Tensor statistics, Tensor? d_output, " +
+         "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sink)" +
+         " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sink)");
+  schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
+  schema("row_lengths(" + call + ") -> Tensor");
+  schema("rule_text(str rule) -> str");
+  schema("rule_to_json(str rule) -> str");
+  schema("rule_from_json(str json) -> str");
+  schema("rule_lambda(str rule, int n, int d, int head) -> float");
+  schema("rule_reads_position(str rule) -> bool");
+  schema("rule_catalogue() -> str");
+  schema("model_scale(str config_json) -> str");
+}
+
+void implement(TorchLibraryHandle library, const char* name, Kernel* kernel) {
+  must(torch_library_impl(library, name, kernel, kInterface), "register a kernel");
+}
+
+TorchLibraryHandle implementations(const char* key, std::uint32_t line) {
+  TorchLibraryHandle library = nullptr;
+  must(aoti_torch_library_init_impl("isentrope", key, "isentrope", line, &library),
+       "open a library");
+  return library;
+}
+
+// The handles live as long as the process, as what they registered does.
+const bool registered = [] {
+  TorchLibraryHandle schemas = nullptr;
+  must(aoti_torch_library_init_def("isentrope", "isentrope", __LINE__, &schemas), "open a library");
+  define(schemas);
+  const TorchLibraryHandle cpu = implementations("CPU", __LINE__);
+  implement(cpu, "attention", attention);
+  implement(cpu, "attention_backward", attention_backward);
+  implement(cpu, "decode", decode);
+  implement(cpu, "row_lengths", row_lengths);
+  // Without tensors there is no device to choose a kernel by.
+  const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
+  implement(any, "rule_text", rule_text);
+  implement(any, "rule_to_json", rule_to_json);
+  implement(any, "rule_from_json", rule_from_json);
+  implement(any, "rule_lambda", rule_lambda);
+  implement(any, "rule_reads_position", rule_reads_position);
+  implement(any, "rule_catalogue", rule_catalogue);
+  implement(any, "model_scale", model_scale);
+  return true;
+}();
+
+}  // namespace
+}  // namespace isentrope::stable

@@ -1,0 +1,25 @@
+// The kernels, as torch calls them: arguments on the stack, results in their place.
+#pragma once
+
+#include <cstdint>
+
+#include "bindings/torch/shim.h"
+
+namespace isentrope::stable {
+
+// On tensors; library.cc has their schemas.
+void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
+// On rules.
+void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_lambda(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_reads_position(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_catalogue(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void model_scale(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
+}  // namespace isentrope::stable

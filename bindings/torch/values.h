@@ -1,0 +1,84 @@
+// What kernels of the stable interface take and give: tensors, strings and numbers on a stack.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "bindings/torch/shim.h"
+#include "isentrope/error.h"
+#include "isentrope/tensor.h"
+#include "isentrope/view.h"
+
+namespace isentrope::stable {
+
+inline void must(AOTITorchError error, const char* what) {
+  if (error != 0) throw std::runtime_error(std::string("[isentrope] torch could not ") + what);
+}
+
+// Owns a tensor, or nothing.
+class TorchTensor {
+ public:
+  TorchTensor() = default;
+  explicit TorchTensor(AtenTensorHandle handle) : handle_(handle) {}
+  // Uninitialised, on the CPU. Sizes and strides have the same length.
+  TorchTensor(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
+              std::int32_t dtype);
+  // The same, row-major.
+  TorchTensor(std::span<const std::int64_t> sizes, std::int32_t dtype);
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  [[nodiscard]] std::span<const std::int64_t> sizes() const;
+  [[nodiscard]] std::span<const std::int64_t> strides() const;
+  [[nodiscard]] std::int64_t size(std::size_t axis) const { return sizes()[axis]; }
+  [[nodiscard]] std::int32_t dtype() const;
+  [[nodiscard]] const void* read() const;
+  [[nodiscard]] void* write() const;
+  [[nodiscard]] AtenTensorHandle release() { return handle_.release(); }
+
+ private:
+  struct Delete {
+    void operator()(AtenTensorHandle handle) const { aoti_torch_delete_tensor_object(handle); }
+  };
+  std::unique_ptr<AtenTensorOpaque, Delete> handle_;
+};
+
+// Views of a tensor's memory, empty for no tensor. The tensor outlives them. Throw Error, which
+// names the tensor, when rank or type is another.
+[[nodiscard]] ConstTensor number_view(const char* name, const TorchTensor& tensor);
+template <typename T, std::size_t Rank>
+[[nodiscard]] View<const T, Rank> view_of(const char* name, const TorchTensor& tensor);
+[[nodiscard]] Tensor output_view(const TorchTensor& tensor);
+
+// The arguments of a kernel, first to last. Kernels own them, so they are all read before anything
+// may throw.
+class Arguments {
+ public:
+  explicit Arguments(const StableIValue* stack) : next_(stack) {}
+
+  TorchTensor tensor() { return TorchTensor(reinterpret_cast<AtenTensorHandle>(*next_++)); }
+  TorchTensor optional_tensor();
+  std::string text();
+  std::int64_t integer() { return static_cast<std::int64_t>(*next_++); }
+  double number() { return std::bit_cast<double>(*next_++); }
+
+ private:
+  const StableIValue* next_;
+};
+
+inline StableIValue to_value(TorchTensor tensor) {
+  return reinterpret_cast<StableIValue>(tensor.release());
+}
+inline StableIValue to_value(double number) { return std::bit_cast<StableIValue>(number); }
+StableIValue to_value(std::string_view text);
+
+// Runs tasks on torch's threads.
+void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
+
+}  // namespace isentrope::stable

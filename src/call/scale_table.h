@@ -1,0 +1,41 @@
+// ScaleTable: a rule, resolved for one call into one lambda per row.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "isentrope/attention.h"
+
+namespace isentrope {
+
+// What kernels multiply by. A rule may leave the range of float, and an infinite scale would make a
+// score of 0 a NaN.
+[[nodiscard]] inline double in_float_range(double scale) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return std::clamp(scale, -kMost, kMost);
+}
+
+// The softmax scales of one head's queries. Kernels read these numbers, never rules.
+struct HeadScale {
+  const float* before_cap;  // lambda: multiplies q.k
+  const float* after_cap;   // multiplies the capped value; all 1 without a soft-cap
+  const float* on_bias;     // multiplies the bias
+};
+
+class ScaleTable {
+ public:
+  ScaleTable(const AttentionInput& input, const AttentionOptions& options);
+
+  [[nodiscard]] HeadScale of(std::int64_t batch, std::int64_t head) const {
+    const std::int64_t at = (batch % batches_ * heads_ + head % heads_) * queries_;
+    return {before_cap_.data() + at, after_cap_.data() + at, on_bias_.data() + at};
+  }
+
+ private:
+  std::int64_t batches_ = 1, heads_ = 1;  // 1 where all are alike
+  std::int64_t queries_;
+  std::vector<float> before_cap_, after_cap_, on_bias_;
+};
+
+}  // namespace isentrope

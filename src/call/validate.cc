@@ -1,0 +1,261 @@
+#include "src/call/validate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "isentrope/error.h"
+
+namespace isentrope {
+namespace {
+
+template <std::size_t Rank>
+using Shape = std::array<std::int64_t, Rank>;
+
+template <std::size_t Rank>
+std::string text_of(const Shape<Rank>& shape) {
+  std::string text = "[";
+  for (const std::int64_t extent : shape)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+template <std::size_t Rank>
+bool has_elements(const Shape<Rank>& shape) {
+  for (const std::int64_t extent : shape) {
+    if (extent == 0) return false;
+  }
+  return true;
+}
+
+// Sums of a few positions stay far from the ends of their type.
+constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
+
+// The checks of one function, which every message begins with.
+class Checks {
+ public:
+  explicit Checks(std::string function) : function_(std::move(function)) {}
+
+  [[noreturn]] void fail(const std::string& name, const std::string& required,
+                         const std::string& got) const {
+    throw Error("[" + function_ + "] " + name + " must " + required + "; got " + got);
+  }
+
+  template <typename Array, std::size_t Rank>
+  void shape(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array.extents != wanted)
+      fail(name, "have shape " + text_of(wanted), text_of(array.extents));
+    if (has_elements(wanted) && !array) fail(name, "have data", "a null pointer");
+  }
+
+  template <typename Array, std::size_t Rank>
+  void shape_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array) shape(name, array, wanted);
+  }
+
+  // What is written must have one place for each element.
+  template <typename Array>
+  void own_places(const char* name, const Array& array) const {
+    for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
+      if (array && array.extents[axis] > 1 && array.strides[axis] == 0) {
+        fail(name, "have no stride of 0, since it is written",
+             "a stride of 0 along axis " + std::to_string(axis));
+      }
+    }
+  }
+
+  template <typename Array, std::size_t Rank>
+  void output(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    shape(name, array, wanted);
+    own_places(name, array);
+  }
+
+  template <typename Array, std::size_t Rank>
+  void output_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array) output(name, array, wanted);
+  }
+
+  void type(const char* name, DType got, DType wanted, const std::string& like) const {
+    if (got != wanted)
+      fail(name, "be " + std::string(name_of(wanted)) + ", as " + like, name_of(got));
+  }
+
+  void type_or_f32(const char* name, const Tensor& tensor, DType wanted) const {
+    if (tensor.type != DType::f32) type(name, tensor.type, wanted, "q is, or f32");
+  }
+
+ private:
+  std::string function_;
+};
+
+void check_tensors(const Checks& check, const AttentionInput& in) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  for (const auto& [name, tensor] : {std::pair{"q", &in.q}, {"k", &in.k}, {"v", &in.v}}) {
+    double elements = 1;
+    for (const std::int64_t extent : tensor->extents) {
+      if (extent < 0) check.fail(name, "have no negative extent", text_of(tensor->extents));
+      elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+    }
+    // Of broadcast tensors too: the products of extents below are then exact.
+    if (elements > 0x1p56) check.fail(name, "have at most 2^56 elements", text_of(tensor->extents));
+  }
+  if (dim < 1) check.fail("q", "have a head dimension of at least 1", text_of(in.q.extents));
+  if (in.v.extents[3] < 1) {
+    check.fail("v", "have a value dimension of at least 1", text_of(in.v.extents));
+  }
+  const std::int64_t kv_heads = in.k.extents[1];
+  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
+    check.fail("k", "have heads that divide those of q",
+               std::to_string(kv_heads) + " for " + std::to_string(heads));
+  }
+  check.shape("q", in.q, in.q.extents);
+  const std::int64_t outer = in.pages ? in.k.extents[0] : batch, rows = in.k.extents[2];
+  check.shape("k", in.k, Shape<4>{outer, kv_heads, rows, dim});
+  check.shape("v", in.v, Shape<4>{outer, kv_heads, rows, in.v.extents[3]});
+  check.type("k", in.k.type, in.q.type, "q is");
+  check.type("v", in.v.type, in.q.type, "q is");
+}
+
+void check_pages(const Checks& check, const AttentionInput& in) {
+  if (!in.pages) return;
+  const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
+  if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
+  const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
+  const auto& table = in.pages.table;
+  if (in.pages.keys < 0 || in.pages.keys > kFarthest || table.extents[0] != in.q.extents[0] ||
+      table.extents[1] < needed) {
+    check.fail("pages.table", "have a row for each batch and a column for each page of pages.keys",
+               text_of(table.extents) + " for " + std::to_string(in.pages.keys) + " keys");
+  }
+  for (std::int64_t batch = 0; batch < table.extents[0]; ++batch) {
+    for (std::int64_t page = 0; page < needed; ++page) {
+      const std::int64_t index = table(batch, page);
+      if (index < 0 || index >= pages) {
+        check.fail("pages.table", "name pages below " + std::to_string(pages),
+                   std::to_string(index));
+      }
+    }
+  }
+}
+
+void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
+                  std::int64_t rows) {
+  if (!starts) check.fail(name, "be given where the other side's starts are", "none");
+  const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
+  if (last < 1 || starts(0) != 0 || starts(last) != rows) {
+    check.fail(name, "begin with 0 and end with " + std::to_string(rows),
+               last < 0 ? "no elements"
+                        : std::to_string(starts(0)) + " ... " + std::to_string(starts(last)));
+  }
+  for (std::int64_t i = 0; i < last; ++i) {
+    if (starts(i) > starts(i + 1)) {
+      check.fail(name, "never decrease",
+                 std::to_string(starts(i)) + " before " + std::to_string(starts(i + 1)));
+    }
+  }
+}
+
+void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
+                std::int64_t keys) {
+  check.shape_if_given("mask.key_begin", mask.key_begin, Shape<1>{batch});
+  check.shape_if_given("mask.key_end", mask.key_end, Shape<1>{batch});
+  for (const auto& [name, value] : {std::pair{"mask.query_offset", mask.query_offset},
+                                    {"mask.key_offset", mask.key_offset},
+                                    {"mask.sequence_keys", mask.sequence_keys}}) {
+    if (value < 0) check.fail(name, "not be negative", std::to_string(value));
+    if (value > kFarthest) check.fail(name, "be at most 2^60", std::to_string(value));
+  }
+  if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
+    check.fail("mask.sequence_keys",
+               "count at least the " + std::to_string(mask.key_offset + keys) +
+                   " keys up to the end of this call's",
+               std::to_string(mask.sequence_keys));
+  }
+  if (!mask.query_starts && !mask.key_starts) return;
+  check_starts(check, "mask.query_starts", mask.query_starts, queries);
+  check_starts(check, "mask.key_starts", mask.key_starts, keys);
+  if (mask.query_starts.extents != mask.key_starts.extents) {
+    check.fail("mask.key_starts", "have as many documents as mask.query_starts",
+               text_of(mask.key_starts.extents) + " for " + text_of(mask.query_starts.extents));
+  }
+}
+
+void check_options(const Checks& check, const AttentionInput& in, const AttentionOptions& options) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
+  check_mask(check, options.mask, batch, queries, keys);
+  if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
+    check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
+  }
+  check.shape_if_given("admitted", options.admitted, Shape<4>{batch, heads, queries, keys});
+  check.shape_if_given("bias", options.bias, Shape<4>{batch, heads, queries, keys});
+  check.shape_if_given("sink", options.sink, Shape<1>{heads});
+  check.shape_if_given("lambda", options.lambda, Shape<3>{batch, heads, queries});
+  const std::int64_t rule_heads = options.rule.heads();
+  if (!options.lambda && rule_heads != 1 && rule_heads != heads) {
+    check.fail("rule",
+               "have a number for each of the " + std::to_string(heads) + " heads, or one for all",
+               std::to_string(rule_heads));
+  }
+}
+
+}  // namespace
+
+void validate_input(const char* function, const AttentionInput& in,
+                    const AttentionOptions& options) {
+  const Checks check(function);
+  check_tensors(check, in);
+  check_pages(check, in);
+  check_options(check, in, options);
+}
+
+void validate_forward(const AttentionInput& in, const AttentionOptions& options,
+                      const AttentionOutput& out) {
+  const Checks check("attention_forward");
+  validate_input("attention_forward", in, options);
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const Shape<3> rows = {batch, heads, queries};
+  check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
+  check.type_or_f32("output", out.output, in.q.type);
+  const RowStatistics& statistics = out.statistics;
+  check.output_if_given("lse", statistics.lse, rows);
+  check.output_if_given("entropy", statistics.entropy, rows);
+  check.output_if_given("collision", statistics.collision, rows);
+  check.output_if_given("max_logit", statistics.max_logit, rows);
+  check.output_if_given("variance", statistics.variance, rows);
+  check.output_if_given("lambda", statistics.lambda, rows);
+  check.output_if_given("support", statistics.support, rows);
+}
+
+void validate_backward(const AttentionInput& in, const AttentionOptions& options,
+                       const AttentionGradientInput& gradient, const AttentionGradients& result) {
+  const Checks check("attention_backward");
+  if (in.pages) check.fail("pages", "be absent: paged keys have no backward pass", "a page table");
+  check_tensors(check, in);
+  check_options(check, in, options);
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const Shape<3> rows = {batch, heads, queries};
+  const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
+  check.shape("output", gradient.output, output);
+  check.shape("lse", gradient.lse, rows);
+  check.shape_if_given("d_output", gradient.d_output, output);
+  check.shape_if_given("d_lse", gradient.d_lse, rows);
+  check.shape_if_given("d_entropy", gradient.d_entropy, rows);
+  check.shape_if_given("d_collision", gradient.d_collision, rows);
+  check.shape_if_given("d_variance", gradient.d_variance, rows);
+  if (gradient.d_entropy || gradient.d_variance) check.shape("entropy", gradient.entropy, rows);
+  if (gradient.d_collision) check.shape("collision", gradient.collision, rows);
+  if (gradient.d_variance) check.shape("variance", gradient.variance, rows);
+  check.output("dq", result.dq, in.q.extents);
+  check.output("dk", result.dk, in.k.extents);
+  check.output("dv", result.dv, in.v.extents);
+  check.type_or_f32("dq", result.dq, in.q.type);
+  check.type_or_f32("dk", result.dk, in.q.type);
+  check.type_or_f32("dv", result.dv, in.q.type);
+  check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
+  check.output_if_given("d_lambda", result.d_lambda, rows);
+  check.output_if_given("d_sink", result.d_sink, Shape<1>{heads});
+}
+
+}  // namespace isentrope

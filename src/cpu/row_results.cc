@@ -1,0 +1,77 @@
+#include "src/cpu/row_results.h"
+
+#include <cmath>
+
+#include "src/cpu/row_list.h"
+
+namespace isentrope {
+
+double weight_beside_sink(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
+
+void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
+                   std::int64_t query, const RowState& state, const float* sums) {
+  const RowStats stats = finalize(state);
+  // An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
+  double factor = state.empty() ? 0 : 1 / state.s0;
+  const auto& sink = call.options.sink;
+  if (sink && !state.empty()) factor *= weight_beside_sink(stats.lse, sink(head));
+  write_row(call.output.output, batch, head, query, static_cast<float>(factor), sums);
+
+  const RowStatistics& to = call.output.statistics;
+  const auto write = [&](const View<float, 3>& view, double value) {
+    if (view) view(batch, head, query) = static_cast<float>(value);
+  };
+  const HeadScale scale = call.scale.of(batch, head);
+  write(to.lse, stats.lse);
+  write(to.entropy, stats.entropy);
+  write(to.collision, stats.collision);
+  write(to.max_logit, stats.max_logit);
+  write(to.variance, stats.variance);
+  write(to.lambda, scale.before_cap[query] * scale.after_cap[query]);
+  if (to.support) to.support(batch, head, query) = stats.support;
+}
+
+double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
+                      std::int64_t query) {
+  RowList output(gradient.output), d_output(gradient.d_output);
+  output.add(gradient.output, batch, head, query, query + 1);
+  d_output.add(gradient.d_output, batch, head, query, query + 1);
+  double sum = 0;
+  for (std::int64_t c = 0; c < output.columns; ++c) {
+    sum += static_cast<double>(output.at(0, c)) * static_cast<double>(d_output.at(0, c));
+  }
+  return sum;
+}
+
+void merge_splits(const ForwardCall& call, std::int64_t index) {
+  const TilePlan& plan = call.plan;
+  const Partials& partials = *call.partials;
+  const Part part = part_of(plan, index * plan.splits);
+  const std::int64_t group = call.input.q.extents[1] / plan.kv_heads;
+  const std::int64_t queries = part.end - part.begin, columns = call.input.v.extents[3];
+  std::vector<float> sums(static_cast<std::size_t>(columns));
+  for (std::int64_t row = 0; row < group * queries; ++row) {
+    RowState state;
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (std::int64_t split = 0; split < plan.splits; ++split) {
+      const auto at = static_cast<std::size_t>((index * plan.splits + split) * partials.rows + row);
+      const RowState& share = partials.states[at];
+      const float* share_sums = partials.sums.data() + at * sums.size();
+      if (share.empty()) continue;
+      const RowState merged = merge(state, share);
+      // While every logit is -inf there is nothing to rescale.
+      const auto factor = [&](const RowState& of) {
+        return of.empty() || of.max == merged.max
+                   ? 1.0f
+                   : static_cast<float>(std::exp(of.max - merged.max));
+      };
+      const float keep = factor(state), take = factor(share);
+      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = keep * sums[c] + take * share_sums[c];
+      state = merged;
+    }
+    write_results(call, part.batch, part.kv_head * group + row / queries,
+                  part.begin + row % queries, state, sums.data());
+  }
+}
+
+}  // namespace isentrope

@@ -1,0 +1,96 @@
+#include "src/cpu/sum_runs.h"
+
+#include <cmath>
+
+#include "src/cpu/row_list.h"
+#include "src/cpu/row_results.h"
+
+namespace isentrope {
+namespace {
+
+// Calls visit(batch, head, row) for every row of a shape [batch, heads, rows, ...].
+template <std::size_t Rank, typename Visit>
+void for_each_row(const std::array<std::int64_t, Rank>& extents, const Visit& visit) {
+  for (std::int64_t batch = 0; batch < extents[0]; ++batch) {
+    for (std::int64_t head = 0; head < extents[1]; ++head) {
+      for (std::int64_t row = 0; row < extents[2]; ++row) visit(batch, head, row);
+    }
+  }
+}
+
+}  // namespace
+
+RunShares::RunShares(const TilePlan& plan, const AttentionGradients& result) : result_(result) {
+  if (plan.runs == 1) {
+    dq_ = {result.dq};
+    d_lambda_ = {result.d_lambda};
+    return;
+  }
+  const auto [batches, heads, queries, dim] = result.dq.extents;
+  const std::int64_t rows = batches * heads * queries,
+                     share = rows * (dim + (result.d_lambda ? 1 : 0));
+  storage_.resize(static_cast<std::size_t>(plan.runs * share));
+  for (std::int64_t run = 0; run < plan.runs; ++run) {
+    float* data = storage_.data() + run * share;
+    dq_.emplace_back(contiguous_view<float, 4>(data, result.dq.extents));
+    d_lambda_.push_back(
+        result.d_lambda ? contiguous_view<float, 3>(data + rows * dim, {batches, heads, queries})
+                        : View<float, 3>{});
+  }
+}
+
+void RunShares::add_up(const ParallelFor& parallel_for) const {
+  if (dq_.size() == 1) return;
+  const auto [batches, heads, queries, dim] = result_.dq.extents;
+  const auto add_head = [&, heads = heads, queries = queries, dim = dim](std::int64_t index) {
+    const std::int64_t batch = index / heads, head = index % heads;
+    std::vector<float> sum(static_cast<std::size_t>(dim));
+    for (std::int64_t query = 0; query < queries; ++query) {
+      std::fill(sum.begin(), sum.end(), 0.0f);
+      float lambda_sum = 0;
+      for (std::size_t run = 0; run < dq_.size(); ++run) {
+        const std::int64_t at = (index * queries + query) * dim;
+        const float* share = static_cast<const float*>(dq_[run].data) + at;
+        for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += share[c];
+        if (result_.d_lambda) lambda_sum += d_lambda_[run](batch, head, query);
+      }
+      write_row(result_.dq, batch, head, query, 1, sum.data());
+      if (result_.d_lambda) result_.d_lambda(batch, head, query) = lambda_sum;
+    }
+  };
+  parallel_for(batches * heads, add_head);
+}
+
+void fill_with_zeros(const Tensor& tensor) {
+  if (!tensor) return;
+  const std::vector<float> zeros(static_cast<std::size_t>(tensor.extents[3]));
+  for_each_row(tensor.extents, [&](std::int64_t batch, std::int64_t head, std::int64_t row) {
+    write_row(tensor, batch, head, row, 1, zeros.data());
+  });
+}
+
+void fill_with_zeros(const View<float, 3>& view) {
+  if (!view) return;
+  for_each_row(view.extents, [&](std::int64_t batch, std::int64_t head, std::int64_t row) {
+    view(batch, head, row) = 0;
+  });
+}
+
+void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
+                       const View<float, 1>& d_sink) {
+  for (std::int64_t head = 0; head < d_sink.extents[0]; ++head) d_sink(head) = 0;
+  if (!gradient.d_output || !options.sink) return;
+  std::vector<double> sums(static_cast<std::size_t>(d_sink.extents[0]));
+  for_each_row(gradient.output.extents, [&](std::int64_t batch, std::int64_t head,
+                                            std::int64_t query) {
+    const double lse = gradient.lse(batch, head, query);
+    if (std::isinf(lse) && lse < 0) return;
+    const double of_sink = 1 - weight_beside_sink(lse, options.sink(head));
+    sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);
+  });
+  for (std::size_t head = 0; head < sums.size(); ++head) {
+    d_sink(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
+  }
+}
+
+}  // namespace isentrope

@@ -1,0 +1,37 @@
+// Results to which several runs of keys contribute, and those that no kernel computes.
+#pragma once
+
+#include <vector>
+
+#include "isentrope/attention.h"
+#include "src/cpu/plan.h"
+
+namespace isentrope {
+
+// dq and d_lambda of each run of keys. A single run writes the results themselves.
+class RunShares {
+ public:
+  RunShares(const TilePlan& plan, const AttentionGradients& result);
+
+  // One for each run.
+  [[nodiscard]] const Tensor* dq() const { return dq_.data(); }
+  [[nodiscard]] const View<float, 3>* d_lambda() const { return d_lambda_.data(); }
+
+  // Adds the runs in order.
+  void add_up(const ParallelFor& parallel_for) const;
+
+ private:
+  const AttentionGradients& result_;
+  std::vector<Tensor> dq_;
+  std::vector<View<float, 3>> d_lambda_;
+  std::vector<float> storage_;
+};
+
+void fill_with_zeros(const Tensor& tensor);
+void fill_with_zeros(const View<float, 3>& view);
+
+// d_sink_h = -sum over rows of (1 - w) do.output, w the weight beside the sink.
+void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
+                       const View<float, 1>& d_sink);
+
+}  // namespace isentrope

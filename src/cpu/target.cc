@@ -1,0 +1,54 @@
+#include "isentrope/target.h"
+
+#include "hwy/highway.h"
+#include "isentrope/error.h"
+
+namespace isentrope {
+namespace {
+
+// Highway numbers better targets lower. What this CPU runs is asked once: use_target() narrows
+// Highway's own answer.
+const std::vector<std::int64_t>& targets_of_this_cpu() {
+  static const std::vector<std::int64_t> targets = [] {
+    const std::int64_t compiled = HWY_TARGETS;
+    std::vector<std::int64_t> result;
+    for (int bit = 0; bit < 63; ++bit) {
+      const std::int64_t target = std::int64_t{1} << bit;
+      if (compiled & hwy::SupportedTargets() & target) result.push_back(target);
+    }
+    return result;
+  }();
+  return targets;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_targets() {
+  std::vector<std::string> names;
+  for (const std::int64_t target : targets_of_this_cpu()) names.push_back(hwy::TargetName(target));
+  return names;
+}
+
+std::string active_target() {
+  std::int64_t best = 0;
+  for (const std::int64_t target : targets_of_this_cpu()) {
+    if (best == 0 && (hwy::SupportedTargets() & target)) best = target;
+  }
+  return hwy::TargetName(best);
+}
+
+void use_target(std::string_view name) {
+  std::string known;
+  for (const std::int64_t target : targets_of_this_cpu()) {
+    if (hwy::TargetName(target) == name) {
+      hwy::SetSupportedTargetsForTest(target);
+      hwy::GetChosenTarget().Update(target);
+      return;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(hwy::TargetName(target));
+  }
+  throw Error("[use_target] the target must be one of " + known + "; got \"" + std::string(name) +
+              "\"");
+}
+
+}  // namespace isentrope
