@@ -16,7 +16,8 @@ inline void run_serially(std::int64_t tasks, const std::function<void(std::int64
 }
 
 // On the library's own pool: one thread for each processor this process may use, made at the first
-// call. Calls from several threads take turns.
+// call. Calls from several threads take turns. A child of fork() makes a pool of its own, even when
+// it was forked in the middle of another thread's call.
 void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
 }  // namespace isentrope

@@ -1,9 +1,12 @@
 #include "isentrope/parallel.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -77,13 +80,36 @@ class Pool {
 
 thread_local bool inside_pool = false;
 
+// The pool of this process. fork() copies a pool but none of its threads, and its locks as another
+// thread may hold them: a child forgets the parent's pool, unlocked and undestroyed, and makes its
+// own at its first call.
+class ProcessPool {
+ public:
+  ProcessPool() {
+    pthread_atfork(nullptr, nullptr, [] { pool_ = nullptr; });
+  }
+  ~ProcessPool() { delete pool_.load(); }
+
+  // No lock, for a lock could be held at the time of a fork: of several threads that call for the
+  // first time, one keeps its pool.
+  static Pool& get() {
+    if (Pool* pool = pool_) return *pool;
+    auto fresh = std::make_unique<Pool>();
+    Pool* none = nullptr;
+    return pool_.compare_exchange_strong(none, fresh.get()) ? *fresh.release() : *none;
+  }
+
+ private:
+  static inline std::atomic<Pool*> pool_ = nullptr;
+  static inline Pool* parents_ = nullptr;  // still reachable, for those who look for leaks
+} process_pool;
+
 }  // namespace
 
 void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   // One task needs no other thread, and a task that calls the pool again must not wait for itself.
   if (tasks <= 1 || inside_pool) return run_serially(tasks, body);
-  static Pool pool;
-  pool.run(tasks, [&body](std::int64_t task) {
+  ProcessPool::get().run(tasks, [&body](std::int64_t task) {
     struct Inside {
       Inside() { inside_pool = true; }
       ~Inside() { inside_pool = false; }
