@@ -71,8 +71,8 @@ test-tsan: setup
 	@cmake --build build/tsan --target threads_test row_promises_test
 	@ctest --test-dir build/tsan --output-on-failure -R 'threads_test|row_promises_test.*Threads'
 
-fuzz: setup
-	@command -v clang++-19 > /dev/null || { echo 'make fuzz needs: apt-get install clang-19 libclang-rt-19-dev'; exit 1; }
+fuzz:
+	@scripts/setup --with clang-19 libclang-rt-19-dev
 	@cmake --preset fuzz -DISENTROPE_TORCH=OFF --log-level=NOTICE
 	@cmake --build build/fuzz --target $(addprefix fuzz_,$(FUZZ))
 	@mkdir -p build/fuzz/found

@@ -11,7 +11,9 @@
 
 #include "check/measure.h"
 #include "cli/commands.h"
-#include "cli/run.h"
+#include "cli/problems.h"
+#include "command/arguments.h"
+#include "command/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 #include "src/cpu/limits.h"
@@ -211,7 +213,7 @@ void run_bench(BenchArguments arguments) {
       arguments.all_threads ? ParallelFor(run_on_pool) : ParallelFor(run_serially);
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& line : arguments.lines) {
-    check::PreparedCall call(check::parse_problem(line), threads);
+    check::PreparedCall call(problem_of(line), threads);
     const check::Work work = check::work_of(call.data());
     const std::vector<Timing> timings = time_problem(call, arguments);
     if (arguments.json) {
@@ -236,11 +238,12 @@ int bench_command(int argc, char** argv) {
   BenchArguments arguments;
   app.add_option("LINE", arguments.lines, "a problem, as one argument");
   app.add_option("--targets", arguments.targets, "instruction sets, such as AVX3,AVX2 (all)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--compare-target", arguments.compared,
                  "show times over those of this instruction set");
   app.add_option("--repetitions", arguments.repetitions, "of which the median is shown")
-      ->check(CLI::Range(1, 1000))
+      ->check(command::whole_number(1, 1000))
       ->capture_default_str();
   app.add_flag("--all-threads", arguments.all_threads, "the library's threads instead of one");
   app.add_flag("--explain", arguments.explain, "show the plan: tasks, tiles, their order");
@@ -248,7 +251,7 @@ int bench_command(int argc, char** argv) {
                "measure what this machine could do at best, instead of problems");
   app.add_flag("--json", arguments.json, "JSON on stdout");
   app.callback([&] { run_bench(arguments); });
-  return run(app, argc, argv);
+  return command::run(app, argc, argv);
 }
 
 }  // namespace isentrope::cli

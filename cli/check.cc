@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,8 +12,10 @@
 #include "check/judge.h"
 #include "cli/check_report.h"
 #include "cli/commands.h"
-#include "cli/files.h"
-#include "cli/run.h"
+#include "cli/problems.h"
+#include "command/arguments.h"
+#include "command/files.h"
+#include "command/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 
@@ -23,7 +27,7 @@ using check::Problem;
 
 struct CheckArguments {
   std::vector<std::string> lines, targets;
-  std::string file;
+  std::optional<std::string> file;
   std::int64_t generate = 0;
   std::uint64_t seed = 1;
   std::int64_t work = check::kSmallProblem;
@@ -42,26 +46,25 @@ void add_lines(const std::string& text, std::vector<std::string>& lines) {
   }
 }
 
-std::vector<Problem> problems_of(const CheckArguments& arguments) {
+// Those that the user wrote: all of them are looked at before the first is run.
+std::vector<Problem> written_problems(const CheckArguments& arguments) {
   std::vector<std::string> lines = arguments.lines;
-  if (!arguments.file.empty()) add_lines(read_file(arguments.file), lines);
+  if (arguments.file) add_lines(command::read_file(*arguments.file), lines);
   std::vector<Problem> problems;
-  for (const std::string& line : lines) problems.push_back(check::parse_problem(line));
-  for (std::int64_t i = 0; i < arguments.generate; ++i) {
-    problems.push_back(check::generated_problem(arguments.seed, i, arguments.work));
-  }
-  if (problems.empty()) throw Error("a problem LINE, --file or --generate must be given");
+  for (const std::string& line : lines) problems.push_back(problem_of(line));
+  if (problems.empty() && arguments.generate == 0)
+    throw Error("a problem LINE, --file or --generate must be given");
   return problems;
 }
 
 int run_check(const CheckArguments& arguments) {
-  const std::vector<Problem> problems = problems_of(arguments);
+  const std::vector<Problem> written = written_problems(arguments);
   std::vector<std::string> targets = arguments.targets;
   if (targets.empty()) targets = supported_targets();
   for (const std::string& target : targets)
     use_target(target);  // a wrong name ends it before any work
   CheckReport report(targets, arguments.form);
-  for (const Problem& problem : problems) {
+  const auto run = [&](const Problem& problem) {
     const Judge judge(problem);
     for (const std::string& target : targets) {
       use_target(target);
@@ -71,7 +74,10 @@ int run_check(const CheckArguments& arguments) {
         throw Error(text_of(problem) + ": " + error.what());
       }
     }
-  }
+  };
+  for (const Problem& problem : written) run(problem);
+  for (std::int64_t i = 0; i < arguments.generate; ++i)
+    run(check::generated_problem(arguments.seed, i, arguments.work));
   return report.finish();
 }
 
@@ -90,22 +96,26 @@ int check_command(int argc, char** argv) {
   app.add_option("LINE", arguments.lines, "a problem, as one argument");
   app.add_option("--file", arguments.file, "problems, one a line; # begins a comment");
   app.add_option("--generate", arguments.generate, "so many problems, from --seed")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", arguments.seed, "names the set of generated problems (1)");
+      ->check(command::whole_number(0, 10'000'000));
+  app.add_option("--seed", arguments.seed, "names the set of generated problems (1)")
+      ->check(command::whole_number(0, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--work", arguments.work,
                  "size of generated problems: multiplications of a forward pass")
-      ->check(CLI::PositiveNumber)
+      ->check(command::whole_number(1, 1'000'000'000'000))
       ->capture_default_str();
   app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_flag("--json", arguments.form.json,
                "JSON on stdout: verdicts, and the largest ratio of each result");
   app.add_flag("--quiet", arguments.form.quiet, "show only what did not pass");
   app.add_flag("--maxima", arguments.form.maxima,
                "instead of a line a problem, the largest error over budget of each result");
   app.callback([&] { status = run_check(arguments); });
-  const int parsed = run(app, argc, argv);
-  return parsed != 0 ? parsed : status;
+  return command::guarded(app.get_name(), [&] {
+    command::parse(app, argc, argv);
+    return status;
+  });
 }
 
 }  // namespace isentrope::cli

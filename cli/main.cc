@@ -5,75 +5,129 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "cli/commands.h"
+#include "command/run.h"
+#include "isentrope/error.h"
 
+namespace isentrope::cli {
 namespace {
 
-constexpr std::string_view kHelp = R"(Attention that knows how many keys each row sees.
+namespace fs = std::filesystem;
 
-usage: isentrope COMMAND [OPTION...]
+struct Command {
+  std::string_view name, text;
+  int (*run)(int argc, char** argv) = nullptr;  // of a program of its own: none
+  std::string_view advice{};                    // how to come by a program that is not there
+  std::string_view example{};
+};
 
-  bench         time problems on every instruction set of this machine, and show the plan
-  check         run problems on every instruction set of this machine, against the float64 reference
-  extrapolate   train small language models that differ in their scale rule, evaluate them at
-                lengths they never saw, and write a report
-  inspect       entropy of every layer and head of a Hugging Face or GGUF model against the length
-  report        write the report of a JSON result once more
-  scale         the softmax scale of a rule, length by length, and the rule a model's config.json implies
-  theory        what a scale does to entropy and gradient, and which scale suits a length
+constexpr std::array kCommands = {
+    Command{"bench", "time problems on every instruction set of this machine, and show the plan",
+            bench_command},
+    Command{"check",
+            "run problems on every instruction set of this machine, against the float64 reference",
+            check_command,
+            {},
+            "isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'"},
+    Command{"extrapolate",
+            "train small language models that differ in their scale rule, evaluate them at\n"
+            "                lengths they never saw, and write a report",
+            nullptr, "the laboratory needs libtorch: in a checkout, make demo builds and runs it",
+            "isentrope extrapolate --corpus data/king-james.txt --steps 100"},
+    Command{"inspect",
+            "entropy of every layer and head of a Hugging Face or GGUF model against the length",
+            nullptr, "it comes with the Python package: pip install '.[inspect]' in a checkout"},
+    Command{"report", "write the report of a JSON result once more", nullptr,
+            "it is built and installed beside isentrope"},
+    Command{
+        "scale",
+        "the softmax scale of a rule, length by length, and the rule a model's config.json implies",
+        scale_command,
+        {},
+        "isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64"},
+    Command{"theory", "what a scale does to entropy and gradient, and which scale suits a length",
+            theory_command},
+};
 
-isentrope COMMAND --help tells more. Example:
-
-  isentrope extrapolate --corpus data/king-james.txt --steps 100
-  isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'
-  isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64
-)";
-
-// The external program's path: beside this one first, then whatever PATH finds.
-std::string program_of(std::string_view command) {
-  const std::string name = "isentrope-" + std::string(command);
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = self.parent_path() / name;
-  return !error && std::filesystem::exists(beside) ? beside.string() : name;
+const Command* find(std::string_view name) {
+  const auto* found = std::ranges::find(kCommands, name, &Command::name);
+  return found == kCommands.end() ? nullptr : found;
 }
 
-// How to come by the commands that are programs of their own.
-std::string_view advice(std::string_view command) {
-  if (command == "extrapolate") {
-    return "; the laboratory needs libtorch: in a checkout, make demo builds and runs it";
+// Where the program of a command lies: beside this one first, then on PATH.
+std::optional<fs::path> program_of(std::string_view command) {
+  const std::string name = "isentrope-" + std::string(command);
+  const auto there = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
+  std::error_code error;
+  const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+  if (!error && there(beside)) return beside;
+  const char* path = std::getenv("PATH");
+  std::string_view folders = path == nullptr ? "" : path;
+  while (!folders.empty()) {
+    const auto end = std::min(folders.find(':'), folders.size());
+    if (const fs::path found = fs::path(folders.substr(0, end)) / name; end > 0 && there(found))
+      return found;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
   }
-  if (command == "inspect")
-    return "; it comes with the Python package: pip install '.[inspect]' in a checkout";
-  return "";
+  return {};
+}
+
+void print_help() {
+  fmt::print(
+      "Attention that knows how many keys each row sees.\n\nusage: isentrope COMMAND "
+      "[OPTION...]\n\n");
+  std::string missing, examples;
+  for (const Command& command : kCommands) {
+    if (command.run == nullptr && !program_of(command.name)) {
+      missing += fmt::format("  {:<13} {}\n", command.name, command.advice);
+      continue;
+    }
+    fmt::print("  {:<13} {}\n", command.name, command.text);
+    if (!command.example.empty()) examples += fmt::format("  {}\n", command.example);
+  }
+  if (!missing.empty()) fmt::print("\nnot installed here:\n\n{}", missing);
+  fmt::print("\nisentrope COMMAND --help tells more. Examples:\n\n{}", examples);
+}
+
+// Does not return when there is such a program.
+int run_program(std::string_view name, char** argv) {
+  const auto program = program_of(name);
+  if (program) execv(program->c_str(), argv);
+  const Command* command = find(name);
+  throw Error(fmt::format("no command \"{0}\": there is no program isentrope-{0}{1}{2}{3}", name,
+                          program ? fmt::format(" that runs ({})", std::strerror(errno)) : "",
+                          command == nullptr ? "" : "; ",
+                          command == nullptr ? "" : command->advice));
+}
+
+int main(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "--help";
+  const Command* command = find(name);
+  if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
+  return command::guarded("isentrope", [&] {
+    if (name == "--help" || name == "-h" || name == "help") {
+      print_help();
+      return argc > 1 ? 0 : 2;
+    }
+    if (name.starts_with('-') || name.find('/') != std::string_view::npos) {
+      throw Error(
+          fmt::format("a command must come first; got \"{}\" (see isentrope --help)", name));
+    }
+    return run_program(name, argv + 1);
+  });
 }
 
 }  // namespace
+}  // namespace isentrope::cli
 
-int main(int argc, char** argv) {
-  const std::string_view command = argc > 1 ? argv[1] : "--help";
-  if (command == "--help" || command == "-h" || command == "help") {
-    fmt::print("{}", kHelp);
-    return argc > 1 ? 0 : 2;
-  }
-  if (command.starts_with('-') || command.find('/') != std::string_view::npos) {
-    fmt::print(stderr, "isentrope: a command must come first; got \"{}\" (see isentrope --help)\n",
-               command);
-    return 2;
-  }
-  if (command == "bench") return isentrope::cli::bench_command(argc - 1, argv + 1);
-  if (command == "check") return isentrope::cli::check_command(argc - 1, argv + 1);
-  if (command == "scale") return isentrope::cli::scale_command(argc - 1, argv + 1);
-  if (command == "theory") return isentrope::cli::theory_command(argc - 1, argv + 1);
-  const std::string program = program_of(command);
-  execvp(program.c_str(), argv + 1);
-  fmt::print(stderr, "isentrope: no command \"{}\": there is no program isentrope-{} ({}){}\n",
-             command, command, std::strerror(errno), advice(command));
-  return 2;
-}
+int main(int argc, char** argv) { return isentrope::cli::main(argc, argv); }

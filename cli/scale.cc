@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/files.h"
 #include "cli/lengths.h"
 #include "cli/pages.h"
-#include "cli/run.h"
 #include "cli/terminal.h"
+#include "command/files.h"
+#include "command/run.h"
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
@@ -27,7 +27,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct ScaleArguments {
-  std::string rule, config, report, lengths = "16,64,256,1024,4096,16384,65536,262144";
+  std::optional<std::string> rule, config, report;
+  std::string lengths = "16,64,256,1024,4096,16384,65536,262144";
   std::vector<std::string> compare;
   std::optional<std::int64_t> dim;
   std::int64_t head = 0;
@@ -105,7 +106,7 @@ std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
                                 const std::optional<ModelScale>& model) {
   std::vector<ScaleRule> rules;
   if (model) rules.push_back(model->rule);
-  if (!arguments.rule.empty()) rules.push_back(ScaleRule::parse(arguments.rule));
+  if (arguments.rule) rules.push_back(ScaleRule::parse(*arguments.rule));
   for (const std::string& text : arguments.compare) rules.push_back(ScaleRule::parse(text));
   return rules;
 }
@@ -113,11 +114,11 @@ std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
 // Prints once nothing can fail any more.
 void run_scale(ScaleArguments arguments) {
   if (arguments.list) return print_catalogue();
-  if (arguments.rule.empty() && arguments.config.empty()) {
+  if (!arguments.rule && !arguments.config) {
     throw Error("a RULE or --config must be given (--list shows the rules)");
   }
   std::optional<ModelScale> model;
-  if (!arguments.config.empty()) model = scale_of_config(read_file(arguments.config));
+  if (arguments.config) model = scale_of_config(command::read_file(*arguments.config));
   if (!arguments.dim) arguments.dim = model && model->dim >= 2 ? model->dim : 64;
   const std::int64_t dim = *arguments.dim;
   if (dim < 2 || dim > 10000000) {
@@ -126,12 +127,12 @@ void run_scale(ScaleArguments arguments) {
   const std::vector<ScaleRule> rules = rules_of(arguments, model);
   const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
   for (const ScaleRule& rule : rules) (void)lambda_at(rule, lengths.front(), dim, arguments.head);
-  if (!arguments.report.empty())
-    write_file(arguments.report, scale_page(rules, lengths, dim, arguments.head));
+  if (arguments.report)
+    command::write_file(*arguments.report, scale_page(rules, lengths, dim, arguments.head));
   if (arguments.json) return print_json(rules, lengths, dim, arguments.head);
   if (model) print_model(*model);
   print_text(rules, lengths, dim, arguments.head);
-  if (!arguments.report.empty()) fmt::print("\n{}\n", arguments.report);
+  if (arguments.report) fmt::print("\n{}\n", *arguments.report);
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ int scale_command(int argc, char** argv) {
   app.add_flag("--json", arguments.json, "JSON on stdout");
   app.add_flag("--list", arguments.list, "the rules there are");
   app.callback([&] { run_scale(arguments); });
-  return run(app, argc, argv);
+  return command::run(app, argc, argv);
 }
 
 }  // namespace isentrope::cli

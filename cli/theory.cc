@@ -1,8 +1,8 @@
 // isentrope theory: the laws behind the rules.
 
 #include "cli/commands.h"
-#include "cli/run.h"
 #include "cli/theory_commands.h"
+#include "command/run.h"
 
 namespace isentrope::cli {
 
@@ -16,7 +16,7 @@ int theory_command(int argc, char** argv) {
   add_variance_command(app);
   add_report_command(app);
   app.require_subcommand(1);
-  return run(app, argc, argv);
+  return command::run(app, argc, argv);
 }
 
 }  // namespace isentrope::cli

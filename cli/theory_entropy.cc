@@ -23,7 +23,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct EntropyArguments {
-  std::string lengths = "64,512,4096,32768", rule, hold;
+  std::string lengths = "64,512,4096,32768";
+  std::optional<std::string> rule, hold;
   std::optional<double> lambda, target;
   std::int64_t dim = 64;
   bool json = false;
@@ -43,9 +44,9 @@ double scale_at(const EntropyArguments& arguments, const ScaleRule& rule, std::i
 }
 
 void print_held(const EntropyArguments& arguments) {
-  const auto ends = parse_lengths(arguments.hold);
+  const auto ends = parse_lengths(*arguments.hold);
   if (ends.size() != 2)
-    throw Error("[entropy] --hold must be two lengths; got \"" + arguments.hold + "\"");
+    throw Error("[entropy] --hold must be two lengths; got \"" + *arguments.hold + "\"");
   const theory::EntropyBase base = theory::entropy_base(
       static_cast<double>(ends[0]), static_cast<double>(ends[1]), arguments.dim);
   if (arguments.json) {
@@ -60,9 +61,8 @@ void print_held(const EntropyArguments& arguments) {
 }
 
 void run_entropy(const EntropyArguments& arguments) {
-  if (!arguments.hold.empty()) return print_held(arguments);
-  const ScaleRule rule =
-      arguments.rule.empty() ? ScaleRule::standard() : ScaleRule::parse(arguments.rule);
+  if (arguments.hold) return print_held(arguments);
+  const ScaleRule rule = arguments.rule ? ScaleRule::parse(*arguments.rule) : ScaleRule::standard();
   ordered_json values = ordered_json::array();
   std::vector<std::vector<std::string>> rows;
   bool outside = false;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ namespace {
 using nlohmann::ordered_json;
 
 struct GradientArguments {
-  std::string scores = "normal", lengths = "40:20000:40", dims;
+  std::string scores = "normal", lengths = "40:20000:40";
+  std::optional<std::string> dims;
   std::vector<std::string> rules;
   std::int64_t dim = 128;
   bool json = false;
@@ -93,7 +95,7 @@ void print_optima(const GradientArguments& arguments) {
 void print_coefficients(const GradientArguments& arguments) {
   ordered_json values = ordered_json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const std::int64_t dim : parse_lengths(arguments.dims)) {
+  for (const std::int64_t dim : parse_lengths(*arguments.dims)) {
     const double c = theory::cosine_coefficient(dim);
     values.push_back({{"dim", dim}, {"c", c}});
     rows.push_back({std::to_string(dim), number(c)});
@@ -150,7 +152,7 @@ void print_rules(const GradientArguments& arguments) {
 
 void run_gradient(const GradientArguments& arguments) {
   if (!arguments.rules.empty()) return print_rules(arguments);
-  if (!arguments.dims.empty()) return print_coefficients(arguments);
+  if (arguments.dims) return print_coefficients(arguments);
   print_optima(arguments);
 }
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "cli/files.h"
 #include "cli/pages.h"
 #include "cli/theory_commands.h"
+#include "command/files.h"
 #include "isentrope/error.h"
 
 namespace isentrope::cli {
@@ -23,7 +23,7 @@ void run_report(const ReportArguments& arguments) {
     throw Error(fmt::format("[report] dim must be at least 2 and at most 4096; got dim = {}",
                             arguments.dim));
   }
-  write_file(arguments.output, theory_page(arguments.dim));
+  command::write_file(arguments.output, theory_page(arguments.dim));
   fmt::print("{}\n", arguments.output);
 }
 

@@ -4,13 +4,14 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cli/files.h"
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
+#include "command/files.h"
 #include "config/parse_json.h"
 #include "isentrope/error.h"
 #include "isentrope/theory/variance.h"
@@ -21,7 +22,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct VarianceArguments {
-  std::string input;
+  std::optional<std::string> input;
   std::int64_t dim = 64, rows = 4096;
   double mean = 0, deviation = 1;
   std::uint64_t seed = 1;
@@ -63,8 +64,8 @@ std::vector<double> draw(const VarianceArguments& arguments, std::uint64_t seed)
 }
 
 theory::ScoreVariance measure(VarianceArguments& arguments) {
-  if (!arguments.input.empty()) {
-    const ordered_json json = parse_json("variance", read_file(arguments.input));
+  if (arguments.input) {
+    const ordered_json json = parse_json("variance", command::read_file(*arguments.input));
     const Rows q = rows_of(json, "q"), k = rows_of(json, "k");
     arguments.dim = q.dim;
     if (q.dim != k.dim)

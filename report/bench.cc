@@ -80,7 +80,8 @@ std::vector<LineChart> charts_against_length(const json& run) {
   }
   std::vector<LineChart> charts;
   for (const auto& [family, systems] : rates) {
-    if (systems.at(kOurs).size() < 3) continue;
+    const auto ours = systems.find(kOurs);
+    if (ours == systems.end() || ours->second.size() < 3) continue;
     LineChart chart;
     chart.title = family;
     chart.x_label = "keys";
@@ -114,7 +115,8 @@ LineChart roofline(const json& run, const json& limits) {
   for (const json& each : limits.at("targets")) {
     if (each.at("target") == run.at("target")) target = &each;
   }
-  if (target == nullptr) throw Error("bench.json: no limits of the run's target");
+  if (target == nullptr)
+    throw Error("[bench_report] limits must be given of every run's target; got others");
   const double memory = limits.at("memory_read").get<double>() / 1e9;
   LineChart chart;
   chart.title = "Roofline";
@@ -166,14 +168,14 @@ const json& system_of(const json& row, const std::string& name) {
   for (const json& system : row.at("systems")) {
     if (system.at("name") == name) return system;
   }
-  throw Error("bench.json: a row lacks the system " + name);
+  throw Error("[bench_report] every row must have the system " + name + "; got one without");
 }
 
 std::string bench_report(const json& result) {
   try {
     return page_of(result);
   } catch (const json::exception& error) {
-    throw Error(std::string("bench.json: ") + error.what());
+    throw Error(std::string("[bench_report] the document must be a bench; got ") + error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -43,6 +44,13 @@ Layers layers_of(const json& values, std::size_t bins, const char* name) {
   return layers;
 }
 
+void require_heads_of(const Layers& entropy, const Layers& layers, const char* name) {
+  const auto same = [](const Heads& a, const Heads& b) { return a.size() == b.size(); };
+  if (std::ranges::equal(entropy, layers, same)) return;
+  throw Error(fmt::format(
+      "[inspection_report] {} must have the layers and heads of mean.entropy; got others", name));
+}
+
 struct Inspection {
   std::string model, rule, suggestion;
   std::int64_t texts, tokens;
@@ -77,6 +85,10 @@ Inspection read(const json& result) {
     r.max_logit = layers_of(mean.at("max_logit"), r.n.size(), "mean.max_logit");
     r.mass = layers_of(mean.at("gradient_mass"), r.n.size(), "mean.gradient_mass");
     r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
+    require_heads_of(r.entropy, r.spread, "spread.entropy");
+    require_heads_of(r.entropy, r.keys, "mean.effective_keys");
+    require_heads_of(r.entropy, r.max_logit, "mean.max_logit");
+    require_heads_of(r.entropy, r.mass, "mean.gradient_mass");
     r.collapsed = places(result.at("collapsed"));
     r.blurred = places(result.at("blurred"));
     return r;

@@ -4,12 +4,13 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
-#include "cli/files.h"
+#include "command/files.h"
+#include "command/run.h"
 #include "isentrope/error.h"
 #include "report/bench.h"
 #include "report/extrapolation.h"
@@ -21,7 +22,7 @@ using isentrope::Error;
 
 nlohmann::json read_json(const std::filesystem::path& path) {
   try {
-    return nlohmann::json::parse(isentrope::cli::read_file(path));
+    return nlohmann::json::parse(isentrope::command::read_file(path));
   } catch (const nlohmann::json::parse_error& error) {
     throw Error(fmt::format("{} is not JSON (byte {})", path.string(), error.byte));
   }
@@ -29,11 +30,15 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 
 // result.json, the oldest of the three, names no kind.
 std::string page_of(const nlohmann::json& document) {
-  const std::string kind =
-      document.is_object() ? document.value("kind", "extrapolation") : "extrapolation";
+  if (!document.is_object() || !document.contains("kind"))
+    return isentrope::report::extrapolation_report(document);
+  const nlohmann::json& kind = document["kind"];
   if (kind == "inspection") return isentrope::report::inspection_report(document);
   if (kind == "bench") return isentrope::report::bench_report(document);
-  return isentrope::report::extrapolation_report(document);
+  using error_handler = nlohmann::json::error_handler_t;
+  throw Error(
+      fmt::format("[report] kind must be \"inspection\" or \"bench\", or absent; got {:.60}",
+                  kind.dump(-1, ' ', true, error_handler::replace)));
 }
 
 }  // namespace
@@ -44,22 +49,15 @@ int main(int argc, char** argv) {
       "wrote: one HTML "
       "file, complete in itself.",
       "isentrope report");
-  std::filesystem::path result, output;
+  std::filesystem::path result;
+  std::optional<std::filesystem::path> output;
   app.add_option("RESULT.json", result, "what one of them wrote")->required();
   app.add_option("-o,--output", output,
                  "where the page goes; report.html beside RESULT.json by default");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (output.empty()) output = result.parent_path() / "report.html";
-  try {
-    isentrope::cli::write_file(output, page_of(read_json(result)));
-  } catch (const Error& error) {
-    fmt::print(stderr, "isentrope report: {}\n", error.what());
-    return 2;
-  }
-  fmt::print("{}\n", output.string());
-  return 0;
+  app.callback([&] {
+    const std::filesystem::path to = output.value_or(result.parent_path() / "report.html");
+    isentrope::command::write_file(to, page_of(read_json(result)));
+    fmt::print("{}\n", to.string());
+  });
+  return isentrope::command::run(app, argc, argv);
 }

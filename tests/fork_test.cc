@@ -23,15 +23,15 @@ std::vector<float> forward() {
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call call{};
   call.struct_size = sizeof call;
-  call.q = call.k = call.v =
-      isentrope_array_contiguous(q.data(), ISENTROPE_F32, 4, kShape.data());
+  call.q = call.k = call.v = isentrope_array_contiguous(q.data(), ISENTROPE_F32, 4, kShape.data());
   call.output = isentrope_array_contiguous(output.data(), ISENTROPE_F32, 4, kShape.data());
   if (isentrope_forward(options, &call) != ISENTROPE_OK) output.clear();
   isentrope_options_destroy(options);
   return output;
 }
 
-// Exit status of a child that computes and ends as programs do, destructors of the library included.
+// Exit status of a child that computes and ends as programs do, destructors of the library
+// included.
 int child_that_computes(const std::vector<float>& want) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,0 +1,14 @@
+// What options take, with refusals that say the limits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+namespace isentrope::command {
+
+[[nodiscard]] CLI::Validator whole_number(std::int64_t least, std::int64_t most);
+
+// Above zero, and finite.
+[[nodiscard]] CLI::Validator positive_number();
+
+}  // namespace isentrope::command
