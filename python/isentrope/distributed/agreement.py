@@ -1,0 +1,153 @@
+"""What all ranks of a call must have in common, compared once for each such set of arguments.
+
+The comparison goes through the group's store, the one its ranks found each other in: it needs no device, and works
+while a compiler traces. Rank 0 reads what the others wrote and tells all of them what it found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from datetime import timedelta
+from functools import lru_cache
+from importlib import metadata
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.distributed import PrefixStore, ProcessGroup, Store
+
+from isentrope.distributed.exchange import failure, resolved
+from isentrope.distributed.layout import pieces, rows_of
+
+
+class Configuration(NamedTuple):
+    """The arguments of `attention` that are the same on every rank, and the shapes of the tensors."""
+
+    sequence_length: int
+    method: str
+    layout: str
+    dtype: str
+    batch: int
+    heads: int
+    kv_heads: int
+    dim: int
+    value_dim: int
+    rule: str
+    causal: bool
+    window_left: int
+    window_right: int
+    soft_cap: float
+    statistics: int
+    given: tuple[str, ...]
+    """The names of the optional tensors."""
+    version: str
+
+    def text(self) -> str:
+        return json.dumps(self._asdict())
+
+    @property
+    def tag(self) -> int:
+        """A number that no two configurations are likely to share."""
+        return int.from_bytes(hashlib.sha256(self.text().encode()).digest()[:4], "big") >> 1
+
+
+@lru_cache(maxsize=256)
+def parsed(text: str) -> Configuration:
+    fields = json.loads(text)
+    return Configuration(**fields | {"given": tuple(fields["given"])})
+
+
+@lru_cache
+def version() -> str:
+    try:
+        return metadata.version("isentrope")
+    except metadata.PackageNotFoundError:  # a build tree
+        return "of a build tree"
+
+
+class _Agreed:
+    """What the ranks of a group have compared."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.comparisons = 0
+
+
+_agreed: WeakKeyDictionary[ProcessGroup, _Agreed] = WeakKeyDictionary()
+
+
+@torch.compiler.assume_constant_result
+def agreed(name: str, device: str, rows: int, keys: int, sequence_length: int | None, *fields: Any) -> str:
+    """The text of the configuration of these fields, once all ranks of the group have it.
+
+    Raises ValueError on every rank when one has another, and RuntimeError when one does not come.
+    """
+    group = resolved(name)
+    if keys != rows:
+        raise ValueError(f"[isentrope.distributed] k must have the {rows} rows of q; got {keys}")
+    length = rows * group.size() if sequence_length is None else sequence_length
+    configuration = Configuration(length, *fields, version())
+    text = configuration.text()
+    part = rows_of(pieces(length, group.size(), configuration.layout)[group.rank()])
+    if part != rows:
+        # Told instead of the configuration, so that no other rank waits for the keys of this one.
+        text = (
+            f"[isentrope.distributed] q must have the {part} rows of {length} that rank {group.rank()} of {group.size()} "
+            f"holds; got {rows}"
+        )
+    known = _agreed.setdefault(group, _Agreed())
+    if text not in known.texts:
+        known.comparisons += 1
+        _compare(group, time_limit(group, device), known.comparisons, text)
+        known.texts.add(text)
+    return text
+
+
+def time_limit(group: ProcessGroup, device: str) -> timedelta:
+    """How long an operation of the group may take."""
+    return group._get_backend(torch.device(device)).options._timeout
+
+
+def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:
+    store = PrefixStore(f"isentrope/{number}", group.get_group_store())
+    if group.rank() == 0:
+        verdict = _verdict(group, store, limit, text)
+        store.set("verdict", verdict)
+    else:
+        store.set(str(group.rank()), text)
+        verdict = _read(group, store, "verdict", 0, limit)
+    if verdict:
+        raise ValueError(verdict)
+
+
+def _verdict(group: ProcessGroup, store: Store, limit: timedelta, text: str) -> str:
+    """What is wrong, or nothing."""
+    end = time.monotonic() + limit.total_seconds()
+    complaint = text if text.startswith("[") else ""
+    for rank in range(1, group.size()):
+        left = timedelta(seconds=max(end - time.monotonic(), 0.001))
+        try:
+            other = _read(group, store, str(rank), rank, left)
+        except RuntimeError as error:
+            store.set("verdict", str(error))
+            raise
+        if not complaint and other != text:
+            complaint = other if other.startswith("[") else difference(text, other, rank)
+    return complaint
+
+
+def _read(group: ProcessGroup, store: Store, key: str, writer: int, limit: timedelta) -> str:
+    try:
+        store.wait([key], limit)
+        return store.get(key).decode()
+    except RuntimeError as error:
+        raise failure(group, [writer], error) from error
+
+
+def difference(text: str, other: str, rank: int) -> str:
+    mine, theirs = json.loads(text), json.loads(other)
+    found = [f"{key} {mine[key]!r} on rank 0 and {theirs[key]!r} on rank {rank}"
+             for key in mine if mine[key] != theirs[key]]  # fmt: skip
+    return f"[isentrope.distributed] all ranks must call with the same arguments; got {', '.join(found)}"

@@ -1,0 +1,104 @@
+"""What crosses between ranks: tensors, by name of the peer, under way while the caller computes.
+
+Everything the ways of `attention` send goes through `start`. Each message carries the number of its configuration as a
+tag, so that ranks which call with different arguments do not take each other's messages: with Gloo a message of the
+wrong size would end the process, or be taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import DeviceMesh, ProcessGroup
+from torch.distributed.distributed_c10d import _resolve_process_group
+
+Group = ProcessGroup | DeviceMesh | None
+
+
+def group_name(group: Group) -> str:
+    """The name under which the operators find the group. ValueError for a mesh of more than one dimension."""
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            raise ValueError(
+                f'[isentrope.distributed] group must be one dimension of a mesh, such as mesh["cp"]; got {group}'
+            )
+        group = group.get_group()
+    return (dist.group.WORLD if group is None else group).group_name
+
+
+class Pending:
+    """Messages under way."""
+
+    def __init__(self, group: ProcessGroup, works: list, kept: list[Tensor], peers: Iterable[int]) -> None:
+        self._group, self._works, self._kept, self._peers = group, works, kept, sorted(peers)
+
+    def wait(self) -> None:
+        """Raises RuntimeError, within the group's time limit, when a peer does not do its part."""
+        try:
+            for work in self._works:
+                work.wait()
+        except RuntimeError as error:
+            raise failure(self._group, self._peers, error) from error
+        self._works, self._kept = [], []
+
+
+def failure(group: ProcessGroup, peers: list[int], error: object) -> RuntimeError:
+    names = ", ".join(map(str, peers))
+    return RuntimeError(
+        f"[isentrope.distributed] rank {group.rank()} of {group.size()} must hear from rank {names} within the group's "
+        f"time limit; got none: it has ended, is stuck, or called with other arguments ({error})"
+    )
+
+
+def start(group: ProcessGroup, tag: int, sends: dict[int, Tensor], receives: dict[int, Tensor]) -> Pending:
+    """Sends each peer its tensor and fills what is to come from each; all of them contiguous, none of them empty."""
+    operations = [dist.P2POp(dist.isend, tensor, None, group, tag, peer) for peer, tensor in sends.items()]
+    operations += [dist.P2POp(dist.irecv, tensor, None, group, tag, peer) for peer, tensor in receives.items()]
+    peers = {*sends, *receives}
+    try:
+        works = dist.batch_isend_irecv(operations) if operations else []
+    except RuntimeError as error:
+        raise failure(group, sorted(peers), error) from error
+    return Pending(group, works, [*sends.values(), *receives.values()], peers)
+
+
+def resolved(name: str) -> ProcessGroup:
+    """The group that the operators know by name."""
+    return _resolve_process_group(name)
+
+
+@torch.library.custom_op("isentrope::exchange", mutates_args=())
+def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, group: str) -> Tensor:
+    """[sum of sends] to [sum of receives]: rank r gets the next sends[r] of `values`, and ours come in the same order."""
+    ranks = resolved(group)
+    result = values.new_empty(sum(receives))
+    outgoing, incoming = values.contiguous().split(sends), result.split(receives)
+    me = ranks.rank()
+    incoming[me].copy_(outgoing[me])
+    peers = [rank for rank in range(ranks.size()) if rank != me]
+    start(
+        ranks, tag,
+        {peer: outgoing[peer] for peer in peers if sends[peer]},
+        {peer: incoming[peer] for peer in peers if receives[peer]},
+    ).wait()  # fmt: skip
+    return result
+
+
+@exchange.register_fake
+def _(values: Tensor, sends: list[int], receives: list[int], tag: int, group: str) -> Tensor:
+    return values.new_empty(sum(receives))
+
+
+def _save(ctx, inputs, output) -> None:
+    ctx.call = inputs[1:]
+
+
+def _back(ctx, gradient: Tensor) -> tuple:
+    sends, receives, tag, group = ctx.call
+    return exchange(gradient, receives, sends, tag, group), None, None, None, None
+
+
+exchange.register_autograd(_back, setup_context=_save)

@@ -1,0 +1,101 @@
+"""Attention over a sequence that lies on several ranks."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from isentrope._operators import FORWARD_MODE
+from isentrope.distributed.agreement import agreed
+from isentrope.distributed.blocks import Optional, travelling_attention
+from isentrope.distributed.exchange import Group, group_name
+from isentrope.distributed.heads import attention_by_heads
+from isentrope.distributed.rows import needed_statistics
+from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
+from isentrope.rules import rule_text
+from isentrope.statistics import statistic_names, unpack, wanted_bits
+
+METHODS = ("ring", "all_gather", "all_to_all")
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    group: Group = None,
+    method: str = "ring",
+    layout: str = "contiguous",
+    sequence_length: int | None = None,
+    rule: Rule = "standard",
+    scale: float | None = None,
+    causal: bool | str = False,
+    window_size: tuple[int, int] = (-1, -1),
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    key_begin: Tensor | None = None,
+    key_end: Tensor | None = None,
+    documents: Tensor | None = None,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """`isentrope.attention` of a sequence of which each rank holds a part; results are of the rows of this rank.
+
+        q: [batch, heads, rows, dim], k: [batch, kv_heads, rows, dim], v: [batch, kv_heads, rows, value_dim]: the rows
+            that `shard` gives this rank.
+        group: the ranks that hold the sequence: a process group, or one dimension of a DeviceMesh; None: all there are.
+        method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says which is for what.
+        layout: "contiguous", or "zigzag", which balances the work under a causal mask.
+        sequence_length: rows of the whole sequence; None: every rank has as many as this one.
+        key_begin, key_end: integers [batch], in positions of the whole sequence; the same on every rank.
+        documents: integers [documents + 1], where packed documents begin: 0, ..., sequence_length; the same on every
+            rank. n is that of the document. Not together with key_begin and key_end.
+        The rest as in `isentrope.attention`; n, position and total are those of the whole sequence.
+
+    Returns what `isentrope.attention` returns, differentiable with respect to q, k, v and sinks. The gradient of
+    sinks, which every rank has, is of this rank's rows: it is summed over the ranks as those of a model's weights are.
+
+    Every rank of the group must call, with the same arguments, and all that need gradients run the backward pass.
+    Raises ValueError on every rank when they differ, and RuntimeError within the group's time limit when a rank has
+    ended or does not come.
+    """
+    if method not in METHODS:
+        raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
+    call = _call(
+        q, k, v, None, None, None, sinks, key_begin, key_end, None, None, rule_text(rule, scale),
+        causal, window_size, 0, 0, 0, soft_cap,
+    )  # fmt: skip
+    if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and _transformed()):
+        raise NotImplementedError(FORWARD_MODE)
+    q, k, v, sinks, key_begin, key_end = (*call[:3], *call[6:9])
+    if documents is not None:
+        documents = _documents(documents, q, key_begin, key_end)
+    tensors = Optional(sinks, key_begin, key_end, documents)
+    names = statistic_names(return_stats)
+    wanted = 0 if names is None else wanted_bits(names)
+    name = group_name(group)
+    # Ranks compare numbers: a graph that is compiled for lengths of any kind is, here, one for each length.
+    rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
+    given = tuple(field for field, x in zip(Optional._fields, tensors) if x is not None)
+    text = agreed(
+        name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call[11],
+        call[12] > 0, *call[13:15], float(soft_cap), wanted, given,
+    )  # fmt: skip
+    if method == "all_to_all":
+        output, statistics = attention_by_heads(q, k, v, tensors, text, name, names)
+    else:
+        output, shared, support = travelling_attention(q, k, v, *tensors, text, name)
+        statistics = None if names is None else unpack(names, needed_statistics(wanted), shared, support)
+    return output if names is None else (output, statistics)
+
+
+def _documents(documents: Tensor, q: Tensor, *padding: Tensor | None) -> Tensor:
+    if any(x is not None for x in padding):
+        raise ValueError(
+            "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their own; "
+            "got both"
+        )
+    return _integers("documents", documents, q)

@@ -1,0 +1,65 @@
+"""Which rows of a sequence each rank holds.
+
+    contiguous   rank r of 4 has piece r of 4        0 | 1 | 2 | 3
+    zigzag       pieces r and 7 - r of 8             0 7 | 1 6 | 2 5 | 3 4
+
+Under a causal mask a late row sees more keys than an early one: in zigzag every rank has as much work as the next.
+Pieces are as long as one another, cut as `torch.chunk` and DTensor cut: the last ones are shorter, or empty.
+"""
+
+from __future__ import annotations
+
+Range = tuple[int, int]
+"""Rows begin, begin + 1, ..., end - 1 of the whole sequence."""
+
+LAYOUTS = ("contiguous", "zigzag")
+
+
+def pieces(length: int, ranks: int, layout: str) -> list[list[Range]]:
+    """The rows of each rank, in the order of the sequence; pieces without rows are left out."""
+    if layout not in LAYOUTS:
+        raise ValueError(f"[isentrope.distributed] layout must be one of {', '.join(LAYOUTS)}; got {layout!r}")
+    if layout == "contiguous":
+        return [joined([piece]) for piece in _chunks(length, ranks)]
+    chunks = _chunks(length, 2 * ranks)
+    return [joined([chunks[rank], chunks[-1 - rank]]) for rank in range(ranks)]
+
+
+def _chunks(length: int, count: int) -> list[Range]:
+    step = -(-length // count)
+    return [(min(i * step, length), min((i + 1) * step, length)) for i in range(count)]
+
+
+def joined(ranges: list[Range]) -> list[Range]:
+    """In order, those that touch as one, empty ones left out. They must not overlap."""
+    found: list[Range] = []
+    for begin, end in sorted(ranges):
+        if begin == end:
+            continue
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def rows_of(ranges: list[Range]) -> int:
+    return sum(end - begin for begin, end in ranges)
+
+
+def overlap(a: Range, b: Range) -> Range:
+    """The rows of both; begin == end where there are none."""
+    begin = max(a[0], b[0])
+    return begin, max(begin, min(a[1], b[1]))
+
+
+def local_slices(held: list[Range], wanted: list[Range]) -> list[slice]:
+    """Where a rank that holds `held` has the rows `wanted`, each range of which lies in one that is held."""
+    found = []
+    for begin, end in wanted:
+        before = 0
+        for first, last in held:
+            if first <= begin and end <= last:
+                found.append(slice(before + begin - first, before + end - first))
+            before += last - first
+    return found

@@ -1,0 +1,59 @@
+"""Cutting a tensor along its sequence, and putting it together again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isentrope.distributed.exchange import Group, exchange, group_name, resolved
+from isentrope.distributed.layout import local_slices, pieces, rows_of
+
+# Of messages that no configuration stands behind.
+_TAG = 0
+
+
+def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous") -> Tensor:
+    """The part of `tensor`, which every rank has, that this rank holds: of sequences, labels, position ids.
+
+    layout: "contiguous" or "zigzag". Ranges of rows are cut as `torch.chunk` cuts: the last ones may be shorter, or
+    empty. Differentiable; a view where the part is in one piece.
+    """
+    held = _held(tensor.shape[dim], group_name(group), layout)
+    parts = [tensor.narrow(dim, begin, end - begin) for begin, end in held]
+    return parts[0] if len(parts) == 1 else torch.cat(parts or [tensor.narrow(dim, 0, 0)], dim)
+
+
+def gather(
+    tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous", sequence_length: int | None = None
+) -> Tensor:
+    """The whole sequence on every rank, of which each has the part that `shard` gives it.
+
+    sequence_length: rows of the whole sequence; None: every rank has as many as this one. Differentiable: the gradient
+    of a part is the sum of what the ranks have for it. Raises ValueError when this rank has another number of rows.
+    """
+    name = group_name(group)
+    ranks = resolved(name)
+    dim = dim % tensor.dim()
+    length = tensor.shape[dim] * ranks.size() if sequence_length is None else sequence_length
+    held = [pieces(length, ranks.size(), layout)[rank] for rank in range(ranks.size())]
+    part = rows_of(held[ranks.rank()])
+    if tensor.shape[dim] != part:
+        raise ValueError(
+            f"[gather] tensor must have {part} rows of {length} on rank {ranks.rank()}; got {tensor.shape[dim]}"
+        )
+    rest = [*tensor.shape[:dim], *tensor.shape[dim + 1 :]]
+    columns = tensor.new_empty(rest).numel()
+    rows = tensor.movedim(dim, 0).reshape(-1)
+    sizes = [rows_of(ranges) * columns for ranges in held]
+    received = exchange(rows.repeat(ranks.size()), [rows.numel()] * ranks.size(), sizes, _TAG, name)
+    parts = []
+    for ranges, values in zip(held, received.split(sizes)):
+        values = values.view(-1, *rest)
+        parts += [(range_, values[at]) for range_, at in zip(ranges, local_slices(ranges, ranges))]
+    ordered = [values for _, values in sorted(parts, key=lambda part: part[0])]
+    return torch.cat(ordered or [received.view(0, *rest)]).movedim(0, dim)
+
+
+def _held(length: int, name: str, layout: str) -> list:
+    ranks = resolved(name)
+    return pieces(length, ranks.size(), layout)[ranks.rank()]

@@ -1,0 +1,136 @@
+"""Attention over a sequence that lies on several ranks gives each of them the rows that one process gives."""
+
+import pytest
+import torch
+from cases import compare, tensors
+from ranks import run
+
+from isentrope import ScaleRule, distributed
+from isentrope.distributed.heads import rule_of_heads
+
+RULE = {"rule": "entropy_invariant(base=7)"}
+MASKS = [
+    {},
+    {"causal": True},
+    {"causal": True, "window_size": (4, -1)},
+    {"window_size": (2, 3)},
+    {"key_begin": torch.tensor([0, 3]), "key_end": torch.tensor([14, 9]), "causal": True},
+    {"key_begin": torch.tensor([4, 4]), "key_end": torch.tensor([4, 6])},
+    {"documents": torch.tensor([0, 2, 2, 9, 10, 17]), "causal": True},
+    {"documents": torch.tensor([0, 17]), "window_size": (3, 1)},
+    {"documents": torch.tensor([0, 1, 16, 17])},
+]
+WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
+# A rule that asks for the position, one for the total, one that acts after the soft-cap, one for each head.
+RULES = [
+    "attn_temperature_tuning(floor_scale=2)", "log_length()", "xai_temperature(len=4)",
+    "ssmax(s=[0.1, 0.2, 0.3, -0.4])", "standard() * logn(train_len=4)",
+]  # fmt: skip
+
+
+def every_mask(rank, ranks, way):
+    for mask in MASKS:
+        compare(rank, ranks, 17, way, RULE | mask)
+
+
+def every_length(rank, ranks, way):
+    for length in (0, 1, 3, 8, 13):
+        compare(rank, ranks, length, way, RULE | {"causal": True})
+
+
+def every_option(rank, ranks, way):
+    for rule in RULES:
+        compare(rank, ranks, 11, way, {"rule": rule, "causal": True, "soft_cap": 2.0})
+    sinks = torch.tensor([0.3, -1.0, 2.0, 0.0], requires_grad=True)
+    compare(rank, ranks, 11, way, RULE | {"causal": True, "sinks": sinks})
+    compare(rank, ranks, 11, way, RULE | {"sinks": sinks, "key_end": torch.tensor([3, 0])})
+    compare(rank, ranks, 11, way, RULE | {"causal": True}, dtype=torch.bfloat16)
+    compare(rank, ranks, 11, way, RULE, kv_heads=4)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("cases", [every_mask, every_length, every_option])
+def test_equals_one_process(ranks, cases):
+    run(ranks, each_way, cases, ranks)
+
+
+def each_way(rank, cases, ranks):
+    for way in WAYS:
+        cases(rank, ranks, way)
+
+
+def every_rule(rank):
+    for name in ScaleRule.names():
+        if name not in ("constant", "table", "per_row", "closed_form"):
+            compare(rank, 2, 9, {"layout": "zigzag"}, {"rule": name, "causal": True})
+    table = {"rule": "table(n=[1, 4, 9], factor=[1, 2, 3, 2, 1, 0, 1, 1, 1, 3, 3, 3])"}
+    rows = {"rule": "per_row(lambda=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], heads=4)"}
+    for rule in (table, rows, {"rule": "constant(scale=0.3)"}):
+        for way in WAYS:
+            compare(rank, 2, 9, way, rule | {"causal": True})
+
+
+def test_every_rule_of_the_catalogue():
+    run(2, every_rule)
+
+
+def test_a_rule_for_each_head_is_cut_with_the_heads():
+    assert rule_of_heads("logn(train_len=4)", 4, (1, 3)) == "logn(train_len=4)"
+    cut = ScaleRule(rule_of_heads("ssmax(s=[1, 2, 3, 4], b=0.5, n_min=2)", 4, (1, 3)))
+    assert cut == ScaleRule("ssmax(s=[2, 3], b=0.5, n_min=2)")
+    product = rule_of_heads("scaled(gain=[1, 2, 3, 4]) * logn(train_len=4)", 4, (2, 4))
+    assert ScaleRule(product) == ScaleRule("scaled(gain=[3, 4]) * logn(train_len=4)")
+
+
+def compiled(rank, method):
+    def step(q, k, v):
+        output, s = distributed.attention(
+            q, k, v, method=method, causal=True, rule="logn(4)", return_stats=("entropy", "support")
+        )
+        return output * 2, s.entropy, s.support
+
+    graph = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for length in (5, 6):
+        part = tensors(length)
+        want, got = step(*part), graph(*part)
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b)
+        loss = [x[0].square().sum() + x[1].sum() for x in (got, want)]
+        for a, b in zip(*(torch.autograd.grad(x, part) for x in loss)):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("method", ["ring", "all_gather", "all_to_all"])
+def test_compiles_without_a_break(method):
+    run(2, compiled, method)
+
+
+def refused(rank):
+    q, k, v = tensors(4)
+    with pytest.raises(ValueError, match="layout must be one of contiguous, zigzag; got 'stripes'"):
+        distributed.attention(q, k, v, layout="stripes")
+    with pytest.raises(ValueError, match="method must be one of ring, all_gather, all_to_all; got 'star'"):
+        distributed.attention(q, k, v, method="star")
+    for rows in (4 + rank, 5 - rank):  # every rank is told, whichever it is that has the wrong part
+        part = [x[:, :, :rows] for x in tensors(6)]
+        with pytest.raises(ValueError, match="q must have the 4 rows of 8 that rank . of 2 holds; got 5"):
+            distributed.attention(*part, sequence_length=8)
+    with pytest.raises(ValueError, match="k must have the 4 rows of q; got 3"):
+        distributed.attention(q, k[:, :, :3], v)
+    with pytest.raises(ValueError, match="heads to deal out evenly over 2 ranks"):
+        distributed.attention(q[:, :3], k[:, :1], v[:, :1], method="all_to_all")
+    starts = torch.tensor([0, 8])
+    with pytest.raises(ValueError, match="documents must come without key_begin and key_end"):
+        distributed.attention(q, k, v, documents=starts, key_end=starts)
+    with pytest.raises(ValueError, match="documents must rise from 0 to 8; got \\[0, 7\\]"):
+        distributed.attention(q, k, v, documents=torch.tensor([0, 7]))
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(lambda q: distributed.attention(q, k, v), (q,), (q,))
+    output = distributed.attention(q, k, v)
+    with pytest.raises(NotImplementedError, match="double backward"):
+        (dq,) = torch.autograd.grad(output.sum(), q, create_graph=True)
+        dq.sum().backward()
+
+
+def test_bad_arguments_are_named():
+    run(2, refused)

@@ -1,0 +1,46 @@
+"""Cutting sequences and putting them together again; the program of the documentation."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from cases import rows_of
+from ranks import run
+
+from isentrope import distributed
+
+
+def there_and_back(rank, ranks):
+    for layout in ("contiguous", "zigzag"):
+        for length in (0, 1, 7, 12):
+            x = torch.arange(2 * length * 3).view(2, length, 3)
+            part = distributed.shard(x, 1, layout=layout)
+            assert torch.equal(part, x[:, rows_of(rank, ranks, length, layout)])
+            assert torch.equal(distributed.gather(part, -2, layout=layout, sequence_length=length), x)
+    # Each rank weighs the whole sequence: the gradients of its part are the sum of what they have for it.
+    part = torch.randn(4, requires_grad=True)
+    distributed.gather(part, 0).mul(torch.arange(4.0 * ranks) * (rank + 1)).sum().backward()
+    weight = torch.arange(4.0 * rank, 4.0 * rank + 4) * sum(range(1, ranks + 1))
+    assert torch.equal(part.grad, weight)
+    with pytest.raises(ValueError, match="tensor must have"):
+        distributed.gather(part, 0, sequence_length=100 * ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_there_and_back(ranks):
+    run(ranks, there_and_back, ranks)
+
+
+def test_the_program_of_the_documentation_runs(tmp_path):
+    page = Path(__file__).parents[3] / "docs/distributed.md"
+    (program,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)[:1]
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "program.py")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    found = re.findall(r"rank (\d): 500 rows of 1000, off by (\de[-+]\d\d)", result.stdout)
+    assert sorted(rank for rank, _ in found) == ["0", "1"], result.stdout
+    assert all(float(error) < 1e-5 for _, error in found)
