@@ -16,6 +16,11 @@ double unit_of(DType type) {
 }
 // Of one weight e^t: what tests/exp_test.cc holds the kernels' exp to.
 constexpr double kExpError = 2.2 * kUnit;
+// What weights and their gradients lose beside the values they multiply.
+double rounding_of(DType type, const Arithmetic& arithmetic) {
+  const bool rounds = type == DType::bf16 || (type == DType::f16 && arithmetic.rounds_f16);
+  return rounds ? unit_of(type) : 0;
+}
 // Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end
 // sooner.
 double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
@@ -90,7 +95,7 @@ Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
 }
 
 Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
-                                const ForwardResult& got) {
+                                const ForwardResult& got, const Arithmetic& arithmetic) {
   Worst worst(p.type);
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     const RowStats& stats = want.statistics[row];
@@ -115,7 +120,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     worst.add("support", row, static_cast<double>(got.support[row]),
               static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
-    const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;  // of the weights
+    const double rounding = rounding_of(p.type, arithmetic);
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
@@ -137,7 +142,8 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
 }
 
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
-                                 const reference::Gradients& want, const BackwardResult& got) {
+                                 const reference::Gradients& want, const BackwardResult& got,
+                                 const Arithmetic& arithmetic) {
   double dx = 0, lse = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
     dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
@@ -155,9 +161,9 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
   const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
-  // Of dz in bf16's dot products. Their weights are rounded too, but dv has room for it: no
+  // Of dz in dot products of 16 bits. Their weights are rounded too, but dv has room for it: no
   // do.output is in it.
-  const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;
+  const double rounding = rounding_of(p.type, arithmetic);
   Worst worst(p.type);
   const auto compare = [&](const char* name, const std::vector<float>& results,
                            const std::vector<double>& values, const std::vector<double>& magnitudes,

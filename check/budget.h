@@ -17,6 +17,13 @@ struct Ratio {
   std::map<std::string, double> of_result{};  // "output", "lse", "dq", ...: the largest of each
 };
 
+// How the results were computed, as far as it decides what may be wrong.
+struct Arithmetic {
+  // Products of f16 take weights and their gradients rounded to f16, as tensor cores do; ours do
+  // not.
+  bool rounds_f16 = false;
+};
+
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
 [[nodiscard]] Ratio backward_error_over_budget(const Data& data,
                                                const reference::GradientInput& gradient,
@@ -24,10 +31,12 @@ struct Ratio {
 
 // The same against a reference that is there already.
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
-                                              const ForwardResult& got);
+                                              const ForwardResult& got,
+                                              const Arithmetic& arithmetic = {});
 [[nodiscard]] Ratio backward_error_over_budget(const Problem& problem,
                                                const reference::Result& forward,
                                                const reference::Gradients& want,
-                                               const BackwardResult& got);
+                                               const BackwardResult& got,
+                                               const Arithmetic& arithmetic = {});
 
 }  // namespace isentrope::check

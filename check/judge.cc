@@ -43,18 +43,22 @@ Judge::Judge(const Problem& problem) : data_(problem) {
 }
 
 Verdict Judge::judge() const {
-  const Problem& p = data_.problem;
-  Verdict verdict;
-  if (p.backward && p.page_size > 0) {
-    verdict.outcome = Outcome::skipped;
-    verdict.reason = "paged keys have no backward pass";
-    return verdict;
+  if (data_.problem.backward && data_.problem.page_size > 0) {
+    return {.outcome = Outcome::skipped, .reason = "paged keys have no backward pass"};
   }
   const ForwardResult forward = run_forward(data_);
-  verdict.forward = forward_error_over_budget(p, forward_, forward);
-  if (backward_) {
-    verdict.backward = backward_error_over_budget(p, forward_, *backward_,
-                                                  run_backward(data_, forward, *upstream_));
+  if (!backward_) return judge(forward, nullptr);
+  const BackwardResult backward = run_backward(data_, forward, *upstream_);
+  return judge(forward, &backward);
+}
+
+Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backward,
+                     const Arithmetic& arithmetic) const {
+  const Problem& p = data_.problem;
+  Verdict verdict;
+  verdict.forward = forward_error_over_budget(p, forward_, forward, arithmetic);
+  if (backward_ && backward != nullptr) {
+    verdict.backward = backward_error_over_budget(p, forward_, *backward_, *backward, arithmetic);
   }
   if (!(verdict.worst().worst <= 1)) {
     verdict.outcome = Outcome::failed;

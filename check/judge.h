@@ -30,7 +30,15 @@ class Judge {
   // Runs the problem on the active target. Not while another thread changes that.
   [[nodiscard]] Verdict judge() const;
 
+  // Of results that were computed elsewhere; `backward` where the problem has a backward pass.
+  [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward,
+                              const Arithmetic& arithmetic = {}) const;
+
   [[nodiscard]] const Data& data() const { return data_; }
+  // Of the backward pass, null without one.
+  [[nodiscard]] const reference::GradientInput* upstream() const {
+    return upstream_ ? &*upstream_ : nullptr;
+  }
 
  private:
   Data data_;

@@ -291,4 +291,20 @@ void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(std::move(result));
 }
 
+// Throws what the operators would throw, of tensors on the CPU: kernels of other devices are given
+// stand-ins for theirs. A page table must reach as far as it has columns.
+void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const TorchTensor block_table = from.optional_tensor();
+  with_operator_names([&] {
+    AttentionInput in = call.input();
+    if (block_table) {
+      in.pages.table = view_of<std::int32_t, 2>("block_table", block_table);
+      in.pages.keys = in.pages.table.extents[1] * in.k.extents[2];
+    }
+    validate_input("attention", in, call.options());
+  });
+}
+
 }  // namespace isentrope::stable

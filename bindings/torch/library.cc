@@ -28,11 +28,13 @@ void define(TorchLibraryHandle library) {
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sink)");
   schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
   schema("row_lengths(" + call + ") -> Tensor");
+  schema("check_call(" + call + ", Tensor? block_table) -> ()");
   schema("rule_text(str rule) -> str");
   schema("rule_to_json(str rule) -> str");
   schema("rule_from_json(str json) -> str");
   schema("rule_lambda(str rule, int n, int d, int head) -> float");
   schema("rule_reads_position(str rule) -> bool");
+  schema("rule_table(str rule, int source, int d, int first, int count, bool capped) -> Tensor");
   schema("rule_catalogue() -> str");
   schema("model_scale(str config_json) -> str");
 }
@@ -58,6 +60,7 @@ const bool registered = [] {
   implement(cpu, "attention_backward", attention_backward);
   implement(cpu, "decode", decode);
   implement(cpu, "row_lengths", row_lengths);
+  implement(cpu, "check_call", check_call);
   // Without tensors there is no device to choose a kernel by.
   const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
   implement(any, "rule_text", rule_text);
@@ -65,6 +68,7 @@ const bool registered = [] {
   implement(any, "rule_from_json", rule_from_json);
   implement(any, "rule_lambda", rule_lambda);
   implement(any, "rule_reads_position", rule_reads_position);
+  implement(any, "rule_table", rule_table);
   implement(any, "rule_catalogue", rule_catalogue);
   implement(any, "model_scale", model_scale);
   return true;

@@ -12,6 +12,7 @@ void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // On rules.
 void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
@@ -19,6 +20,7 @@ void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t re
 void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_lambda(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_reads_position(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_table(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_catalogue(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void model_scale(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 

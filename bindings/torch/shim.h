@@ -25,6 +25,7 @@ using StableIValue = std::uint64_t;
 
 std::int32_t aoti_torch_device_type_cpu();
 std::int32_t aoti_torch_dtype_float32();
+std::int32_t aoti_torch_dtype_float64();
 std::int32_t aoti_torch_dtype_bfloat16();
 std::int32_t aoti_torch_dtype_float16();
 std::int32_t aoti_torch_dtype_int64();

@@ -1,0 +1,167 @@
+"""From the arguments of an operator to launched kernels. Nothing here waits for the device or reads its tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from isentrope import _operators
+from isentrope.gpu import plan
+from isentrope.gpu.decode import merge_kernel
+from isentrope.gpu.forward import forward_kernel
+from isentrope.gpu.operands import Call, RuleTables
+from isentrope.gpu.rows import rows_kernel
+from isentrope.gpu.tile import LOG2E
+
+# The bits of `wanted`, in the order of Statistics, and what the kernels call them.
+_SLICES = ("LSE", "ENTROPY", "COLLISION", "VARIANCE", "MAX_LOGIT", "LAMBDA")
+SUPPORT = 6
+_FEW_ROWS = 16
+# Beyond every position, and far from the ends of int64.
+_FAR = 1 << 62
+
+
+def _slices(wanted: int) -> dict[str, int]:
+    """Which slice of the tensor of statistics each is; -1 for those nobody asked for."""
+    return {name: (wanted & ((1 << bit) - 1)).bit_count() if wanted >> bit & 1 else -1 for bit, name in enumerate(_SLICES)}
+
+
+def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
+    return (0,) * count if tensor is None else tensor.stride()
+
+
+def _some(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """Kernels take a pointer for every argument, also for what they do not read."""
+    return other if tensor is None else tensor
+
+
+class _Rows:
+    """What rows_kernel leaves: see there."""
+
+    def __init__(self, call: Call, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
+                 needs_lambda: bool = False) -> None:  # fmt: skip
+        device = call.q.device
+        mask, lambda_ = call.attn_mask, call.lambda_
+        by_batch = any(x is not None for x in (call.key_begin, call.key_end, used, mask, lambda_)) or lengths is not None
+        tables = RuleTables(call) if lambda_ is None else None
+        by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
+        self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
+        self.tile = tile
+        tiles = triton.cdiv(call.queries, tile)
+        integers = torch.empty(self.batches * (2 * call.queries + 4 * tiles), dtype=torch.int32, device=device)
+        sizes = (self.batches * call.queries,) * 2 + (self.batches * 4 * tiles,)
+        self.begins, self.ends, self.tiles = integers.split(sizes)
+        self.scales = torch.empty((4, self.batches, self.heads, call.queries), dtype=torch.float32, device=device)
+        count = mask is not None and (
+            lengths is not None or needs_lambda or tables is not None and tables.reads_visible
+        )
+        anything = self.scales
+        visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
+        rows_kernel[(tiles, self.batches * self.heads)](
+            self.begins, self.ends, self.scales, self.tiles, _some(lengths, integers),
+            _some(lambda_, anything), *_strides(lambda_, 3),
+            _some(mask, integers), *_strides(mask),
+            _some(call.key_begin, integers), _some(call.key_end, integers),
+            _some(call.query_starts, integers), _some(call.key_starts, integers),
+            0 if call.query_starts is None else len(call.query_starts) - 1,
+            _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
+            total, total.shape[-1], tables.heads if tables else 1,
+            self.batches, self.heads, call.queries, call.keys, call.causal, min(call.window_left, _FAR), call.window_right,
+            call.query_offset, call.key_offset, call.sequence_keys,
+            LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
+            DOCUMENTS=call.query_starts is not None, POSITION=tables is not None and position.shape[-1] > 0,
+            TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=64,
+        )  # fmt: skip
+
+
+def _shape(call: Call) -> dict[str, Any]:
+    """What every tile kernel is compiled for."""
+    return {
+        "CAPPED": call.soft_cap > 0, "ADMITTED": call.attn_mask is not None, "BIAS": call.bias is not None,
+        "SINK": call.sink is not None, "DIM": plan.padded(call.dim), "COLUMNS": plan.padded(call.value_dim),
+        "EVEN": plan.padded(call.dim) == call.dim, "EVEN_COLUMNS": plan.padded(call.value_dim) == call.value_dim,
+    }  # fmt: skip
+
+
+def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    output, statistics, support = _operators._results(call.q, call.value_dim, wanted)
+    if output.numel() == 0:
+        return output, statistics, support
+    if call.table is not None:
+        support = support.contiguous()
+    chip = plan.chip_of(call.q.device)
+    shape = _shape(call)
+    columns = max(shape["DIM"], shape["COLUMNS"])
+    group = call.heads // call.kv_heads
+    packed = group * call.queries <= _FEW_ROWS or call.table is not None
+    tiles = (plan.few_rows_tiles if packed else plan.forward_tiles)(chip, call.q.dtype, columns)
+    slices = _slices(wanted)
+    place = slices.pop("LAMBDA")
+    rows = _Rows(call, tiles.rows, used, needs_lambda=place >= 0)
+    if place >= 0:
+        statistics[place] = rows.scales[3]
+    strips = call.batch * (call.kv_heads if packed else call.heads)
+    strip = triton.cdiv(group * call.queries if packed else call.queries, tiles.rows)
+    splits = plan.shares_of(chip, strips * strip, call.keys, tiles.keys)
+    states = sums = rows.scales
+    plane = call.batch * call.heads * call.queries
+    if splits > 1:
+        states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
+        sums = torch.empty((splits, plane, shape["COLUMNS"]), dtype=torch.float32, device=call.q.device)
+    options = {
+        **slices, "DISTANCE": -1, "SUPPORT": bool(wanted >> SUPPORT & 1), "SINK": shape["SINK"],
+        "COLUMNS": shape["COLUMNS"], "EVEN_COLUMNS": shape["EVEN_COLUMNS"],
+    }  # fmt: skip
+    sink = _some(call.sink, rows.scales)
+    forward_kernel[(strip, strips, splits)](
+        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.scales, sink,
+        _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
+        *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+        *_strides(call.attn_mask), *_strides(call.bias),
+        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
+        call.k.shape[2], 0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
+        call.soft_cap * LOG2E.value, splits,
+        **shape | options, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1, ROWS=tiles.rows,
+        KEYS=tiles.keys, PRECISION=chip.precision, STAGES=tiles.stages, num_warps=tiles.warps,
+    )  # fmt: skip
+    if splits > 1:
+        merged = 4
+        merge_kernel[(triton.cdiv(plane, merged),)](
+            states, sums, output, statistics, support, sink, *output.stride(), call.heads, call.queries, plane,
+            call.value_dim, splits, **options, ROWS=merged,
+        )  # fmt: skip
+    return output, statistics, support
+
+
+def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """isentrope::attention."""
+    *shared, wanted = arguments
+    call = Call(shared)
+    call.check()
+    return _forward(call, wanted)
+
+
+def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """isentrope::decode."""
+    *shared, table, used, wanted = arguments
+    if len(used) != shared[0].shape[0] or table.shape[0] != shared[0].shape[0]:
+        raise ValueError(
+            f"[decode] block_table and seqused_k must have a row for each of the {shared[0].shape[0]} sequences; got "
+            f"{table.shape[0]} and {len(used)}"
+        )
+    call = Call(shared, table)
+    call.check()
+    return _forward(call, wanted, used)
+
+
+def row_lengths(*arguments: Any) -> Tensor:
+    """isentrope::row_lengths."""
+    call = Call(arguments)
+    call.check()
+    lengths = torch.empty(call.rows, dtype=torch.int64, device=call.q.device)
+    if lengths.numel() > 0:
+        _Rows(call, 64, lengths=lengths)
+    return lengths

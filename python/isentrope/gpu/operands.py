@@ -1,0 +1,99 @@
+"""The arguments of a call, checked by the library's one validator, as the kernels want them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._operators import OPS
+
+LARGEST_DIM = 256
+# Beyond, tables of a rule would be what fills the device.
+LONGEST = 1 << 26
+
+_CALL = tuple(argument.name for argument in OPS.row_lengths.default._schema.arguments)
+# Their contents are checked as well, so that the validator is given some that are always right.
+_STARTS = ("query_starts", "key_starts")
+
+
+class Call:
+    """The arguments the operators share, under the names of their schema."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
+        self.__dict__.update(zip(_CALL, arguments))
+        self.table = table
+        self.batch, self.heads, self.queries, self.dim = self.q.shape
+        self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
+        self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        return self.batch, self.heads, self.queries
+
+    def check(self) -> None:
+        """Raises what the CPU operator would raise, but for the contents of tensors: to read them would stall the
+        device. Wrong documents and pages are cut to what there is instead."""
+        tensors = {name: getattr(self, name) for name in _CALL if isinstance(getattr(self, name), Tensor)}
+        for name, tensor in tensors.items():
+            if tensor.device != self.q.device:
+                raise ValueError(f"[attention] {name} must lie on {self.q.device}, as q does; got {tensor.device}")
+        like = tuple((x.dtype, tuple(x.shape)) if isinstance(x := getattr(self, name), Tensor) else x for name in _CALL)
+        _validate(like, None if self.table is None else tuple(self.table.shape))
+        if self.queries >= 1 << 31 or self.keys >= 1 << 31:
+            raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
+
+
+@lru_cache(4096)
+def _validate(like: tuple, table: tuple | None) -> None:
+    # Tensors of the same shapes and types that occupy no memory.
+    arguments = dict(zip(_CALL, (torch.empty((), dtype=x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
+    for name, side in zip(_STARTS, "qk"):
+        starts = arguments[name]
+        if starts is not None and starts.dim() == 1 and len(starts) > 0:
+            arguments[name] = torch.zeros(len(starts), dtype=starts.dtype)
+            arguments[name][-1] = arguments[side].shape[2] * (len(starts) > 1)
+    OPS.check_call(*arguments.values(), None if table is None else torch.zeros(table, dtype=torch.int32))
+    for name, wide in (("q", arguments["q"]), ("v", arguments["v"])):
+        if wide.shape[3] > LARGEST_DIM:
+            raise ValueError(
+                f"[attention] {name} must have a head dimension of at most {LARGEST_DIM} on this device; got "
+                f"{wide.shape[3]}: move the call to the CPU, which has no limit"
+            )
+
+
+@lru_cache(256)
+def _rule_table(rule: str, source: int, dim: int, first: int, count: int, capped: bool, device: Any) -> Tensor:
+    return OPS.rule_table(rule, source, dim, first, count, capped).to(device)
+
+
+class RuleTables:
+    """A rule as the kernels read it: for each length a row may have, the factors before the soft-cap, after it and on
+    the bias, computed by the library in double. Rules of a product that read different lengths have a table each."""
+
+    def __init__(self, call: Any) -> None:
+        # Lengths that grow by a key at each step of decoding find their table for a long time.
+        longest = max(call.sequence_keys, call.keys, 1)
+        furthest = call.query_offset + call.queries + longest
+        for name, needed in (("keys, or sequence_keys,", longest), ("query_offset", furthest)):
+            if needed > LONGEST:
+                raise ValueError(f"[attention] {name} must be below 2^26 on this device; got {needed}")
+        count, reach = (1 << needed.bit_length() for needed in (longest, furthest))
+        arguments = call.soft_cap > 0, call.q.device
+
+        def table(source: int, first: int, count: int) -> Tensor:
+            return _rule_table(call.rule, source, call.dim, first, count, *arguments)
+
+        self.visible, self.position, self.total = table(0, 0, count), table(1, -count, count + reach), table(2, 0, count)
+        self.position_first = -count
+        self.heads = max(x.shape[1] for x in (self.visible, self.position, self.total))
+
+    @property
+    def reads_visible(self) -> bool:
+        return self.visible.shape[2] > 2

@@ -1,0 +1,178 @@
+"""Conformance problems, as `isentrope check` reads them, through this package's kernels, judged by the library."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import isentrope
+from isentrope import functions
+from isentrope.functions import decode
+from isentrope.statistics import Statistics
+
+_TYPES = {
+    "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
+    "u8": torch.bool,
+}  # fmt: skip
+_CAUSAL = {0: False, 1: "top_left", 2: "bottom_right"}
+_DIFFERENTIABLE = ("lse", "entropy", "collision", "variance")
+
+
+def _library() -> Any:
+    for folder in isentrope.__path__:
+        path = Path(folder) / "libisentrope_check.so"
+        if path.exists():
+            library = ctypes.CDLL(str(path))
+            break
+    else:
+        raise ImportError(f"isentrope: no libisentrope_check.so in {list(isentrope.__path__)}; pip install . again")
+    pointer, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
+    for name, result, arguments in (
+        ("open", pointer, [text]),
+        ("generate", pointer, [ctypes.c_uint64, whole, whole]),
+        ("close", None, [pointer]),
+        ("error", text, []),
+        ("line", text, [pointer]),
+        ("rule", text, [pointer]),
+        ("number", ctypes.c_double, [pointer, text]),
+        ("input", whole, [pointer, text, ctypes.POINTER(pointer), ctypes.POINTER(text), ctypes.POINTER(whole)]),
+        ("upstream", whole, [pointer, text, ctypes.POINTER(pointer)]),
+        ("put", None, [pointer, text, ctypes.POINTER(ctypes.c_float), whole]),
+        ("verdict", text, [pointer, ctypes.c_bool]),
+    ):
+        function = getattr(library, f"isentrope_check_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _copied(data: ctypes.c_void_p, dtype: torch.dtype, shape: Any) -> Tensor:
+    tensor = torch.empty(tuple(shape), dtype=dtype)
+    if tensor.numel():
+        ctypes.memmove(tensor.data_ptr(), data, tensor.numel() * tensor.element_size())
+    return tensor
+
+
+_LIBRARY: Any = None
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    global _LIBRARY
+    if _LIBRARY is None:
+        _LIBRARY = _library()
+    return getattr(_LIBRARY, f"isentrope_check_{name}")(*arguments)
+
+
+class Problem:
+    """One attention call, its numbers and its reference. Raises ValueError for a line that is none."""
+
+    def __init__(self, handle: int | None) -> None:
+        if not handle:
+            raise ValueError(_call("error").decode())
+        self._handle = handle
+
+    @classmethod
+    def of_line(cls, line: str) -> Problem:
+        return cls(_call("open", line.encode()))
+
+    @classmethod
+    def generated(cls, seed: int, index: int, work: int) -> Problem:
+        return cls(_call("generate", seed, index, work))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            _call("close", self._handle)
+
+    @property
+    def line(self) -> str:
+        return _call("line", self._handle).decode()
+
+    def number(self, name: str) -> int:
+        return int(_call("number", self._handle, name.encode()))
+
+    def tensor(self, name: str) -> Tensor | None:
+        data, kind, extents = ctypes.c_void_p(), ctypes.c_char_p(), (ctypes.c_int64 * 4)()
+        rank = _call("input", self._handle, name.encode(), ctypes.byref(data), ctypes.byref(kind), extents)
+        if rank == 0:
+            return None
+        return _copied(data, _TYPES[kind.value.decode()], list(extents[:rank]))
+
+    def upstream(self, name: str, shape: Any, dtype: torch.dtype) -> Tensor | None:
+        data = ctypes.c_void_p()
+        count = _call("upstream", self._handle, name.encode(), ctypes.byref(data))
+        return _copied(data, torch.float64, shape).to(dtype) if count else None
+
+    def run(self, device: str = "cpu") -> None:
+        """Computes everything the problem asks for, at the front doors that users take."""
+        q, k, v = (self.tensor(name).to(device) for name in "qkv")
+
+        def other(name: str) -> Tensor | None:
+            found = self.tensor(name)
+            return None if found is None else found.to(device)
+
+        soft_cap = _call("number", self._handle, b"soft_cap")
+        causal, window = _CAUSAL[self.number("causal")], (self.number("window_left"), self.number("window_right"))
+        rule, table = _call("rule", self._handle).decode(), other("block_table")
+        if table is not None:
+            used = torch.full((q.shape[0],), self.number("keys"), device=device)
+            options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sink")}
+            self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
+            return
+        leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sink": other("sink")}
+        backward = self.number("backward") == 1
+        for leaf in leaves.values():
+            if leaf is not None:
+                leaf.requires_grad_(backward)
+        # A problem may have documents and a batch, which no single function takes.
+        call = functions._call(
+            q, k, v, leaves["d_lambda"], other("admitted"), leaves["d_bias"], leaves["d_sink"], other("key_begin"),
+            other("key_end"), other("query_starts"), other("key_starts"), rule, causal, window,
+            self.number("query_offset"), self.number("key_offset"), 0, soft_cap,
+        )  # fmt: skip
+        result = functions._attend(call, True)
+        self._put_forward(result)
+        if backward:
+            self._put_backward(result, leaves)
+
+    @property
+    def unsupported(self) -> str:
+        """Why no function of the package takes this call; empty when one does."""
+        if self.tensor("block_table") is None:
+            return ""
+        if self.number("backward"):
+            return "paged keys have no backward pass"
+        others = ("bias", "admitted", "lambda", "query_starts", "key_begin", "key_end")
+        if any(self.tensor(name) is not None for name in others) or self.number("query_offset") or self.number("key_offset"):
+            return "decode takes no mask but causal and windows"
+        return ""
+
+    def _put(self, name: str, values: Tensor) -> None:
+        floats = values.detach().float().cpu().contiguous()
+        _call("put", self._handle, name.encode(), ctypes.cast(floats.data_ptr(), ctypes.POINTER(ctypes.c_float)), floats.numel())
+
+    def _put_forward(self, result: tuple[Tensor, Statistics]) -> None:
+        output, statistics = result
+        self._put("output", output)
+        for name, values in statistics._asdict().items():
+            self._put(name.rstrip("_"), values)
+
+    def _put_backward(self, result: tuple[Tensor, Statistics], leaves: dict[str, Tensor | None]) -> None:
+        output, statistics = result
+        results = [output] + [getattr(statistics, name) for name in _DIFFERENTIABLE]
+        upstream = [self.upstream("d_output", output.shape, output.dtype)]
+        upstream += [self.upstream(f"d_{name}", output.shape[:3], torch.float32) for name in _DIFFERENTIABLE]
+        wanted = {name: leaf for name, leaf in leaves.items() if leaf is not None}
+        found = torch.autograd.grad(results, list(wanted.values()), [x.to(output.device) for x in upstream])
+        for name, gradient in zip(wanted, found):
+            self._put(name, gradient)
+
+    def verdict(self) -> dict[str, Any]:
+        """outcome, reason, and of forward and backward error_over_budget, where it is worst, and of each result."""
+        text = _call("verdict", self._handle, True)
+        if text is None:
+            raise ValueError(_call("error").decode())
+        return json.loads(text)

@@ -1,0 +1,19 @@
+import warnings
+
+import numpy
+import pytest
+import torch
+
+import isentrope.gpu  # noqa: F401, before any kernel is called: it decides who interprets
+from isentrope.gpu.interpreter import speed_up
+
+speed_up()
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """numpy says aloud what a GPU computes in silence: 0 / 0, and exp2 beyond its range."""
+    torch.manual_seed(0)
+    with numpy.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield

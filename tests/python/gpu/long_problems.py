@@ -1,0 +1,15 @@
+"""The same by the thousand, and larger."""
+
+import problem_sets
+
+
+def test_forward():
+    assert problem_sets.failures(problem_sets.forward(seed=11, count=4000, work=20_000))[1] == []
+
+
+def test_decode():
+    assert problem_sets.failures(problem_sets.decode(seed=12, count=1500, work=20_000))[1] == []
+
+
+def test_large():
+    assert problem_sets.failures(problem_sets.forward(seed=13, count=60, work=1_000_000))[1] == []

@@ -1,0 +1,76 @@
+"""Sets of conformance problems that the interpreter gets through in time, and how they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isentrope.gpu.problems import Problem
+
+_OF_A_DECODE_STEP = ("dt", "shape", "rule", "cap", "sink", "special", "scale", "seed")
+
+
+def forward(seed: int, count: int, work: int) -> Iterator[Problem]:
+    """Generated problems without a cache, their backward pass left out."""
+    return _first(count, (_without(Problem.generated(seed, i, work), "bwd") for i in _forever()))
+
+
+def backward(seed: int, count: int, work: int) -> Iterator[Problem]:
+    return _first(count, (p for i in _forever() if (p := Problem.generated(seed, i, work)).number("backward")))
+
+
+def decode(seed: int, count: int, work: int) -> Iterator[Problem]:
+    """The same as steps over a paged cache: of masks causal and windows alone, and pages of 1 to 40 keys."""
+    return _first(count, (_paged(Problem.generated(seed, i, work).line, i) for i in _forever()))
+
+
+def _forever() -> Iterator[int]:
+    i = 0
+    while True:
+        yield i
+        i += 1
+
+
+def _first(count: int, problems: Iterator[Problem | None]) -> Iterator[Problem]:
+    found = 0
+    for problem in problems:
+        if problem is None or problem.unsupported:
+            continue
+        yield problem
+        found += 1
+        if found == count:
+            return
+
+
+def _without(problem: Problem, name: str) -> Problem | None:
+    if "pages=" in problem.line:
+        return None
+    fields = [field for field in problem.line.split(" ") if not field.startswith(f"{name}=")]
+    return Problem.of_line(" ".join(fields))
+
+
+def _paged(line: str, index: int) -> Problem | None:
+    kept = []
+    for field in line.split(" "):
+        name, _, value = field.partition("=")
+        if name == "mask":
+            masks = [part for part in value.split(",") if part.startswith(("causal", "window"))]
+            kept += ["mask=" + ",".join(masks)] * bool(masks)
+        elif name in _OF_A_DECODE_STEP:
+            kept.append(field)
+    extents = [int(x.split(":")[0]) for x in next(f for f in kept if f.startswith("shape="))[6:].split("x")]
+    if 0 in extents:
+        return None
+    return Problem.of_line(" ".join([*kept, f"pages={1 + index * 7 % 40}"]))
+
+
+def failures(problems: Iterator[Problem]) -> tuple[int, list[str]]:
+    """How many problems passed whose verdict tells something, and what the others got wrong."""
+    passed, wrong = 0, []
+    for problem in problems:
+        problem.run()
+        verdict = problem.verdict()
+        passed += verdict["outcome"] == "PASSED"
+        if verdict["outcome"] == "FAILED":
+            worst = [verdict[name]["worst"] for name in ("forward", "backward") if name in verdict]
+            wrong.append(f"{problem.line}: {worst}")
+    return passed, wrong
