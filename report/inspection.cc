@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "report/head_map.h"
 #include "report/line_chart.h"
 #include "report/page.h"
 
@@ -113,67 +114,57 @@ double mean_over(const Heads& heads, std::size_t bin) {
 double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std::log(n) : 0; }
 
 // Colour: entropy over ln n, the share of the largest it could be, at the longest rows.
-Plot heat_map(const Inspection& r) {
+Plot share_map(const Inspection& r) {
   const std::size_t last = r.n.size() - 1;
-  json cells = json::array();
-  std::size_t most_heads = 0;
-  Plot plot;
-  for (std::size_t layer = 0; layer < r.entropy.size(); ++layer) {
-    most_heads = std::max(most_heads, r.entropy[layer].size());
-    for (std::size_t head = 0; head < r.entropy[layer].size(); ++head) {
-      const double share = share_of_largest(r.entropy[layer][head][last], r.n[last]);
-      if (!std::isnan(share)) {
-        cells.push_back(
-            {{"layer", layer},
-             {"head", head},
-             {"share", share},
-             {"label", fmt::format("layer {}, head {}: {:.2f} of ln n", layer, head, share)}});
-      }
-    }
+  HeadMap map{.title = fmt::format("Entropy at n = {:.0f}", r.n[last]),
+              .caption =
+                  "Each cell is a head. Dark: the row looks at few keys. Bright: it averages "
+                  "over all of them.",
+              .quantity = "entropy / ln n",
+              .scheme = "viridis",
+              .lowest = 0,
+              .highest = 1,
+              .values = {}};
+  for (const Heads& heads : r.entropy) {
+    auto& layer = map.values.emplace_back();
+    for (const Column& head : heads) layer.push_back(share_of_largest(head[last], r.n[last]));
   }
-  const auto axis = [](const char* scale, const char* orient, const char* title) {
-    return json{{"scale", scale},
-                {"orient", orient},
-                {"title", title},
-                {"labelOverlap", true},
-                {"domain", false}};
-  };
-  const auto band = [](const char* name, const char* field, const char* range) {
-    return json{{"name", name},
-                {"type", "band"},
-                {"range", range},
-                {"domain", {{"data", "cells"}, {"field", field}, {"sort", true}}}};
-  };
-  plot.spec = {
-      {"autosize", {{"type", "fit"}, {"contains", "padding"}}},
-      {"width", 640},
-      {"height", 60 + 18 * most_heads},
-      {"data", {{{"name", "cells"}, {"values", cells}}}},
-      {"scales",
-       {band("x", "layer", "width"),
-        band("y", "head", "height"),
-        {{"name", "colour"},
-         {"type", "linear"},
-         {"domain", {0, 1}},
-         {"range", {{"scheme", "viridis"}}}}}},
-      {"axes", {axis("x", "bottom", "layer"), axis("y", "left", "head")}},
-      {"legends", {{{"fill", "colour"}, {"title", "entropy / ln n"}, {"type", "gradient"}}}},
-      {"marks",
-       {{{"type", "rect"},
-         {"from", {{"data", "cells"}}},
-         {"encode",
-          {{"update",
-            {{"x", {{"scale", "x"}, {"field", "layer"}}},
-             {"width", {{"scale", "x"}, {"band", 1}}},
-             {"y", {{"scale", "y"}, {"field", "head"}}},
-             {"height", {{"scale", "y"}, {"band", 1}}},
-             {"fill", {{"scale", "colour"}, {"field", "share"}}},
-             {"tooltip", {{"field", "label"}}}}}}}}}},
-  };
-  plot.title = fmt::format("Entropy at n = {:.0f}", r.n[last]);
-  plot.caption =
-      "Each cell is a head. Dark: the row looks at few keys. Bright: it averages over all of them.";
-  return plot;
+  return head_map_plot(map);
+}
+
+// The slope of entropy in ln n, by least squares over the bins of at least 8 keys: 0 for a head
+// that looks at as many keys in a long row as in a short one, 1 for one that averages over all.
+double slope_of(const Column& entropy, const Column& n) {
+  double count = 0, x = 0, y = 0, xx = 0, xy = 0;
+  for (std::size_t bin = 0; bin < n.size(); ++bin) {
+    if (n[bin] < 8 || std::isnan(entropy[bin])) continue;
+    const double ln_n = std::log(n[bin]);
+    count += 1;
+    x += ln_n;
+    y += entropy[bin];
+    xx += ln_n * ln_n;
+    xy += ln_n * entropy[bin];
+  }
+  const double spread = count * xx - x * x;
+  return count < 2 || spread <= 0 ? std::numeric_limits<double>::quiet_NaN()
+                                  : (count * xy - x * y) / spread;
+}
+
+Plot slope_map(const Inspection& r) {
+  HeadMap map{.title = "How entropy grows with length",
+              .caption =
+                  "dH / d ln n of each head. 0: as many keys in long rows as in short ones. "
+                  "1: all of them, always.",
+              .quantity = "dH / d ln n",
+              .scheme = "blueorange",
+              .lowest = -1,
+              .highest = 1,
+              .values = {}};
+  for (const Heads& heads : r.entropy) {
+    auto& layer = map.values.emplace_back();
+    for (const Column& head : heads) layer.push_back(slope_of(head, r.n));
+  }
+  return head_map_plot(map);
 }
 
 Table heads_table(const Inspection& r) {
@@ -251,9 +242,12 @@ std::string inspection_report(const json& result) {
       "The suggested rule holds the entropy of the longest rows, by one Newton step from the "
       "measured variance. "
       "It is where training or calibration may start: a trained model need not get better by it.");
-  page.heading("Heads").plot(heat_map(r));
+  page.heading("Heads").plot(share_map(r)).plot(slope_map(r));
   page.heading("Length").plot(line_plot(entropy_curves(r)));
-  page.plot(line_plot(curves(r, r.keys, "Effective keys against length", "1 / sum p^2")));
+  // One layer of averaging heads would hide all others on a linear axis.
+  LineChart keys = curves(r, r.keys, "Effective keys against length", "1 / sum p^2");
+  keys.y_axis = Axis::log10;
+  page.plot(line_plot(keys));
   page.plot(line_plot(curves(r, r.max_logit, "Largest logit against length", "max z")));
   page.plot(line_plot(curves(r, r.mass, "Gradient mass against length", "lambda (1 - sum p^2)")));
   page.heading("Numbers").table(heads_table(r));

@@ -13,6 +13,7 @@
 #include "command/run.h"
 #include "isentrope/error.h"
 #include "report/bench.h"
+#include "report/calibration.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
 
@@ -34,6 +35,8 @@ std::string page_of(const nlohmann::json& document) {
     return isentrope::report::extrapolation_report(document);
   const nlohmann::json& kind = document["kind"];
   if (kind == "inspection") return isentrope::report::inspection_report(document);
+  if (kind == "calibration") return isentrope::report::calibration_report(document);
+  if (kind == "evaluation") return isentrope::report::evaluation_report(document);
   if (kind == "bench") return isentrope::report::bench_report(document);
   using error_handler = nlohmann::json::error_handler_t;
   throw Error(

@@ -29,6 +29,7 @@ from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
 if TYPE_CHECKING:
+    from isentrope.calibration import Calibration
     from isentrope.inspection import Inspection
 
 if _has_distributed():
@@ -45,6 +46,13 @@ def inspect(*args: Any, **kwargs: Any) -> Inspection:
     return run(*args, **kwargs)
 
 
+def calibrate(*args: Any, **kwargs: Any) -> Calibration:
+    """`isentrope.calibration.calibrate`, which needs transformers."""
+    from isentrope.calibration import calibrate as run
+
+    return run(*args, **kwargs)
+
+
 __all__ = [
     "AttentionState",
     "SSMax",
@@ -52,6 +60,7 @@ __all__ = [
     "Statistics",
     "attention",
     "attention_rows",
+    "calibrate",
     "decode",
     "inspect",
     "merge",

@@ -213,3 +213,10 @@ def record(*wanted: str) -> Iterator[list[Record]]:
         yield _recording.records
     finally:
         _recording = None
+
+
+def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
+    """`isentrope.calibration.apply`: RoPE and rule of a calibration, or of the file it was written to."""
+    from isentrope.calibration import apply as run
+
+    run(model, calibration, always=always)

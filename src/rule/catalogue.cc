@@ -65,7 +65,12 @@ std::vector<RuleInfo> make_catalogue() {
        "gain 2.5: Su 2023, gradient maximisation; per head: HeadScale (Wang et al. 2024), DroPE",
        "a constant sharpening; 2.5 gives nearly the largest gradient from n = 40 to 20000",
        "gain_h/sqrt(d)",
-       [](Arguments x) { return constant_form(x[0], -0.5); }},
+       // A factor, not a base: it may then multiply the scale that a model has.
+       [](Arguments x) {
+         ClosedForm form;
+         form.a = x[0];
+         return form;
+       }},
 
       {"cosine", {{"tau", per_head, 10, 0, kLargestGain}, {"tau_max", number, 100, 0, kLargestGain}},
        "min(tau_h, tau_max)",

@@ -1,0 +1,137 @@
+"""isentrope calibrate MODEL --text FILE --rope yarn:4: the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from isentrope._command_line import check_outputs, count, progress_of, run, write_report
+from isentrope.evaluate_command import load_model, passages_of, table
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="isentrope calibrate",
+        description="Measures the gain of the logits that gives a model with stretched RoPE the entropy it has "
+        "without, and keeps it where text that was kept apart is read better with it, by two standard errors.",
+        epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file")
+    parser.add_argument("--text", type=Path, required=True, metavar="FILE",
+                        help="ordinary text; its first half calibrates, its second decides")  # fmt: skip
+    parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
+    parser.add_argument("--length", type=count, default=3072, help="tokens of each text that calibrates (3072)")
+    parser.add_argument("--texts", type=count, default=2, help="how many of them (2)")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
+    scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
+    parser.add_argument("--passages", type=int, default=3,
+                        help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
+    parser.add_argument("--lengths", nargs="+", type=int, metavar="N",
+                        help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of weights and cache (float32)")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the result as JSON; - for standard output")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="the report, one HTML file")
+    parser.set_defaults(per="model")
+    return parser
+
+
+def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
+    from isentrope.calibration import calibrate
+    from isentrope.evaluation import BLOCK, Results
+    from isentrope.rope import parse, trained_length
+
+    rope = parse(options.rope)
+    model, tokenizer = load_model(options.model, options.dtype, "calibrate")
+    trained = trained_length(model)
+    lengths = options.lengths or [part * trained // 2 // BLOCK * BLOCK for part in (1, 2, 3)]
+    text = options.text.read_text(errors="replace")
+    half = len(text) // 2
+    length = min(options.length, trained)
+    texts = passages_of(tokenizer, text[:half], options.texts, length, "calibrate")
+    passages = []
+    if options.passages > 0:
+        passages = passages_of(tokenizer, text[half:], options.passages, lengths[-1] + 1, "calibrate")
+    settings = {
+        "model": options.model.name, "text": options.text.name, "rope": rope.parameters, "dtype": options.dtype,
+        "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
+        "passages": [int(p.sum()) for p in passages],
+    }  # fmt: skip
+    found = calibrate(
+        model, texts, rope=rope, per=options.per, passages=passages, lengths=lengths,
+        results=Results(options.resume, settings), progress=progress_of("calibrate"),
+    )  # fmt: skip
+    return found.to_dict() | {
+        "model": options.model.name, "architecture": model.config.get_text_config().model_type,
+        "text": options.text.name, "texts": len(texts), "length": length,
+    }  # fmt: skip
+
+
+def _told(result: dict[str, Any]) -> str:
+    entropy = {name: _mean(layers) for name, layers in result["entropy"].items()}
+    lines = [
+        f"entropy {entropy['before']:.3f}; stretched by {result['rope']['text']} {entropy['stretched']:.3f}; "
+        f"with a gain of e^{_mean(result['measured_log_gains']):.3f} {entropy['calibrated']:.3f}"
+    ]
+    if result["nll"]:
+        lines.append(table(result["nll"]))
+    kept = {True: "kept", False: "not kept: no better by two standard errors", None: "not judged"}[result["kept"]]
+    lines.append(f"rule: {result['rule']} ({kept})")
+    return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
+
+
+def _mean(layers: list[list[float]]) -> float:
+    values = [value for layer in layers for value in layer]
+    return sum(values) / len(values)
+
+
+def elsewhere(result: dict[str, Any]) -> dict[str, str]:
+    """The same stretch and gain in the words of other engines, for YaRN and a single gain.
+
+    transformers and vLLM multiply cosines and sines by `attention_factor`, so logits by its square. llama.cpp
+    multiplies by YaRN's own 0.1 ln s + 1 in any case and by the model's key `rope.scaling.attn_factor` besides, in
+    which that is taken out here; since its pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
+    """
+    parameters = result["rope"]["parameters"]
+    if parameters.get("rope_type") != "yarn" or not isinstance(result["rule"], str):
+        return {}
+    from isentrope.rope import yarn_attention_factor
+
+    factor, trained = parameters["factor"], result["trained_length"]
+    wanted = math.exp(result["log_gain"] / 2)
+    rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
+    full = json.dumps(rope | {"attention_factor": round(wanted, 6)})
+    relative = wanted / yarn_attention_factor(factor)
+    return {
+        "transformers": f"rope_parameters {full}",
+        "vLLM": f"--hf-overrides '{{\"rope_parameters\": {full}}}'",
+        "llama.cpp": f"--rope-scaling yarn --rope-scale {factor:g} --yarn-orig-ctx {trained} "
+        f"--override-kv {result['architecture']}.rope.scaling.attn_factor=float:{relative:.6f}",
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exits 0, or 2 with a message when an argument does not fit."""
+    options = _parser().parse_args(arguments)
+
+    def body() -> None:
+        check_outputs("calibrate", [options.json, options.output, options.report, options.resume])
+        result = _calibrated(options)
+        print(json.dumps(result) if str(options.json) == "-" else _told(result))
+        for path in (options.output, options.json):
+            if path and str(path) != "-":
+                path.write_text(json.dumps(result))
+        if options.report:
+            write_report(result, options.report)
+
+    return run("calibrate", body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

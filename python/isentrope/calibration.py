@@ -1,0 +1,287 @@
+"""The attention temperature of a stretched model, measured: the gain that gives each row back its entropy.
+
+Stretching RoPE blurs the heads. A constant gain sharpens them; how large it must be follows from the model itself, since
+the derivative of a row's entropy by the logarithm of its scale is minus the variance of its logits, and both come
+out of the operator.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope.evaluation import BLOCK, Difference, LayerRules, Method, Results, beats, evaluate, set_rules
+from isentrope.rope import Stretch, parse, stretch_rope, stretched, trained_length, yarn_attention_factor
+from isentrope.rules import ScaleRule
+
+SCOPES = ("model", "layer", "head")
+# No gain measured so far exceeds 0.3; a step of a quarter keeps Newton's method where its slope holds.
+LARGEST_STEP = 0.25
+# A head whose logits hardly vary has no temperature to speak of: its step would be noise divided by nothing.
+LEAST_VARIANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Entropies:
+    """Means over blocks of rows, float64 [blocks of all texts, layers, heads]."""
+
+    entropy: Tensor
+    variance: Tensor
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Result of `calibrate`."""
+
+    rope: Stretch
+    trained: int
+    """Tokens the model was trained on."""
+    per: str
+    log_gain: float
+    """Mean over layers and heads, natural logarithm; 0 where nothing was kept."""
+    log_gains: Tensor
+    """What was measured, kept or not, float64 [layers, heads]."""
+    kept: bool | None
+    """Whether the gain was better than none by two standard errors on text kept apart; None where there was none."""
+    steps: list[dict[str, float]]
+    """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
+    before: Tensor
+    stretched: Tensor
+    calibrated: Tensor
+    """Mean entropy, float64 [layers, heads]."""
+    nll: list[Difference]
+
+    @property
+    def rules(self) -> LayerRules:
+        """`scaled(gain=...)`: a single one, or one for each layer. `standard` where nothing was kept."""
+        return rules_of(self.log_gains) if self.kept is not False else [ScaleRule()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `isentrope.hf.apply` and `isentrope report` take."""
+        return {
+            "kind": "calibration",
+            "version": 1,
+            "rope": {"text": self.rope.text, "parameters": self.rope.parameters},
+            "trained_length": self.trained,
+            "per": self.per,
+            "log_gain": self.log_gain,
+            "measured_log_gains": self.log_gains.tolist(),
+            "kept": self.kept,
+            "rule": self.rules[0].text if len(self.rules) == 1 else [rule.text for rule in self.rules],
+            "steps": self.steps,
+            "entropy": {
+                "before": self.before.tolist(),
+                "stretched": self.stretched.tolist(),
+                "calibrated": self.calibrated.tolist(),
+            },
+            "nll": [difference.to_dict() for difference in self.nll],
+        }
+
+
+def rules_of(log_gains: Tensor) -> LayerRules:
+    """`scaled` with the gains [layers, heads], in as few numbers as say the same."""
+
+    def rule(gains: Tensor) -> ScaleRule:
+        rounded = [round(gain, 6) for gain in gains.exp().tolist()]
+        return ScaleRule.scaled(rounded[0] if len(set(rounded)) == 1 else rounded)
+
+    by_layer = [rule(gains) for gains in log_gains]
+    return by_layer[:1] if len(set(by_layer)) == 1 else by_layer
+
+
+@torch.no_grad()
+def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
+    """Of every head, over blocks of rows of every text. The model's attention is isentrope's already."""
+    layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
+    found: dict[str, list[Tensor]] = {"entropy": [], "variance": []}
+    for tokens in texts:
+        with hf.record("entropy", "variance") as records:
+            model.base_model(input_ids=tokens[None], use_cache=False)
+        of_layer = sorted(records, key=lambda record: layers[id(record.module)])
+        for name, columns in found.items():
+            values = torch.stack([getattr(record.statistics, name)[0] for record in of_layer]).double()
+            columns.extend(block.mean(-1) for block in values.split(BLOCK, dim=-1))
+    return Entropies(torch.stack(found["entropy"]), torch.stack(found["variance"]))
+
+
+def pooled(values: Tensor, per: str) -> Tensor:
+    """Means [blocks, layers, heads] over what shares a gain."""
+    if per == "head":
+        return values
+    axes = (1, 2) if per == "model" else (2,)
+    return values.mean(axes, keepdim=True).expand_as(values)
+
+
+def newton_step(wanted: Tensor, now: Entropies, per: str) -> Tensor:
+    """By how much ln lambda must grow, float64 [layers, heads]: dH / d ln lambda = -Var."""
+    gap = pooled(now.entropy - wanted, per).mean(0)
+    variance = pooled(now.variance, per).mean(0)
+    step = torch.where(variance > LEAST_VARIANCE, gap / variance.clamp(min=LEAST_VARIANCE), 0)
+    return step.clamp(-LARGEST_STEP, LARGEST_STEP)
+
+
+def solve(
+    model: nn.Module, texts: Sequence[Tensor], wanted: Tensor, per: str, most_steps: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Tensor, list[dict[str, float]], Entropies, Entropies]:  # fmt: skip
+    """Log gains [layers, heads], what each step found, and the entropies without and with them.
+
+    Stops when the mean difference is below its own standard error over blocks.
+    """
+    log_gains = torch.zeros(wanted.shape[1:], dtype=torch.float64)
+    set_rules(model, None)
+    first = now = entropies(model, texts)
+    steps = []
+    for step in range(most_steps + 1):
+        gap = (now.entropy - wanted).mean((1, 2))
+        error = (gap.std() / math.sqrt(gap.numel())).item() if gap.numel() > 1 else 0.0
+        steps.append({"log_gain": log_gains.mean().item(), "difference": gap.mean().item(), "se": error})
+        if progress is not None:
+            progress("newton", step, most_steps)
+        if step == most_steps or (step > 0 and abs(gap.mean().item()) < error):
+            break
+        log_gains = log_gains + newton_step(wanted, now, per)
+        set_rules(model, rules_of(log_gains))
+        now = entropies(model, texts)
+    return log_gains, steps, first, now
+
+
+def calibrate(
+    model: nn.Module,
+    texts: Sequence[Tensor],
+    *,
+    rope: str | Stretch,
+    per: str = "model",
+    passages: Sequence[Tensor] = (),
+    lengths: Sequence[int] = (),
+    most_steps: int = 3,
+    results: Results | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Calibration:
+    """Measures the gain that gives the stretched model the entropy of the unstretched one.
+
+    model: a causal transformers model with RoPE; left as it was.
+    texts: int64 [tokens], ordinary text no longer than the model was trained on.
+    rope: the stretch, as `isentrope.rope.parse` takes it.
+    per: "model" for one gain, "layer" or "head" for one each. More than one gain is kept only where it beats the single
+        one by two standard errors, and any gain only where it beats none.
+    passages, lengths: as `isentrope.evaluation.evaluate` takes them, of text kept apart: what decides. Without
+        passages nothing is decided, and the gain stands as measured.
+
+    Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its own.
+    """
+    stretch = parse(rope) if isinstance(rope, str) else rope
+    _check(model, texts, stretch, per)
+    before, training = model.config._attn_implementation, model.training
+    try:
+        model.set_attn_implementation(hf.NAME)
+        model.eval()
+        wanted = entropies(model, texts).entropy
+        with stretched(model, stretch):
+            log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
+            single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
+            set_rules(model, None)
+    finally:
+        model.set_attn_implementation(before)
+        model.train(training)
+    found = Calibration(
+        stretch, trained_length(model), per, log_gains.mean().item(), log_gains, None, steps,
+        wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), [],
+    )  # fmt: skip
+    return _judged(model, found, single, passages, lengths, results, progress) if passages else found
+
+
+def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str) -> None:
+    if isinstance(texts, Tensor):
+        raise TypeError("[calibrate] texts must be a list of tensors; got one tensor")
+    if per not in SCOPES:
+        raise ValueError(f"[calibrate] per must be one of {', '.join(SCOPES)}; got {per!r}")
+    if stretch.kind == "none":
+        raise ValueError("[calibrate] rope must stretch something; got none")
+    longest = max((text.numel() for text in texts), default=0)
+    if longest < BLOCK:
+        raise ValueError(f"[calibrate] texts must contain one of at least {BLOCK} tokens; got {longest}")
+    if longest > trained_length(model):
+        raise ValueError(
+            f"[calibrate] texts must be no longer than the {trained_length(model)} tokens the model was trained on; "
+            f"got {longest}"
+        )
+
+
+def methods_of(found: Calibration, single: Tensor) -> list[Method]:
+    """Without gain, with one gain, with all of them where there are several, and as YaRN has it."""
+    methods = [Method("no gain", found.rope), Method("one gain", found.rope, rules_of(single))]
+    if found.per != "model":
+        methods.append(Method(f"a gain per {found.per}", found.rope, rules_of(found.log_gains)))
+    if found.rope.kind == "yarn":
+        published = yarn_attention_factor(found.rope.factor) ** 2
+        methods.append(Method("YaRN's own gain", found.rope, [ScaleRule.scaled(round(published, 6))]))
+    return methods
+
+
+def _judged(
+    model: nn.Module, found: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
+    results: Results | None, progress: Callable[[str, int, int], None] | None,
+) -> Calibration:  # fmt: skip
+    """Keeps a gain only where text kept apart is read better with it, beyond the trained length."""
+    methods = methods_of(found, single)
+    options: dict[str, Any] = {"lengths": lengths, "results": results, "progress": progress}
+    nll = evaluate(model, passages, methods, **options)
+    one = _beyond(nll, "one gain", found.trained)
+    kept, gains, per = beats(one), single, "model"
+    if kept and found.per != "model":
+        name = f"a gain per {found.per}"
+        against_one = evaluate(model, passages, [methods[1], methods[2]], **options)
+        if beats(_beyond(against_one, name, found.trained)):
+            gains, per = found.log_gains, found.per
+    return replace(
+        found, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
+    )
+
+
+def _beyond(nll: Sequence[Difference], method: str, trained: int) -> Difference:
+    """The method's last bin, which lies beyond the trained length where any does."""
+    mine = [difference for difference in nll if difference.method == method]
+    beyond = [difference for difference in mine if difference.first >= trained]
+    return (beyond or mine)[-1]
+
+
+def apply(model: nn.Module, calibration: Calibration | str | Path | dict[str, Any], *, always: bool = False) -> None:
+    """Sets RoPE and rule of a calibration on a model that uses isentrope.
+
+    By default both act on inputs longer than the model was trained on alone, and shorter ones are read as before.
+    always: at every length; the stretch is then in the model's configuration.
+
+    Raises ValueError when the model does not use isentrope or the document is no calibration.
+    """
+    found = calibration.to_dict() if isinstance(calibration, Calibration) else calibration
+    if isinstance(found, (str, Path)):
+        found = json.loads(Path(found).read_text())
+    if not isinstance(found, dict) or found.get("kind") != "calibration":
+        raise ValueError("[apply] the document must be a calibration; got another kind")
+    stretch = parse(json.dumps(found["rope"]["parameters"]) if found["rope"]["parameters"] else "none")
+    rules = [ScaleRule(text) for text in ([found["rule"]] if isinstance(found["rule"], str) else found["rule"])]
+    hf.attentions(model)  # refuses a model of another attention before anything is changed
+    if not always:
+        rules = [beyond(rule, found["trained_length"]) for rule in rules]
+    stretch_rope(model, stretch, switched=not always)
+    set_rules(model, rules)
+
+
+def beyond(rule: ScaleRule, trained: int) -> ScaleRule:
+    """The gain of `rule` for inputs of more than `trained` keys, and no gain for others."""
+    gains = json.loads(rule.to_json())
+    if gains["rule"] == "standard":
+        return rule
+    gain = gains["gain"]
+    by_head = gain if isinstance(gain, list) else [gain]
+    factor = [x for head in by_head for x in (1.0, head)]
+    return ScaleRule.table([trained, trained + 1], factor, length="total")

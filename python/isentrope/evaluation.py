@@ -1,0 +1,234 @@
+"""How well a model reads long text: its loss by position, and whether it finds what it was told far back.
+
+Several ways of stretching and scaling one model read the same passages, so that their differences are paired.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope.rope import NO_STRETCH, Stretch, stretched
+from isentrope.rules import ScaleRule
+
+# Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
+# would be too small.
+BLOCK = 256
+LayerRules = list[ScaleRule]
+"""One rule for each layer, or a single one for all."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to run the model. `rules` are in the place of its softmax scale's growth, as `hf.set_rule` has it."""
+
+    name: str
+    rope: Stretch = NO_STRETCH
+    rules: LayerRules = field(default_factory=lambda: [ScaleRule()])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method against the first one, in nats a token: negative is better.
+
+    `se` is the standard error over blocks of `BLOCK` positions, `se_passages` that over passages (NaN for one).
+    """
+
+    method: str
+    first: int
+    last: int
+    nll: float
+    mean: float
+    se: float
+    se_passages: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method, "from": self.first, "to": self.last, "nll": self.nll,
+            "mean": self.mean, "difference": self.mean, "se": self.se,
+            "se_passages": None if math.isnan(self.se_passages) else self.se_passages,
+        }  # fmt: skip
+
+
+def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
+    """Gives every layer its rule; None takes them away."""
+    if rules is None:
+        return hf.set_rule(model, None)
+    if len(rules) == 1:
+        return hf.set_rule(model, rules[0], force=True)
+    for layer, rule in enumerate(rules):
+        hf.set_rule(model, rule, layers=[layer], force=True)
+    return None
+
+
+@torch.no_grad()
+def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
+    """Loss of every token after the first, float32 [tokens - 1], in nats.
+
+    tokens: int64 [tokens]. The prompt goes through in chunks with a cache, so that memory beyond the cache does not
+    grow with the length, and logits exist for 256 positions at a time.
+    """
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    head = model.get_output_embeddings()
+    found = []
+    for start in range(0, tokens.numel() - 1, chunk):
+        inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
+        hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
+        targets = tokens[start + 1 : start + 1 + inputs.numel()]
+        for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
+            logits = _capped(model, head(piece)).float()
+            found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
+    return torch.cat(found)
+
+
+def _capped(model: nn.Module, logits: Tensor) -> Tensor:
+    """Gemma 2 caps the logits of the vocabulary, which its head module does not."""
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def blocks_of(losses: Tensor) -> list[float]:
+    """Means over whole blocks of positions."""
+    whole = losses.numel() // BLOCK * BLOCK
+    return losses[:whole].double().view(-1, BLOCK).mean(1).tolist()
+
+
+class Results:
+    """Losses by method and passage, kept in a file as they come, so that a run may be stopped and taken up again.
+
+    The file begins with a line that says what was run; a file of another run is an error.
+    """
+
+    def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
+        self._path = path
+        self._found: dict[tuple[str, int], list[float]] = {}
+        if path is None:
+            return
+        if path.exists():
+            first, *rest = path.read_text().splitlines() or [""]
+            if json.loads(first or "null") != settings:
+                raise ValueError(f"[evaluate] {path} must be of this model, text and settings; got another run's")
+            for line in rest:
+                try:
+                    one = json.loads(line)
+                except json.JSONDecodeError:
+                    continue  # the line that was being written when the run was stopped
+                self._found[one["method"], one["passage"]] = one["nll"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def get(self, method: str, passage: int) -> list[float] | None:
+        return self._found.get((method, passage))
+
+    def add(self, method: str, passage: int, nll: list[float]) -> None:
+        self._found[method, passage] = nll
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"method": method, "passage": passage, "nll": nll}) + "\n")
+
+
+def evaluate(
+    model: nn.Module,
+    passages: Sequence[Tensor],
+    methods: Sequence[Method],
+    *,
+    lengths: Sequence[int],
+    chunk: int = 1024,
+    results: Results | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Difference]:
+    """Loss by position of every method on the same passages, and its difference to the first method's.
+
+    model: a causal transformers model; its attention, RoPE and rules are put back at the end, rules as none.
+    passages: int64 [tokens], each of at least lengths[-1] + 1 tokens.
+    lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to).
+    progress: called with (method, passages done, passages).
+
+    Raises ValueError when lengths or passages do not fit, TypeError for a single passage that is in no list.
+    """
+    _check(passages, methods, lengths)
+    results = Results(None, {}) if results is None else results
+    before, training = model.config._attn_implementation, model.training
+    try:
+        model.set_attn_implementation(hf.NAME)
+        model.eval()
+        for method in methods:
+            missing = [i for i in range(len(passages)) if results.get(method.name, i) is None]
+            if not missing:
+                continue
+            with stretched(model, method.rope):
+                set_rules(model, method.rules)
+                for index in missing:
+                    nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk))
+                    results.add(method.name, index, nll)
+                    if progress is not None:
+                        progress(method.name, index + 1, len(passages))
+    finally:
+        set_rules(model, None)
+        model.set_attn_implementation(before)
+        model.train(training)
+    return compare(results, methods, len(passages), lengths)
+
+
+def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Sequence[int]) -> None:
+    if isinstance(passages, Tensor):
+        raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
+    if not passages or not methods:
+        raise ValueError(
+            f"[evaluate] there must be passages and methods; got {len(passages)} and {len(methods)}"
+        )
+    if len({method.name for method in methods}) < len(methods):
+        raise ValueError(f"[evaluate] methods must differ in name; got {[m.name for m in methods]}")
+    edges = list(lengths)
+    if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
+        raise ValueError(
+            f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {edges}"
+        )
+    for passage in passages:
+        if passage.numel() < edges[-1] + 1:
+            raise ValueError(
+                f"[evaluate] passages must have at least {edges[-1] + 1} tokens; got one of {passage.numel()}"
+            )
+
+
+def compare(
+    results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
+) -> list[Difference]:
+    """Paired differences to the first method, bin by bin."""
+    found = []
+    for method in methods:
+        ours, first = (
+            torch.tensor([results.get(name, i) for i in range(passages)], dtype=torch.float64)
+            for name in (method.name, methods[0].name)
+        )
+        for begin, end in zip(lengths, lengths[1:]):
+            part = slice(begin // BLOCK, end // BLOCK)
+            gap = ours[:, part] - first[:, part]
+            found.append(
+                Difference(
+                    method.name, begin, end, ours[:, part].mean().item(), gap.mean().item(),
+                    _standard_error(gap.flatten()), _standard_error(gap.mean(1)),
+                )  # fmt: skip
+            )
+    return found
+
+
+def _standard_error(values: Tensor) -> float:
+    return (values.std() / math.sqrt(values.numel())).item() if values.numel() > 1 else math.nan
+
+
+def beats(difference: Difference) -> bool:
+    """Better than the first method by more than two standard errors, over passages where there are several."""
+    se = difference.se if math.isnan(difference.se_passages) else max(difference.se, difference.se_passages)
+    return difference.mean < -2 * se

@@ -1,0 +1,192 @@
+"""Rotary position embeddings of transformers models, stretched so that longer inputs fit."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope")
+
+
+class Stretch(NamedTuple):
+    """How RoPE is stretched: `parameters` are those of a configuration's `rope_parameters`, without `rope_theta`.
+
+    None of them scales the logits: `attention_factor` is 1 where the kind would bring one of its own, so that a gain
+    is chosen apart from the frequencies.
+    """
+
+    kind: str
+    factor: float
+    parameters: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return "none" if self.kind == "none" else f"{self.kind}:{self.factor:g}"
+
+
+NO_STRETCH = Stretch("none", 1.0, {})
+
+
+def parse(text: str) -> Stretch:
+    """`KIND:FACTOR` for linear, dynamic, ntk and yarn, "none", or the JSON object of any `rope_parameters`.
+
+    Raises ValueError, which names what is required and what was got.
+    """
+    if text == "none":
+        return NO_STRETCH
+    if text.startswith("{"):
+        return _from_json(text)
+    kind, _, number = text.partition(":")
+    if kind not in ("linear", "dynamic", "ntk", "yarn"):
+        raise ValueError(
+            "[rope] the stretch must be none, linear:S, dynamic:S, ntk:S, yarn:S or a JSON object of rope_parameters; "
+            f"got {text!r}"
+        )
+    try:
+        factor = float(number)
+    except ValueError:
+        factor = math.nan
+    if not (math.isfinite(factor) and factor >= 1):
+        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {number!r}")
+    parameters: dict[str, Any] = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        parameters["attention_factor"] = 1.0
+    return Stretch(kind, factor, parameters)
+
+
+def _from_json(text: str) -> Stretch:
+    try:
+        parameters = json.loads(text)
+        kind, factor = parameters["rope_type"], float(parameters.get("factor") or 1.0)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {text!r}") from error
+    if kind not in KINDS:
+        raise ValueError(f"[rope] rope_type must be one of {', '.join(KINDS)}; got {kind!r}")
+    if kind in ("yarn", "longrope"):
+        parameters["attention_factor"] = 1.0
+    return Stretch(kind, factor, parameters)
+
+
+def trained_length(model: nn.Module) -> int:
+    """Tokens the model was trained on, before any stretch. ValueError where its configuration does not say."""
+    config = model.config.get_text_config()
+    for parameters in _each(config):
+        if known := parameters.get("original_max_position_embeddings"):
+            return int(known)
+    known = getattr(config, "max_position_embeddings", None)
+    if not known:
+        raise ValueError("[rope] the model's configuration must have max_position_embeddings; got none")
+    return int(known)
+
+
+def _each(config: Any) -> list[dict[str, Any]]:
+    """The parameters of every kind of layer; one entry where all layers share theirs."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    return nested or [parameters]
+
+
+def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[str, Any]:
+    """The configuration's rope_parameters with the stretch in them. Layers with a window keep theirs: they see no
+    position farther than they did in training."""
+
+    def of_layer(own: dict[str, Any]) -> dict[str, Any]:
+        if own.get("rope_type", "default") != "default":
+            raise ValueError(
+                f"[rope] the model must not stretch RoPE already; got rope_type {own['rope_type']!r}"
+            )
+        changed = own | stretch.parameters
+        if stretch.kind == "ntk":
+            head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+            dim = int(head_dim * own.get("partial_rotary_factor", 1.0))
+            changed |= {"rope_type": "default", "rope_theta": own["rope_theta"] * stretch.factor ** (dim / (dim - 2))}
+            del changed["factor"]
+        if stretch.kind in ("yarn", "longrope", "llama3"):
+            changed.setdefault("original_max_position_embeddings", trained)
+        return changed
+
+    parameters = copy.deepcopy(config.rope_parameters)
+    if not any(isinstance(value, dict) for value in parameters.values()):
+        return of_layer(parameters)
+    return {name: own if "sliding" in name else of_layer(own) for name, own in parameters.items()}
+
+
+def _rotaries(model: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Parent and name of every module that computes the angles."""
+    found = [
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if hasattr(child, "rope_type") and hasattr(child, "config") and not isinstance(parent, SwitchedRope)
+    ]
+    if not found:
+        raise ValueError(
+            f"[rope] the model must have rotary position embeddings of transformers; got {type(model).__name__}"
+        )
+    return found
+
+
+class SwitchedRope(nn.Module):
+    """The model's own angles up to the trained length and stretched ones beyond it, as transformers' `longrope` does.
+
+    The whole input decides, by its largest position: a cache that grows across the trained length holds keys of both
+    kinds, as it does there.
+    """
+
+    def __init__(self, own: nn.Module, stretched: nn.Module, trained: int) -> None:
+        super().__init__()
+        self.own, self.stretched, self.trained = own, stretched, trained
+
+    def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **options: Any) -> Any:
+        beyond = position_ids.max() >= self.trained
+        return (self.stretched if beyond else self.own)(x, position_ids, *args, **options)
+
+
+def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) -> None:
+    """Stretches the model's RoPE, at every length, or with `switched` beyond the trained length alone.
+
+    Unswitched, the model's configuration has the parameters, and `save_pretrained` keeps them. Raises ValueError
+    when the model has no RoPE of transformers or has it stretched already.
+    """
+    if stretch.kind == "none":
+        return
+    config, trained = model.config.get_text_config(), trained_length(model)
+    rotaries = _rotaries(model)
+    changed = copy.deepcopy(config)
+    changed.rope_parameters = _stretched_parameters(config, stretch, trained)
+    for parent, name in rotaries:
+        own = getattr(parent, name)
+        device = next(own.buffers()).device
+        new = type(own)(changed).to(device)
+        setattr(parent, name, SwitchedRope(own, new, trained) if switched else new)
+    if not switched:
+        config.rope_parameters = changed.rope_parameters
+
+
+@contextmanager
+def stretched(model: nn.Module, stretch: Stretch) -> Iterator[None]:
+    """Stretches the model's RoPE inside the block, and gives the model its own back."""
+    config = model.config.get_text_config()
+    before = copy.deepcopy(getattr(config, "rope_parameters", None))
+    own = [] if stretch.kind == "none" else [(parent, name, getattr(parent, name)) for parent, name in _rotaries(model)]
+    try:
+        stretch_rope(model, stretch)
+        yield
+    finally:
+        for parent, name, module in own:
+            setattr(parent, name, module)
+        if own:
+            config.rope_parameters = before
+
+
+def yarn_attention_factor(factor: float) -> float:
+    """What YaRN multiplies cosines and sines by, and logits by its square: 0.1 ln s + 1 (Peng et al. 2023, eq. 22)."""
+    return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+

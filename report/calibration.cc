@@ -1,0 +1,201 @@
+#include "report/calibration.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "isentrope/error.h"
+#include "report/head_map.h"
+#include "report/line_chart.h"
+#include "report/numbers.h"
+#include "report/page.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+// A JSON document that is not of this kind becomes an Error that says so.
+std::string checked(const json& result, const char* kind,
+                    const std::function<std::string()>& body) {
+  try {
+    if (result.at("version") != 1) {
+      throw Error(fmt::format("[report] version must be 1; got {}", result.at("version").dump()));
+    }
+    return body();
+  } catch (const json::exception& error) {
+    throw Error(
+        fmt::format("[report] the document must be of kind {}; got {}", kind, error.what()));
+  }
+}
+
+double number_of(const json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+HeadValues values_of(const json& layers) {
+  HeadValues values;
+  for (const json& layer : layers) {
+    auto& heads = values.emplace_back();
+    for (const json& value : layer) heads.push_back(number_of(value));
+  }
+  return values;
+}
+
+HeadValues difference(const HeadValues& a, const HeadValues& b) {
+  HeadValues result = a;
+  for (std::size_t layer = 0; layer < result.size(); ++layer) {
+    for (std::size_t head = 0; head < result[layer].size(); ++head) {
+      result[layer][head] -= b.at(layer).at(head);
+    }
+  }
+  return result;
+}
+
+std::string positions(const json& row) {
+  return fmt::format("{} to {}", compact(row.at("from").get<double>()),
+                     compact(row.at("to").get<double>()));
+}
+
+// Differences to the first method, with their standard errors.
+Table differences(const json& nll) {
+  Table table;
+  table.caption = "Nats a token; differences are to the first method on the same text";
+  table.columns = {"positions", "nats", "difference", "standard error over blocks",
+                   "over passages"};
+  std::map<std::string, std::size_t> group_of;
+  for (const json& row : nll) {
+    const auto method = row.at("method").get<std::string>();
+    const auto [at, is_new] = group_of.try_emplace(method, table.groups.size());
+    if (is_new) table.groups.push_back({Text().code(method), {}});
+    table.groups[at->second].rows.push_back(
+        {positions(row),
+         {decimal(row.at("nll").get<double>(), 4), signed_decimal(row.at("mean").get<double>(), 4),
+          decimal(number_of(row.at("se")), 4), decimal(number_of(row.at("se_passages")), 4)}});
+  }
+  return table;
+}
+
+// Each method's difference against position, with bars of two standard errors.
+LineChart difference_chart(const json& nll) {
+  LineChart chart;
+  chart.title = "Loss against position, compared with the first method";
+  chart.caption = "Bars reach two standard errors over blocks. Below 0 is better.";
+  chart.x_label = "position, end of the bin";
+  chart.y_label = "difference, nats a token";
+  chart.decimals = 4;
+  std::map<std::string, std::size_t> series_of;
+  for (const json& row : nll) {
+    const auto method = row.at("method").get<std::string>();
+    const auto [at, is_new] = series_of.try_emplace(method, chart.series.size());
+    if (is_new) chart.series.push_back({method, {}, {}});
+    Series& series = chart.series[at->second];
+    series.x.push_back(row.at("to").get<double>());
+    series.y.push_back(row.at("mean").get<double>());
+    const double error = number_of(row.at("se"));
+    series.spread.push_back(std::isnan(error) ? 0 : 2 * error);
+  }
+  return chart;
+}
+
+void add_losses(Page& page, const json& nll) {
+  if (nll.empty()) return;
+  page.heading("Loss").plot(line_plot(difference_chart(nll))).table(differences(nll));
+}
+
+Plot change_map(const char* title, const HeadValues& change, double reach) {
+  return head_map_plot({.title = title,
+                        .caption = "Change in entropy against the model without stretch, in nats.",
+                        .quantity = "change",
+                        .scheme = "blueorange",
+                        .lowest = -reach,
+                        .highest = reach,
+                        .decimals = 3,
+                        .values = change});
+}
+
+double largest_size(const HeadValues& values) {
+  double most = 0;
+  for (const auto& layer : values) {
+    for (const double value : layer)
+      most = std::isnan(value) ? most : std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+Text verdict(const json& kept) {
+  if (kept.is_null()) return "not judged: no text was kept apart";
+  return kept.get<bool>() ? "kept: better by more than two standard errors on text kept apart"
+                          : "not kept: no better by two standard errors on text kept apart";
+}
+
+}  // namespace
+
+std::string calibration_report(const json& result) {
+  return checked(result, "calibration", [&] {
+    const json& entropy = result.at("entropy");
+    const HeadValues before = values_of(entropy.at("before"));
+    const HeadValues stretched = difference(values_of(entropy.at("stretched")), before);
+    const HeadValues calibrated = difference(values_of(entropy.at("calibrated")), before);
+    const double gain = mean_of(values_of(result.at("measured_log_gains")));
+    const std::string stretch = result.at("rope").at("text");
+    Page page("Attention temperature of " + result.value("model", "a model"),
+              fmt::format("RoPE stretched by {}, trained on {} tokens", stretch,
+                          compact(result.at("trained_length").get<double>())));
+    const json& rule = result.at("rule");
+    Table facts;
+    facts.groups = {
+        {{},
+         {{"measured gain", {fmt::format("e^{}", decimal(gain, 4))}},
+          {"verdict", {verdict(result.at("kept"))}},
+          {"rule",
+           {Text().code(rule.is_string() ? rule.get<std::string>() : "one for each layer")}},
+          {"mean entropy", {decimal(mean_of(before), 3)}},
+          {"stretched", {signed_decimal(mean_of(stretched), 3)}},
+          {"stretched, with the gain", {signed_decimal(mean_of(calibrated), 3)}}}}};
+    page.table(facts);
+    add_losses(page, result.at("nll"));
+    const double reach = std::max(largest_size(stretched), 0.01);
+    page.heading("Heads")
+        .plot(head_map_plot({.title = "Entropy before",
+                             .caption = "Mean over all rows, in nats.",
+                             .quantity = "entropy",
+                             .scheme = "viridis",
+                             .lowest = 0,
+                             .highest = std::max(largest_size(before), 0.01),
+                             .decimals = 3,
+                             .values = before}))
+        .plot(change_map("Stretched", stretched, reach))
+        .plot(change_map("Stretched, with the gain", calibrated, reach));
+    return page.html();
+  });
+}
+
+std::string evaluation_report(const json& result) {
+  return checked(result, "evaluation", [&] {
+    Page page(
+        "Loss by position of " + result.at("model").get<std::string>(),
+        fmt::format("{} passages of {}, RoPE stretched by {}", result.at("passages").get<int>(),
+                    result.at("text").get<std::string>(), result.at("rope").get<std::string>()));
+    add_losses(page, result.at("nll"));
+    if (!result.contains("retrieval")) return page.html();
+    LineChart chart;
+    chart.title = "Loss of an answer against the distance to where it stands";
+    chart.x_label = "distance, tokens";
+    chart.y_label = "nats a token";
+    for (const json& row : result.at("retrieval")) {
+      chart.series.push_back({row.at("method").get<std::string>(),
+                              row.at("distance").get<std::vector<double>>(),
+                              row.at("nll").get<std::vector<double>>()});
+    }
+    page.heading("Retrieval").plot(line_plot(chart));
+    return page.html();
+  });
+}
+
+}  // namespace isentrope::report

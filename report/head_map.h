@@ -1,0 +1,29 @@
+// HeadMap: one number of every head of a model, as colours by layer and head.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/page.h"
+
+namespace isentrope::report {
+
+// [layers][heads]; NaN leaves a cell empty.
+using HeadValues = std::vector<std::vector<double>>;
+
+struct HeadMap {
+  Text title;
+  Text caption;
+  std::string quantity;        // names the numbers in legend and labels
+  std::string scheme;          // a colour scheme of Vega
+  double lowest = 0, highest;  // ends of the colours
+  int decimals = 2;
+  HeadValues values;
+};
+
+[[nodiscard]] Plot head_map_plot(const HeadMap& map);
+
+// The mean over layers and heads of what is a number; NaN where nothing is.
+[[nodiscard]] double mean_of(const HeadValues& values);
+
+}  // namespace isentrope::report

@@ -1,0 +1,283 @@
+"""Stretching RoPE, losses by position, and the gain that gives a stretched model its entropy back."""
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import isentrope
+import isentrope.hf
+from isentrope import calibration, evaluation, retrieval, rope
+from isentrope.calibrate_command import elsewhere
+
+CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=8, max_position_embeddings=512)  # fmt: skip
+
+
+def model(seed=3, **changes):
+    torch.manual_seed(seed)
+    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**(CONFIG | changes))).eval()
+    for name, parameter in made.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            parameter.data *= 20  # heads with a temperature to speak of
+    return made
+
+
+def tokens(count, length, seed=5):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 61, (length,), generator=generator) for _ in range(count)]
+
+
+@pytest.mark.parametrize("text", ["linear:4", "dynamic:2", "ntk:8", "yarn:4", "none"])
+def test_a_stretch_is_its_text(text):
+    stretch = rope.parse(text)
+    assert stretch.text == text
+    if text != "none":
+        again = rope.parse(json.dumps(stretch.parameters))
+        assert again.parameters == stretch.parameters and again.kind == stretch.kind
+
+
+@pytest.mark.parametrize("text", ["yarn", "yarn:", "yarn:0.5", "yarn:nan", "spiral:4", "{", '{"factor": 2}', '{"rope_type": "x"}', ""])
+def test_a_stretch_that_is_none_is_refused_by_name(text):
+    with pytest.raises(ValueError, match=r"\[rope\].*got"):
+        rope.parse(text)
+
+
+@pytest.mark.parametrize("text", ["linear:4", "ntk:4", "yarn:4"])
+def test_frequencies_are_those_of_transformers_without_its_factor_on_the_logits(text):
+    made = model()
+    stretch = rope.parse(text)
+    parameters = dict(made.config.rope_parameters)
+    if stretch.kind == "ntk":
+        theta = parameters["rope_theta"] * 4 ** (8 / 6)
+        want, _ = made.model.rotary_emb.compute_default_rope_parameters(
+            hf.LlamaConfig(**CONFIG, rope_parameters={"rope_type": "default", "rope_theta": theta})
+        )
+    else:
+        extra = {"original_max_position_embeddings": 512} if stretch.kind == "yarn" else {}
+        config = hf.LlamaConfig(**CONFIG, rope_parameters=parameters | {"rope_type": stretch.kind, "factor": 4.0} | extra)
+        want, _ = hf.modeling_rope_utils.ROPE_INIT_FUNCTIONS[stretch.kind](config)
+    own = made.model.rotary_emb
+    with rope.stretched(made, stretch):
+        found = made.model.rotary_emb
+        torch.testing.assert_close(found.inv_freq, want)
+        assert found.attention_scaling == 1
+    assert made.model.rotary_emb is own and made.config.rope_parameters == parameters
+
+
+def test_a_model_that_is_stretched_already_is_refused():
+    made = model()
+    rope.stretch_rope(made, rope.parse("yarn:4"))
+    with pytest.raises(ValueError, match="must not stretch RoPE already; got rope_type 'yarn'"):
+        rope.stretch_rope(made, rope.parse("linear:2"))
+    assert rope.trained_length(made) == 512
+
+
+@pytest.mark.parametrize("chunk", [64, 100, 1024])
+def test_losses_in_chunks_are_those_of_one_pass(chunk):
+    made, (text,) = model(), tokens(1, 700)
+    with torch.no_grad():
+        want = torch.nn.functional.cross_entropy(made(text[None, :-1]).logits[0], text[1:], reduction="none")
+    made.set_attn_implementation("isentrope")
+    torch.testing.assert_close(evaluation.losses(made, text, chunk), want, rtol=1e-4, atol=1e-4)
+
+
+def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
+    results = evaluation.Results(None, {})
+    for passage, (a, b) in enumerate([(3.0, 2.9), (4.0, 3.8)]):
+        results.add("a", passage, [a] * 4)
+        results.add("b", passage, [b, b, b - 0.1, b - 0.1])
+    methods = [evaluation.Method("a"), evaluation.Method("b")]
+    found = evaluation.compare(results, methods, 2, [0, 512, 1024])
+    late = found[-1]
+    gaps = torch.tensor([-0.2, -0.2, -0.3, -0.3], dtype=torch.float64)
+    assert (late.method, late.first, late.last) == ("b", 512, 1024)
+    assert late.mean == pytest.approx(-0.25) and late.nll == pytest.approx(3.25)
+    assert late.se == pytest.approx(gaps.std().item() / 2)
+    assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
+    assert evaluation.beats(late) and not evaluation.beats(found[0])
+
+
+def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
+    made, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
+    methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
+    first = evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
+    with file.open("a") as half:
+        half.write('{"method": "sharp", "passa')  # what a killed run leaves
+    calls = []
+    again = evaluation.evaluate(
+        made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
+        progress=lambda *step: calls.append(step),
+    )  # fmt: skip
+    assert again == first and calls == []
+    assert first[1].mean != 0 and made.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="must be of this model, text and settings"):
+        evaluation.Results(file, {"a": 2})
+
+
+@pytest.mark.parametrize(
+    "lengths, passages, message",
+    [([0, 100], tokens(1, 600), "multiples of 256"), ([256], tokens(1, 600), "at least two"),
+     ([0, 512], tokens(1, 300), "at least 513 tokens"), ([0, 256], [], "passages and methods")],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_the_model_runs(lengths, passages, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(None, passages, [evaluation.Method("a")], lengths=lengths)
+
+
+@pytest.mark.parametrize("per", ["model", "layer", "head"])
+def test_the_gain_gives_a_stretched_model_its_entropy_back(per):
+    made = model()
+    found = isentrope.calibrate(made, tokens(3, 512), rope="linear:8", per=per, most_steps=4)
+    gap = (found.stretched - found.before).mean().abs()
+    assert (found.calibrated - found.before).mean().abs() < 0.2 * gap
+    assert abs(found.steps[-1]["difference"]) < found.steps[-1]["se"]
+    assert found.kept is None and found.log_gains.shape == (2, 4)
+    shared = {"model": 1, "layer": 2, "head": 8}[per]
+    assert len(set(found.log_gains.flatten().tolist())) == shared
+    assert made.config.rope_parameters["rope_type"] == "default", "the model is left as it was"
+
+
+def test_a_gain_planted_in_a_model_is_found():
+    # Queries that were made smaller by e^-0.2 after the entropy was measured: the gain that heals them is e^0.2.
+    made, texts = model(), tokens(3, 512)
+    made.set_attn_implementation("isentrope")
+    wanted = calibration.entropies(made, texts).entropy
+    for layer in made.model.layers:
+        layer.self_attn.q_proj.weight.data *= math.exp(-0.2)
+    log_gains, steps, _, _ = calibration.solve(made, texts, wanted, "model", 5)
+    assert log_gains.mean().item() == pytest.approx(0.2, abs=1e-4)
+    assert steps[2]["log_gain"] == pytest.approx(0.2, abs=0.002), "two Newton steps are enough"
+
+
+def test_nothing_is_kept_where_the_loss_is_no_better():
+    made = model()  # of random weights: no temperature helps it
+    found = isentrope.calibrate(
+        made, tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1025, 9), lengths=[0, 512, 1024]
+    )
+    assert found.kept is False and found.log_gain == 0 and found.rules == [isentrope.ScaleRule()]
+    names = {difference.method for difference in found.nll}
+    assert names == {"no gain", "one gain", "a gain per head", "YaRN's own gain"}
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [({"per": "word"}, "per must be one of"), ({"rope": "none"}, "must stretch something"),
+     ({"texts": tokens(1, 600)}, "no longer than the 512"), ({"texts": tokens(1, 20)}, "at least 256 tokens")],
+)  # fmt: skip
+def test_calibrate_refuses_what_cannot_be_calibrated(change, message):
+    arguments = {"texts": tokens(1, 300), "rope": "yarn:4"} | change
+    with pytest.raises(ValueError, match=message):
+        isentrope.calibrate(model(), arguments.pop("texts"), **arguments)
+
+
+def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
+    made, (text,) = model(), tokens(1, 800)
+    found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4", per="head")
+    made.set_attn_implementation("isentrope")
+    with torch.no_grad():
+        short, long = made(text[None, :500]).logits, made(text[None]).logits
+        isentrope.hf.apply(made, found)
+        torch.testing.assert_close(made(text[None, :500]).logits, short, rtol=0, atol=0)
+        changed = made(text[None]).logits
+        fresh = model()
+        fresh.set_attn_implementation("isentrope")
+        isentrope.hf.apply(fresh, found.to_dict(), always=True)
+        torch.testing.assert_close(fresh(text[None]).logits, changed, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(changed, long) and not torch.allclose(fresh(text[None, :500]).logits, short)
+
+
+def test_one_gain_is_transformers_own_attention_factor():
+    made, (text,) = model(), tokens(1, 600)
+    found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4").to_dict()
+    told = elsewhere(found | {"architecture": "llama"})
+    made.set_attn_implementation("isentrope")
+    isentrope.hf.apply(made, found, always=True)
+    parameters = json.loads(told["transformers"].removeprefix("rope_parameters "))
+    theirs = model(rope_parameters=parameters | {"rope_theta": 10000.0}).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(text[None]).logits, made(text[None]).logits, rtol=1e-3, atol=1e-3)
+    factor = float(told["llama.cpp"].rsplit(":", 1)[1])
+    assert factor * (0.1 * math.log(4) + 1) == pytest.approx(parameters["attention_factor"], rel=1e-5)
+
+
+class Words:
+    """A tokenizer of bytes, which are below 61 where the model's vocabulary is."""
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": [byte % 61 for byte in text.encode()]}
+
+
+def test_questions_lie_as_far_from_their_answers_as_they_say():
+    passage = torch.full((2000,), 60)
+    asked = retrieval.prompt(Words(), passage, [200, 800, 1500], seed=2)
+    flat = asked.tokens.tolist()
+    for distance, answer in zip(asked.distances, asked.answers):
+        value = flat[answer.start + 1 : answer.stop + 1]
+        text = "".join(map(chr, value))
+        first = next(i for i in range(len(flat)) if flat[i : i + len(value)] == value)
+        assert first < answer.start and abs((answer.start + 1 - first) - distance) < 160, (distance, text)
+    with pytest.raises(ValueError, match="longer than the distances"):
+        retrieval.prompt(Words(), passage, [1990])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    letters = {chr(97 + i): i for i in range(26)} | {" ": 26, "<unk>": 27}
+    tokenizer = Tokenizer(models.WordLevel(letters, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    model().save_pretrained(folder)
+    text = folder / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog " * 200)
+    return folder, text
+
+
+def command(name, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", f"isentrope.{name}_command", *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
+    folder, text = saved
+    rule, page = tmp_path / "rule.json", tmp_path / "report.html"
+    done = command("calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2,
+                   "--lengths", 0, 512, 1024, "--output", rule, "--json", "-", "--report", page,
+                   "--resume", tmp_path / "run.jsonl")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert json.loads(rule.read_text()) == found and isinstance(found["kept"], bool)
+    assert {"log_gain", "kept", "nll", "rule"} <= found.keys()
+    assert {"method", "from", "to", "mean", "difference", "se"} <= found["nll"][0].keys()
+    assert "<svg" in page.read_text() or "vega" in page.read_text()
+    made = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="isentrope")
+    isentrope.hf.apply(made, rule)
+
+
+def test_evaluate_as_a_command(saved, tmp_path):
+    folder, text = saved
+    done = command("evaluate", folder, "--text", text, "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
+                   "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["method"] for row in found["nll"]] == ["standard"] * 2 + ["scaled(1.1)"] * 2
+    assert len(found["retrieval"]) == 2 and len(found["retrieval"][0]["nll"]) == 8
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [(["--rope", "spiral:2"], "the stretch must be"), (["--rope", "yarn:4", "--lengths", 0, 100], "multiples of 256"),
+     (["--rope", "yarn:4", "--lengths", 0, 1 << 20], "the text must have at least")],
+)  # fmt: skip
+def test_the_command_ends_in_one_line(saved, arguments, message):
+    folder, text = saved
+    done = command("calibrate", folder, "--text", text, *arguments)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2 and last.startswith("isentrope calibrate: [") and message in last
