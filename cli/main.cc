@@ -31,14 +31,22 @@ struct Command {
   std::string_view example{};
 };
 
+constexpr std::string_view kFromPython =
+    "it comes with the Python package: pip install '.[inspect]' in a checkout";
+
 constexpr std::array kCommands = {
     Command{"bench", "time problems on every instruction set of this machine, and show the plan",
             bench_command},
+    Command{"calibrate",
+            "the attention temperature of a model whose RoPE is stretched, measured and judged",
+            nullptr, kFromPython},
     Command{"check",
             "run problems on every instruction set of this machine, against the float64 reference",
             check_command,
             {},
             "isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'"},
+    Command{"evaluate", "loss of a language model by position, for several rules, with errors",
+            nullptr, kFromPython},
     Command{"extrapolate",
             "train small language models that differ in their scale rule, evaluate them at\n"
             "                lengths they never saw, and write a report",
@@ -46,7 +54,7 @@ constexpr std::array kCommands = {
             "isentrope extrapolate --corpus data/king-james.txt --steps 100"},
     Command{"inspect",
             "entropy of every layer and head of a Hugging Face or GGUF model against the length",
-            nullptr, "it comes with the Python package: pip install '.[inspect]' in a checkout"},
+            nullptr, kFromPython},
     Command{"report", "write the report of a JSON result once more", nullptr,
             "it is built and installed beside isentrope"},
     Command{
