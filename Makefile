@@ -7,7 +7,7 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo inspect-demo bench bench-quick test test-long test-asan test-tsan numerics fuzz \
+.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick test test-long test-asan test-tsan numerics fuzz \
   format clean
 
 help:
@@ -15,6 +15,10 @@ help:
 	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
+	@echo 'make calibrate-demo'
+	@echo '                the attention temperature of SmolLM2-135M with RoPE stretched fourfold, measured and judged'
+	@echo 'make calibrate-study'
+	@echo '                the same on three texts, two stretches and a grid of gains: hours, resumable'
 	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make test       build and run every test'
@@ -40,6 +44,19 @@ demo: configure
 inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@scripts/inspect-demo $(BUILD) $(ARGS)
+
+# One passage, and the whole of it: entropy without and with the stretch, the gain, the judge, the report.
+calibrate-demo: configure
+	@cmake --build $(BUILD) --target isentrope_operators programs
+	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.calibrate_command \
+	  "$$(scripts/smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
+	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
+
+# Hours; every start goes on where the last one was stopped.
+calibrate-study: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_study.py "$$(scripts/smollm2)" \
+	  $$(scripts/calibrate-texts) --output results/calibrate-study/calibrate.json --work results/calibrate-study $(ARGS)
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
