@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -16,6 +17,8 @@ from typing import Any
 
 # More than tokenizers take for a token, over a stretch of text.
 _CHARACTERS_A_TOKEN = 16
+# What is no regular file might never end.
+_MOST_FROM_PIPE = 256 << 20
 
 
 def _count(text: str) -> int:
@@ -25,8 +28,14 @@ def _count(text: str) -> int:
     return value
 
 
+class _Parser(argparse.ArgumentParser):
+    def print_help(self, file: Any = None) -> None:
+        """argparse itself says nothing where the help cannot be written."""
+        print(self.format_help(), end="", file=file)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="isentrope inspect",
         description="Entropy of every layer and head of a model against the number of keys a row sees.",
         epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
@@ -45,10 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 def load(path: Path) -> tuple[Any, Any, bool]:
     """Model, tokenizer, and whether it is causal, of a folder or a GGUF file, on this machine alone.
 
-    Raises ValueError when it is neither.
+    Raises ValueError when it is neither, when it cannot be loaded, or when it brings code of its own.
     """
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
-
     if path.is_dir() and not (path / "config.json").exists():
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
@@ -56,11 +63,25 @@ def load(path: Path) -> tuple[Any, Any, bool]:
         path = files[0]
     if not path.exists():
         raise ValueError(f"[inspect] MODEL must exist; got {path}")
-    folder, options = path, {"local_files_only": True}
+    # Without the option transformers asks on the terminal whether to run the code.
+    folder, options = path, {"local_files_only": True, "trust_remote_code": False}
     if path.is_file():
         folder, options = path.parent, options | {"gguf_file": path.name}
+    try:
+        return _loaded(folder, options)
+    except Exception as error:  # of a damaged file: from the readers of many formats, who raise what they like
+        if "trust_remote_code" in str(error):
+            reason = "one that brings code of its own, which is not run"
+        else:
+            reason = f"{type(error).__name__}: {_one_line(error)}"
+        raise ValueError(f"[inspect] MODEL must be one that transformers loads; got {reason}") from error
+
+
+def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+
     config = AutoConfig.from_pretrained(folder, **options)
-    causal = path.is_file() or any("CausalLM" in name for name in config.architectures or [])
+    causal = "gguf_file" in options or any("CausalLM" in name for name in config.architectures or [])
     kind = AutoModelForCausalLM if causal else AutoModel
     return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options), causal
 
@@ -109,13 +130,43 @@ def _table(result: Any) -> str:
     return "\n".join(shown)
 
 
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _text(path: Path) -> str:
+    """All of the file. Raises ValueError when it is endless, or nothing."""
+    with path.open("rb") as file:
+        regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        text = file.read(-1 if regular else _MOST_FROM_PIPE + 1)
+    if not regular and len(text) > _MOST_FROM_PIPE:
+        raise ValueError(f"[inspect] {path} must hold at most 256 MiB, being no regular file; got more")
+    return text.decode(errors="replace")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replaces a regular file, also behind a symbolic link, at once; anything else is written as it is."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def _make_folders(options: argparse.Namespace) -> None:
     """Before the model runs: what cannot be written later is an error now."""
     for path in (options.json, options.output):
         if path is None or str(path) == "-":
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
+        special = path.exists() and not path.is_file()
+        if path.is_dir() or not os.access(path if special else path.parent, os.W_OK):
             raise ValueError(f"[inspect] {path} must be a file that can be written; got a folder, or no right to write")
 
 
@@ -130,35 +181,59 @@ def _report(result: dict[str, Any], output: Path) -> None:
 
 
 def _progress(done: int, all_: int) -> None:
-    end = "\n" if done == all_ else ""
-    print(f"\r[inspect] text {done} of {all_}", end=end, file=sys.stderr, flush=True)
+    terminal = sys.stderr.isatty()
+    start, end = ("\r" if terminal else ""), ("" if terminal and done < all_ else "\n")
+    print(f"{start}[inspect] text {done} of {all_}", end=end, file=sys.stderr, flush=True)
+
+
+def _name(path: Path) -> str:
+    """As JSON can hold it: a file's name may be any bytes."""
+    return os.fsencode(path.name).decode(errors="replace")
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    from isentrope.inspection import inspect
+
+    text = _text(options.text)
+    _make_folders(options)
+    model, tokenizer, causal = load(options.model)
+    length = _longest(model, options.max_length)
+    texts = readings(_tokenised(tokenizer, text, options.texts, length), length, causal)
+    result = inspect(model, texts, max_length=length, progress=_progress)
+    found = result.to_dict() | {"model": _name(options.model), "text": _name(options.text)}
+    if str(options.json) == "-":
+        print(json.dumps(found))
+    else:
+        print(_table(result))
+        print(f"rule today: {result.rule.rule.text}; for constant entropy: {result.suggestion}")
+        print(f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}")
+        if options.json:
+            _write(options.json, json.dumps(found))
+    if options.output:
+        _report(found, options.output)
+
+
+def _flush() -> None:
+    """Raises OSError where what was printed is lost, which Python itself would say after the exit status is set."""
+    if sys.stdout is None:
+        raise OSError("cannot write standard output: it is closed")
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
+        raise OSError(f"cannot write standard output: {error.strerror}") from error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exits 0, or 2 with a message when an argument does not fit."""
-    options = _parser().parse_args(arguments)
+    """Exits 0, or 2 with one line on standard error."""
     try:
-        from isentrope.inspection import inspect
-
-        text = options.text.read_text(errors="replace")
-        _make_folders(options)
-        model, tokenizer, causal = load(options.model)
-        length = _longest(model, options.max_length)
-        texts = readings(_tokenised(tokenizer, text, options.texts, length), length, causal)
-        result = inspect(model, texts, max_length=length, progress=_progress)
-        found = result.to_dict() | {"model": options.model.name, "text": options.text.name}
-        if str(options.json) == "-":
-            print(json.dumps(found))
-        else:
-            print(_table(result))
-            print(f"rule today: {result.rule.rule.text}; for constant entropy: {result.suggestion}")
-            print(f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}")
-            if options.json:
-                options.json.write_text(json.dumps(found))
-        if options.output:
-            _report(found, options.output)
-    except (ImportError, OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"isentrope inspect: {error}", file=sys.stderr)
+        try:
+            _inspect(_parser().parse_args(arguments))
+        finally:
+            _flush()
+    except Exception as error:  # whatever a model does, the command ends in one line
+        known = isinstance(error, (ImportError, OSError, ValueError))
+        print(f"isentrope inspect: {'' if known else type(error).__name__ + ': '}{_one_line(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -106,7 +106,7 @@ def inspect(
     are causal or none; sliding windows have boolean masks of their own.
 
     Raises ValueError when there is no text of at least two tokens, when strings come without a tokenizer, or when
-    the model keeps an attention of its own; TypeError for a single text that is in no list.
+    the model keeps an attention of its own or computes NaN; TypeError for a single text that is in no list.
     """
     if isinstance(texts, (str, Tensor)):
         raise TypeError(f"[inspect] texts must be a list of texts; got one {type(texts).__name__}")
@@ -150,6 +150,11 @@ def _run(model: nn.Module, tokens: Tensor) -> list[hf.Record]:
         model.base_model(input_ids=tokens[None], **options)
     if not records:
         raise ValueError("[inspect] the model must call the attention it was given; got a model that did not")
+    for call, (_, statistics) in enumerate(records):
+        if statistics.entropy.isnan().any():
+            raise ValueError(
+                f"[inspect] the model must compute numbers; got NaN in the {call + 1}. of its {len(records)} attentions"
+            )
     return records
 
 
