@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from types import TracebackType
 
 import torch
@@ -49,12 +51,16 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     1/sqrt(d), and a mask hides keys from n. What torch sends elsewhere (dropout, float64, a mask that needs
     gradients) stays torch's own.
 
-    Raises RuntimeError when it is active already, and ValueError for a rule that is none.
+    Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
+
+    Raises RuntimeError when it is active already, or when this torch lays results out in a way that is not known
+    here, and ValueError for a rule that is none.
     """
     global _active
     if _active is not None:
         raise RuntimeError("[sdpa.activate] isentrope must not be active already; got a second activation")
     text = OPS.rule_text(rule_text(rule, None))
+    laid_out_for = _layout_of_outputs()
     own, own_backward = (torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD))
     library = torch.library.Library("aten", "IMPL")
 
@@ -62,8 +68,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         if q.dtype not in _OURS:
             return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         output, statistics, _ = OPS.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
-        # Compiled graphs rely on torch's own layouts: heads inside rows, for both results.
-        return _heads_inside(output), _heads_inside(statistics[0])
+        return laid_out_for(q, output), _heads_inside(statistics[0])
 
     def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
         if q.dtype not in _OURS:
@@ -75,8 +80,11 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         )
         return tuple(_heads_inside(gradient) for gradient in found[:3])
 
-    library.impl(_FORWARD, forward, "CPU", allow_override=True)
-    library.impl(_BACKWARD, backward, "CPU", allow_override=True)
+    with warnings.catch_warnings():
+        # That kernels are overridden is what the caller has asked for.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        library.impl(_FORWARD, forward, "CPU", allow_override=True)
+        library.impl(_BACKWARD, backward, "CPU", allow_override=True)
     _active = Activation(library)
     return _active
 
@@ -94,3 +102,36 @@ def _call(rule, q, k, v, is_causal, attn_mask, scale) -> tuple:
 
 def _heads_inside(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _as_q(q: Tensor, output: Tensor) -> Tensor:
+    """With q's strides, as far as a tensor without gaps can have them."""
+    if output.stride() == q.stride():
+        return output
+    like = torch.empty_like(q)
+    return output if output.stride() == like.stride() else like.copy_(output)
+
+
+def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
+    """What gives an output, computed for q, the strides that this torch's own kernel gives it.
+
+    Torch's versions differ, and say how on tensors without data: the shapes here are all different, and q is
+    contiguous, heads inside rows, and with gaps.
+    """
+    packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
+    queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]
+    forward, backward = (getattr(torch.ops.aten, name) for name in (_FORWARD, _BACKWARD))
+    found: list[tuple[Tensor, Tensor]] = []
+    for q in queries:
+        output, lse = forward(q, q, q)
+        gradients = backward(output, q, q, q, output, lse, 0.0, False)
+        if any(x.stride() != _heads_inside(x).stride() for x in (lse, *gradients)):
+            break
+        found.append((q, output))
+    else:
+        for layout in (_as_q, lambda _, output: _heads_inside(output)):
+            if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in found):
+                return layout
+    raise RuntimeError(
+        f"[sdpa.activate] torch must lay out the results of its kernels in a known way; got torch {torch.__version__}"
+    )

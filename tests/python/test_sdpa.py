@@ -1,5 +1,8 @@
 """isentrope.sdpa.activate(): behind torch's own function, and back."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -72,3 +75,84 @@ def test_modules_and_compiled_functions_follow():
         torch.testing.assert_close(compiled(q, k, v), want)
         for a, b in zip(torch.autograd.grad(compiled(q, k, v), (q, k, v)), torch.autograd.grad(want, (q, k, v))):
             torch.testing.assert_close(a, b)
+
+
+def _laid_out(layout, rows, requires_grad):
+    shape, order = {
+        "contiguous": ((2, 3, rows, 16), (0, 1, 2, 3)),
+        "heads inside": ((2, rows, 3, 16), (0, 2, 1, 3)),
+        "rows first": ((rows, 2, 3, 16), (1, 2, 0, 3)),
+    }[layout]
+    return torch.randn(shape).permute(order).detach().requires_grad_(requires_grad)
+
+
+LAYOUTS = ["contiguous", "heads inside", "rows first"]
+
+
+@pytest.mark.parametrize("layout_of_keys", LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_are_laid_out_as_torchs_own(layout, layout_of_keys):
+    q = _laid_out(layout, 33, True)
+    k, v = (_laid_out(layout_of_keys, 21, True) for _ in range(2))
+
+    def results():
+        output, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+        gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            torch.ones_like(output), q, k, v, output, lse, 0.0, False
+        )
+        return output, lse, *gradients
+
+    want = results()
+    with isentrope.sdpa.activate():
+        for a, b in zip(results(), want):
+            assert a.stride() == b.stride()
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "heads inside"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_default_compiler_goes_by_the_layout(layout, grad):
+    q, k, v = (_laid_out(layout, 33, grad) for _ in range(3))
+
+    def block(q, k, v):
+        output = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        # Each of these views is one of the two layouts alone, and torch chooses by its own kernel's.
+        flat = output.reshape(2, -1) if layout == "contiguous" else output.transpose(1, 2).reshape(2, 33, -1)
+        return (flat * 2).sin()
+
+    want = block(q, k, v)
+    wanted = torch.autograd.grad(want.sum(), (q, k, v)) if grad else ()
+    with isentrope.sdpa.activate():
+        torch._dynamo.reset()
+        got = torch.compile(block)(q, k, v)
+        gradients = torch.autograd.grad(got.sum(), (q, k, v)) if grad else ()
+    for a, b in zip((got, *gradients), (want, *wanted)):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "heads inside"])
+def test_a_view_that_works_behind_torchs_kernel_works_behind_ours(layout):
+    q = _laid_out(layout, 33, False)
+
+    def viewed():
+        output = F.scaled_dot_product_attention(q, q, q)
+        return output.view(2, -1) if layout == "contiguous" else output.transpose(1, 2).view(2, 33, 48)
+
+    want = viewed()
+    with isentrope.sdpa.activate():
+        torch.testing.assert_close(viewed(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_activation_says_nothing():
+    # In a process of its own: torch's warning comes once.
+    code = "import warnings; warnings.simplefilter('error'); import isentrope; isentrope.sdpa.activate().remove()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_torch_that_lays_results_out_otherwise_is_refused(monkeypatch):
+    monkeypatch.setattr("isentrope.sdpa._heads_inside", lambda tensor: tensor.contiguous())
+    with pytest.raises(RuntimeError, match="must lay out the results of its kernels in a known way"):
+        isentrope.sdpa.activate()
+    assert F.scaled_dot_product_attention(*qkv()).shape == (2, 3, 33, 16)
