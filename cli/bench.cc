@@ -87,13 +87,13 @@ nlohmann::json json_of(const check::Problem& problem, const Timing& timing,
 }
 
 nlohmann::json json_of(const TilePlan& plan) {
-  return {{"parts", plan.parts()},
+  return {{"work_items", plan.items()},
           {"tasks", plan.tasks()},
-          {"rows_of_part", plan.run},
-          {"runs", plan.runs},
+          {"block_rows", plan.block_rows},
+          {"blocks", plan.blocks},
           {"splits", plan.splits},
           {"keys_of_split", plan.split},
-          {"parts_per_task", plan.parts_per_task}};
+          {"items_per_task", plan.items_per_task}};
 }
 
 TilePlan forward_plan(const check::Problem& p) {
@@ -106,10 +106,10 @@ TilePlan backward_plan(const check::Problem& p) {
 }
 
 void explain(const char* name, const char* rows, const TilePlan& plan) {
-  fmt::print("  {}: {} tasks of {} parts each, {} in all, in the order of batch, head, {}\n", name,
-             plan.tasks(), plan.parts_per_task, plan.parts(), rows);
-  fmt::print("    a part: up to {} {} for one key head and the query heads that share it\n",
-             std::min(plan.run, plan.rows), rows);
+  fmt::print("  {}: {} tasks of {} work items each, {} in all, in the order of batch, head, {}\n",
+             name, plan.tasks(), plan.items_per_task, plan.items(), rows);
+  fmt::print("    a work item: up to {} {} for one key head and the query heads that share it\n",
+             std::min(plan.block_rows, plan.rows), rows);
   if (plan.splits > 1) {
     fmt::print("    and {} of {} keys; the {} splits are merged in order\n", plan.split, plan.keys,
                plan.splits);
@@ -120,7 +120,7 @@ void explain_tiles(const std::string& target) {
   use_target(target);
   const TileSizes sizes = tile_sizes();
   fmt::print("  {}: register tile of {} rows x {} columns; scores in tiles of {} keys\n", target,
-             sizes.strip_rows, sizes.panel_columns, sizes.block_keys);
+             sizes.register_rows, sizes.panel_columns, sizes.block_keys);
 }
 
 void print_timings(const check::Problem& problem, const check::Work& work,

@@ -54,7 +54,7 @@ TEST(BenchCommand, WritesJson) {
   EXPECT_EQ(json[0]["timings"][0]["target"], target);
   EXPECT_EQ(json[0]["timings"][0]["repetitions"].size(), 3u);
   EXPECT_GT(json[0]["timings"][0]["predicted_seconds"], 0);
-  EXPECT_EQ(json[0]["plan"]["parts"], 2);
+  EXPECT_EQ(json[0]["plan"]["work_items"], 2);
   EXPECT_EQ(json[1]["flops"], 7 * 2.0 * 4 * 4 * 4);
   EXPECT_TRUE(json[1].contains("backward_plan"));
 }

@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "src/cpu/exp-inl.h"
+#include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -29,11 +29,11 @@ float t_after(float x) {
   return hn::GetLane(t);
 }
 
-// The largest error, in units in the last place, over every `stride`-th float of [kLeastBits + 1,
+// The largest error, in units in the last place, over every `stride`-th float of [kMinLog2 + 1,
 // 0].
 double largest_ulp_error(std::uint32_t stride) {
   double worst = 0;
-  const auto lowest = std::bit_cast<std::uint32_t>(kLeastBits + 1);
+  const auto lowest = std::bit_cast<std::uint32_t>(kMinLog2 + 1);
   for (std::uint32_t bits = 0x80000000u; bits <= lowest; bits += stride) {
     const float x = std::bit_cast<float>(bits);
     const double want = std::exp2(static_cast<double>(x));

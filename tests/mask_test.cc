@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/cpu/plan.h"
-#include "src/cpu/strip_ranges.h"
+#include "src/cpu/steps/tile_ranges.h"
 
 namespace isentrope {
 namespace {
@@ -137,15 +137,15 @@ TEST(Mask, DocumentsDoNotSeeEachOther) {
   }
 }
 
-// How often each (row, key) of each key head lies in a part.
+// How often each (row, key) of each key head lies in a work item.
 std::vector<int> visits_of(const TilePlan& plan) {
   std::vector<int> visits(
       static_cast<std::size_t>(plan.batches * plan.kv_heads * plan.rows * plan.keys));
-  for (std::int64_t index = 0; index < plan.parts(); ++index) {
-    const Part part = part_of(plan, index);
-    for (std::int64_t row = part.begin; row < part.end; ++row) {
-      for (std::int64_t key = part.first_key; key < part.last_key; ++key) {
-        const std::int64_t head = part.batch * plan.kv_heads + part.kv_head;
+  for (std::int64_t index = 0; index < plan.items(); ++index) {
+    const WorkItem item = item_of(plan, index);
+    for (std::int64_t row = item.begin; row < item.end; ++row) {
+      for (std::int64_t key = item.first_key; key < item.last_key; ++key) {
+        const std::int64_t head = item.batch * plan.kv_heads + item.kv_head;
         ++visits[static_cast<std::size_t>((head * plan.rows + row) * plan.keys + key)];
       }
     }
@@ -170,11 +170,11 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
     TilePlan plan = plan_backward(2, 3, 1, 1, keys);
     plan.keys = plan.split = 1;
     for (const int visits : visits_of(plan)) ASSERT_EQ(visits, 1);
-    EXPECT_LE(plan.runs, 8);
+    EXPECT_LE(plan.blocks, 8);
   }
 }
 
-TEST(StripRanges, HoldEveryAdmittedKeyOfTheBlockAndNoOther) {
+TEST(TileRanges, HoldEveryAdmittedKeyOfTheBlockAndNoOther) {
   constexpr std::size_t kRows = 3;
   constexpr std::int64_t kFirst = 10, kBlock = 4;
   const std::vector<KeyRange> ranges = {{0, 0},   {0, 5},   {9, 12},  {10, 14},
@@ -183,21 +183,20 @@ TEST(StripRanges, HoldEveryAdmittedKeyOfTheBlockAndNoOther) {
     for (const KeyRange& b : ranges) {
       for (const KeyRange& c : ranges) {
         const KeyRange rows[kRows] = {a, b, c};
-        const StripRanges<kRows> strip(kRows, kFirst, kBlock,
-                                       [&](std::size_t r) { return rows[r]; });
+        const TileRanges<kRows> tile(kRows, kFirst, kBlock, [&](std::size_t r) { return rows[r]; });
         bool some = false, all = true;
         for (std::size_t key = 0; key < kBlock; ++key) {
           const std::int64_t at = kFirst + static_cast<std::int64_t>(key);
           for (std::size_t r = 0; r < kRows; ++r) {
-            const bool admits = rows[r].begin <= at && at < rows[r].end;
-            ASSERT_EQ(strip.admits(r, key), admits);
-            some |= admits;
-            ASSERT_TRUE(!admits || (strip.first <= key && key < strip.last));
-            if (strip.first <= key && key < strip.last) all &= admits;
+            const bool sees = rows[r].begin <= at && at < rows[r].end;
+            ASSERT_EQ(tile.sees(r, key), sees);
+            some |= sees;
+            ASSERT_TRUE(!sees || (tile.first <= key && key < tile.last));
+            if (tile.first <= key && key < tile.last) all &= sees;
           }
         }
-        ASSERT_EQ(strip.empty(), !some);
-        ASSERT_TRUE(!some || strip.ragged == !all);
+        ASSERT_EQ(tile.empty(), !some);
+        ASSERT_TRUE(!some || tile.ragged == !all);
       }
     }
   }

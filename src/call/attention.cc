@@ -5,11 +5,11 @@
 
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
+#include "src/cpu/dq_accum.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/plan.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/row_results.h"
-#include "src/cpu/sum_runs.h"
+#include "src/cpu/product/row_list.h"
+#include "src/cpu/steps/row_results.h"
 
 namespace isentrope {
 namespace {
@@ -23,8 +23,8 @@ ParallelFor threads_of(const AttentionOptions& options) {
 template <typename Run>
 void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
   parallel_for(plan.tasks(), [&](std::int64_t task) {
-    const std::int64_t begin = task * plan.parts_per_task;
-    run(begin, std::min(plan.parts(), begin + plan.parts_per_task));
+    const std::int64_t begin = task * plan.items_per_task;
+    run(begin, std::min(plan.items(), begin + plan.items_per_task));
   });
 }
 
@@ -40,10 +40,10 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   const TilePlan plan = plan_forward(batches, kv_heads, heads / kv_heads, queries, keys);
   const ParallelFor parallel_for = threads_of(options);
 
-  Partials partials{.rows = heads / kv_heads * plan.run};
+  Partials partials{.rows = heads / kv_heads * plan.block_rows};
   const bool split = plan.splits > 1;
   if (split) {
-    const auto rows = static_cast<std::size_t>(plan.parts() * partials.rows);
+    const auto rows = static_cast<std::size_t>(plan.items() * partials.rows);
     partials.states.resize(rows);
     partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
   }
@@ -51,7 +51,7 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   for_each_task(plan, parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { run_forward(call, begin, end); });
   if (split) {
-    parallel_for(plan.parts() / plan.splits,
+    parallel_for(plan.items() / plan.splits,
                  [&](std::int64_t index) { merge_splits(call, index); });
   }
 }
@@ -71,7 +71,7 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
   }
   const ScaleTable scale(in, options);
   const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
-  RunShares shares(plan, result);
+  DqAccum shares(plan, result);
   const BackwardCall call{in,       options, scale,       plan,
                           gradient, result,  shares.dq(), shares.d_lambda()};
   for_each_task(plan, parallel_for,

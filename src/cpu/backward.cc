@@ -1,8 +1,8 @@
-// The backward pass of one task: a run of keys of one key head against all queries that see them.
+// The backward pass of one task: a key block of one key head against all queries that see them.
 //
-//   pack the run's keys and values
-//   for each query head of the group, for each strip of its queries
-//     for each block of keys in the run
+//   pack the key block's keys and values
+//   for each query head of the group, for each row tile of its queries
+//     for each block of keys in the key block
 //       weights   = softmax again     from logits Q K^T and the forward pass's lse
 //       gradients = dz                from dp = dO V^T
 //       dV += weights^T dO    dK += dz^T lambda Q    dQ += dz K
@@ -17,17 +17,17 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "src/cpu/gradient_products-inl.h"
-#include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
-#include "src/cpu/logit_terms-inl.h"
-#include "src/cpu/pack-inl.h"
-#include "src/cpu/pack_bf16-inl.h"
-#include "src/cpu/row_gradient-inl.h"
+#include "src/cpu/product/pack-inl.h"
+#include "src/cpu/product/pack_pairs-inl.h"
+#include "src/cpu/product/store-inl.h"
 #include "src/cpu/row_ranges.h"
-#include "src/cpu/score_product-inl.h"
 #include "src/cpu/scratch.h"
-#include "src/cpu/store-inl.h"
+#include "src/cpu/steps/gradient_products-inl.h"
+#include "src/cpu/steps/gradient_tile-inl.h"
+#include "src/cpu/steps/logits-inl.h"
+#include "src/cpu/steps/qk_tile-inl.h"
+#include "src/cpu/steps/row_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -36,8 +36,8 @@ namespace {
 // One side of the problem, in each layout some product reads.
 struct Packed {
   float* transposed = nullptr;  // columns by rows, in panels of rows
-  float* rows = nullptr;   // rows by columns, in panels of columns; pairs of rows where in units
-  float* units = nullptr;  // the same of bf16 as it is, in units of two columns
+  float* rows = nullptr;   // rows by columns, in panels of columns; pairs of rows where in pairs
+  float* pairs = nullptr;  // the same of bf16 as it is, in pairs of columns
   bool finite = true;
 };
 
@@ -57,43 +57,43 @@ class BackwardTask {
         value_dim_(static_cast<std::size_t>(in_.v.extents[3])),
         columns_(round_up(dim_, panel_width())),
         value_columns_(round_up(value_dim_, panel_width())),
-        run_keys_(round_up(static_cast<std::size_t>(call.plan.run), kGradientKeys)),
+        block_keys_(round_up(static_cast<std::size_t>(call.plan.block_rows), kGradientKeys)),
         gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
-        has_units_(has_bf16_products() && is_in_units(in_.q) && is_in_units(in_.k) &&
-                   is_in_units(in_.v) && is_in_units(call.gradient.d_output)),
+        has_pairs_(has_bf16_products() && has_whole_pairs(in_.q) && has_whole_pairs(in_.k) &&
+                   has_whole_pairs(in_.v) && has_whole_pairs(call.gradient.d_output)),
         has_terms_(call.options.soft_cap > 0 || call.options.bias || call.options.admitted),
-        scratch_(run_keys_ * (dim_ + 2 * columns_ + value_dim_ + value_columns_) +
+        scratch_(block_keys_ * (dim_ + 2 * columns_ + value_dim_ + value_columns_) +
                  kGradientRows * (3 * columns_ + 2 * value_columns_) + 10 * Scratch::rounded(1)),
-        dk_(scratch_.take(run_keys_ * columns_)),
-        dv_(scratch_.take(run_keys_ * value_columns_)),
+        dk_(scratch_.take(block_keys_ * columns_)),
+        dv_(scratch_.take(block_keys_ * value_columns_)),
         dq_(scratch_.take(kGradientRows * columns_)),
         key_list_(in_.k),
         value_list_(in_.v),
         query_list_(in_.q),
         d_output_list_(call.gradient.d_output ? call.gradient.d_output : in_.v) {
-    key_.transposed = scratch_.take(run_keys_ * dim_);
-    key_.rows = scratch_.take(run_keys_ * columns_);
-    value_.transposed = scratch_.take(run_keys_ * value_dim_);
+    key_.transposed = scratch_.take(block_keys_ * dim_);
+    key_.rows = scratch_.take(block_keys_ * columns_);
+    value_.transposed = scratch_.take(block_keys_ * value_dim_);
     query_.rows = scratch_.take(kGradientRows * columns_);
-    query_.units = scratch_.take(kGradientRows * columns_);
+    query_.pairs = scratch_.take(kGradientRows * columns_);
     d_output_.rows = scratch_.take(kGradientRows * value_columns_);
-    d_output_.units = scratch_.take(kGradientRows * value_columns_);
+    d_output_.pairs = scratch_.take(kGradientRows * value_columns_);
   }
 
   void run(std::int64_t index) {
-    part_ = part_of(call_.plan, index);
-    keys_ = static_cast<std::size_t>(part_.end - part_.begin);
-    std::fill_n(dk_, run_keys_ * columns_, 0.0f);
-    std::fill_n(dv_, run_keys_ * value_columns_, 0.0f);
+    item_ = item_of(call_.plan, index);
+    keys_ = static_cast<std::size_t>(item_.end - item_.begin);
+    std::fill_n(dk_, block_keys_ * columns_, 0.0f);
+    std::fill_n(dv_, block_keys_ * value_columns_, 0.0f);
     pack_keys();
-    for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
-      for (first_query_ = 0; first_query_ < queries_; first_query_ += kGradientRows) run_strip();
+    for (head_ = item_.kv_head * group_; head_ < (item_.kv_head + 1) * group_; ++head_) {
+      for (first_query_ = 0; first_query_ < queries_; first_query_ += kGradientRows) run_row_tile();
     }
     for (std::size_t j = 0; j < keys_; ++j) {
-      const std::int64_t key = part_.begin + static_cast<std::int64_t>(j);
-      store_row(call_.result.dk, part_.batch, part_.kv_head, key, static_cast<float>(kLn2),
+      const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
+      store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
                 dk_ + j * columns_);
-      store_row(call_.result.dv, part_.batch, part_.kv_head, key, 1, dv_ + j * value_columns_);
+      store_row(call_.result.dv, item_.batch, item_.kv_head, key, 1, dv_ + j * value_columns_);
     }
   }
 
@@ -105,103 +105,102 @@ class BackwardTask {
   void pack_keys() {
     key_list_.rows.clear();
     value_list_.rows.clear();
-    key_list_.add(in_.k, part_.batch, part_.kv_head, part_.begin, part_.end);
-    value_list_.add(in_.v, part_.batch, part_.kv_head, part_.begin, part_.end);
-    key_list_.make_whole(whole_keys_);
-    value_list_.make_whole(whole_values_);
-    in_units_ = has_units_ && is_fit_for_units(key_list_) && is_fit_for_units(value_list_) &&
-                queries_fit_units();
+    key_list_.add(in_.k, item_.batch, item_.kv_head, item_.begin, item_.end);
+    value_list_.add(in_.v, item_.batch, item_.kv_head, item_.begin, item_.end);
+    key_list_.copy_if_strided(keys_copy_);
+    value_list_.copy_if_strided(values_copy_);
+    in_pairs_ = has_pairs_ && fits_bf16_pairs(key_list_) && fits_bf16_pairs(value_list_) &&
+                pairs_fit_queries();
     for (auto& [list, packed] : {std::pair(&key_list_, &key_), std::pair(&value_list_, &value_)}) {
-      in_units_ ? pack_transposed_units(*list, packed->transposed)
+      in_pairs_ ? pack_transposed_pairs(*list, packed->transposed)
                 : pack_transposed(*list, packed->transposed);
     }
     key_.finite =
-        in_units_ ? pack_row_pairs(key_list_, key_.rows) : pack_rows(key_list_, keys_, key_.rows);
+        in_pairs_ ? pack_row_pairs(key_list_, key_.rows) : pack_rows(key_list_, keys_, key_.rows);
   }
 
-  // Of all heads of the group. Next to their use against a run of keys this look costs nothing.
-  bool queries_fit_units() {
-    for (head_ = part_.kv_head * group_; head_ < (part_.kv_head + 1) * group_; ++head_) {
+  // Of all heads of the group. Next to their use against a key block this look costs nothing.
+  bool pairs_fit_queries() {
+    for (head_ = item_.kv_head * group_; head_ < (item_.kv_head + 1) * group_; ++head_) {
       for (first_query_ = 0; first_query_ < queries_; first_query_ += kGradientRows) {
-        list_strip();
-        if (!is_fit_for_units(query_list_) || !is_fit_for_units(d_output_list_)) return false;
+        list_row_tile();
+        if (!fits_bf16_pairs(query_list_) || !fits_bf16_pairs(d_output_list_)) return false;
       }
     }
     return true;
   }
 
-  // The strip's rows of queries and output gradients.
-  void list_strip() {
+  // The row tile's rows of queries and output gradients.
+  void list_row_tile() {
     rows_ = static_cast<std::size_t>(
         HWY_MIN(queries_ - first_query_, static_cast<std::int64_t>(kGradientRows)));
     const std::int64_t last = query_of(rows_);
     query_list_.rows.clear();
-    query_list_.add(in_.q, part_.batch, head_, first_query_, last);
-    query_list_.make_whole(whole_queries_);
+    query_list_.add(in_.q, item_.batch, head_, first_query_, last);
+    query_list_.copy_if_strided(queries_copy_);
     d_output_list_.rows.clear();
     if (const ConstTensor& d_output = call_.gradient.d_output) {
-      d_output_list_.add(d_output, part_.batch, head_, first_query_, last);
-      d_output_list_.make_whole(whole_d_output_);
+      d_output_list_.add(d_output, item_.batch, head_, first_query_, last);
+      d_output_list_.copy_if_strided(d_output_copy_);
     }
   }
 
-  void run_strip() {
-    list_strip();
-    scale_ = call_.scale.of(part_.batch, head_);
+  void run_row_tile() {
+    list_row_tile();
+    scale_ = call_.scale.of(item_.batch, head_);
     const Mask& mask = call_.options.mask;
     for (std::size_t r = 0; r < rows_; ++r) {
       ranges_[r] = r > 0 && all_rows_alike(mask)
                        ? ranges_[0]
-                       : row_view(mask, part_.batch, query_of(r), queries_, call_.plan.keys).keys;
+                       : row_view(mask, item_.batch, query_of(r), queries_, call_.plan.keys).keys;
     }
     std::fill_n(dq_, kGradientRows * columns_, 0.0f);
     bool packed = false;
     for (std::size_t key = 0; key < keys_; key += kGradientKeys) {
       const std::size_t block_keys = HWY_MIN(kGradientKeys, keys_ - key);
-      const GradientRanges ranges(rows_, part_.begin + static_cast<std::int64_t>(key),
+      const GradientRanges ranges(rows_, item_.begin + static_cast<std::int64_t>(key),
                                   static_cast<std::int64_t>(block_keys),
                                   [&](std::size_t r) { return ranges_[r]; });
       if (ranges.empty()) continue;
-      if (!packed) pack_strip();
+      if (!packed) pack_row_tile();
       packed = true;
       run_tile(key, ranges);
     }
-    write_strip();
+    write_row_tile();
   }
 
-  void pack_strip() {
-    for (std::size_t r = 0; r < rows_; ++r)
-      lambda_[r] = scale_in_bits(scale_.before_cap[query_of(r)]);
+  void pack_row_tile() {
+    for (std::size_t r = 0; r < rows_; ++r) lambda_[r] = scale_log2(scale_.before_cap[query_of(r)]);
     for (std::size_t r = 0; r < rows_; ++r) {
-      row_gradients_[r] = row_gradient(call_, part_.batch, head_, query_of(r), beside_sink_[r]);
+      row_gradients_[r] = row_gradient(call_, item_.batch, head_, query_of(r), non_sink_weight_[r]);
     }
-    if (in_units_) {
+    if (in_pairs_) {
       for (auto& [list, packed] :
            {std::pair(&query_list_, &query_), std::pair(&d_output_list_, &d_output_)}) {
         packed->finite = pack_row_pairs(*list, packed->rows);
-        pack_units(*list, rows_, packed->units);
+        pack_column_pairs(*list, rows_, packed->pairs);
       }
       return;
     }
     query_.finite = pack_rows(query_list_, rows_, query_.rows, lambda_);
     d_output_.finite = true;
     if (call_.gradient.d_output) {
-      d_output_.finite = pack_rows(d_output_list_, rows_, d_output_.rows, beside_sink_);
+      d_output_.finite = pack_rows(d_output_list_, rows_, d_output_.rows, non_sink_weight_);
     } else {
       std::fill_n(d_output_.rows, rows_ * value_columns_, 0.0f);
     }
   }
 
-  // `key` counts from the run's first key, the ranges from `key`.
+  // `key` counts from the key block's first key, the ranges from `key`.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile;
-    GradientUnits units;
+    GradientPairs pairs;
     const std::size_t width = panel_width();
     const std::size_t first = ranges.first / width * width, last = round_up(ranges.last, width);
-    for (std::size_t row = 0; row < rows_; row += kStripRows) {
-      const std::size_t rows = HWY_MIN(kStripRows, rows_ - row);
+    for (std::size_t row = 0; row < rows_; row += kRegisterRows) {
+      const std::size_t rows = HWY_MIN(kRegisterRows, rows_ - row);
       run_rows(row, rows, key, first, last, ranges, tile);
-      if (in_units_) round_tile(tile, row, rows, first, last, lambda_, beside_sink_, units);
+      if (in_pairs_) round_tile(tile, row, rows, first, last, lambda_, non_sink_weight_, pairs);
     }
     const GradientProducts products{.ranges = ranges,
                                     .rows = rows_,
@@ -215,18 +214,18 @@ class BackwardTask {
                                     .dq = dq_,
                                     .dk = dk_,
                                     .dv = dv_};
-    const auto sees = [&](std::size_t r, std::size_t j) { return admits(ranges, r, key, j); };
+    const auto sees = [&](std::size_t r, std::size_t j) { return row_sees(ranges, r, key, j); };
     const bool finite = key_.finite && query_.finite && d_output_.finite;
-    if (in_units_) {
-      add_gradients_in_units(products, units);
-      if (!finite) add_special(products, tile, sees);
+    if (in_pairs_) {
+      add_gradients_in_pairs(products, pairs);
+      if (!finite) add_nonfinite(products, tile, sees);
       return;
     }
-    // The register tile rounds its rows up, over keys of the block that no row of the strip may
+    // The register tile rounds its rows up, over keys of the block that no row of the row tile may
     // see.
     const bool narrow = ranges.first > 0 || ranges.last < ranges.block;
-    const bool hides = ranges.ragged || narrow || call_.options.admitted || call_.options.bias;
-    hides && !finite ? add_gradients<true>(products, tile, sees)
+    const bool masks = ranges.ragged || narrow || call_.options.admitted || call_.options.bias;
+    masks && !finite ? add_gradients<true>(products, tile, sees)
                      : add_gradients<false>(products, tile, sees);
   }
 
@@ -237,8 +236,8 @@ class BackwardTask {
     const auto scores = [&](const Packed& left, const float* factors, const Packed& right,
                             std::size_t depth, float* to) {
       multiply_scores({.depth = depth,
-                       .in_units = in_units_,
-                       .rows = in_units_ ? left.units : left.rows,
+                       .in_pairs = in_pairs_,
+                       .rows = in_pairs_ ? left.pairs : left.rows,
                        .padded_rows = rows_,
                        .factors = factors,
                        .keys = right.transposed},
@@ -246,13 +245,13 @@ class BackwardTask {
                       kGradientKeys);
     };
     scores(query_, lambda_, key_, dim_, tile.weights);
-    scores(d_output_, beside_sink_, value_, value_dim_, tile.gradients);
+    scores(d_output_, non_sink_weight_, value_, value_dim_, tile.gradients);
     for (std::size_t r = row; r < row + rows; ++r) {
       float* weights = tile.weights + r * kGradientKeys + first;
       float* gradients = tile.gradients + r * kGradientKeys + first;
       const std::size_t begin = ranges.begin[r] - first, end = ranges.end[r] - first;
       if (has_terms_) {
-        run_row_with_terms(r, part_.begin + static_cast<std::int64_t>(key + first), begin, end,
+        run_row_with_terms(r, item_.begin + static_cast<std::int64_t>(key + first), begin, end,
                            columns, weights, gradients);
       } else {
         gradient_row_(row_gradients_[r], begin, end, columns, weights, gradients);
@@ -260,21 +259,21 @@ class BackwardTask {
     }
   }
 
-  // What packing in units left out because it is not finite, so that it meets no row or key that
+  // What packing in pairs left out because it is not finite, so that it meets no row or key that
   // does not see it.
   template <typename Sees>
-  void add_special(const GradientProducts& p, const GradientTile& tile, const Sees& sees) {
+  void add_nonfinite(const GradientProducts& p, const GradientTile& tile, const Sees& sees) {
     const std::size_t first = p.ranges.first, last = p.ranges.last;
-    for_each_special(key_list_, p.key + first, p.key + last,
-                     [&](std::size_t j, std::size_t c, float x) {
-                       for (std::size_t r = 0; r < rows_; ++r) {
-                         if (!sees(r, j - p.key)) continue;
-                         dq_[r * columns_ + c] += tile.gradients[r * kGradientKeys + j - p.key] * x;
-                       }
-                     });
+    for_each_nonfinite(
+        key_list_, p.key + first, p.key + last, [&](std::size_t j, std::size_t c, float x) {
+          for (std::size_t r = 0; r < rows_; ++r) {
+            if (!sees(r, j - p.key)) continue;
+            dq_[r * columns_ + c] += tile.gradients[r * kGradientKeys + j - p.key] * x;
+          }
+        });
     const auto add = [&](const RowList& from, const float* factors, const float* left, float* to,
                          std::size_t columns) {
-      for_each_special(from, 0, rows_, [&](std::size_t r, std::size_t c, float x) {
+      for_each_nonfinite(from, 0, rows_, [&](std::size_t r, std::size_t c, float x) {
         for (std::size_t j = first; j < last; ++j) {
           if (!sees(r, j)) continue;
           to[(p.key + j) * columns + c] += left[r * kGradientKeys + j] * (factors[r] * x);
@@ -282,7 +281,7 @@ class BackwardTask {
       });
     };
     add(query_list_, lambda_, tile.gradients, dk_, columns_);
-    add(d_output_list_, beside_sink_, tile.weights, dv_, value_columns_);
+    add(d_output_list_, non_sink_weight_, tile.weights, dv_, value_columns_);
   }
 
   // The gradient of the finished logits, and from it that of bias and scaled score. `key` is the
@@ -291,32 +290,32 @@ class BackwardTask {
                           std::size_t columns, float* weights, float* gradients) const {
     HWY_ALIGN float slopes[kGradientKeys];
     const LogitTerms terms =
-        logit_terms(call_.options, scale_, part_.batch, head_, query_of(r), key);
+        logit_terms(call_.options, scale_, item_.batch, head_, query_of(r), key);
     finish_logits(terms, begin, end, columns, weights, slopes);
     gradient_row_(row_gradients_[r], begin, end, columns, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
     for (std::size_t j = begin; j < end; ++j) {
-      // A key hidden by mask or bias has the weight 0 and may have a dp that is NaN.
-      if (terms.hides(static_cast<std::int64_t>(j))) gradients[j] = weights[j] = 0;
+      // A key masked by mask or bias has the weight 0 and may have a dp that is NaN.
+      if (terms.is_masked(static_cast<std::int64_t>(j))) gradients[j] = weights[j] = 0;
       if (d_bias) {
-        d_bias(part_.batch, head_, query_of(r), key + static_cast<std::int64_t>(j)) =
+        d_bias(item_.batch, head_, query_of(r), key + static_cast<std::int64_t>(j)) =
             terms.on_bias * gradients[j];
       }
       if (terms.soft_cap > 0) gradients[j] = gradients[j] == 0 ? 0 : gradients[j] * slopes[j];
     }
   }
 
-  // Of a row that admits no key dq is 0, while its q and lambda may be NaN.
+  // Of a row that sees no key dq is 0, while its q and lambda may be NaN.
   bool is_empty(std::size_t r) const {
-    return call_.gradient.lse(part_.batch, head_, query_of(r)) ==
+    return call_.gradient.lse(item_.batch, head_, query_of(r)) ==
            -std::numeric_limits<float>::infinity();
   }
 
-  void write_strip() {
-    const Tensor& dq = call_.dq_of_run[part_.run];
-    const View<float, 3>& d_lambda = call_.d_lambda_of_run[part_.run];
+  void write_row_tile() {
+    const Tensor& dq = call_.dq_of_block[item_.block];
+    const View<float, 3>& d_lambda = call_.d_lambda_of_block[item_.block];
     RowList queries(in_.q);
-    if (d_lambda) queries.add(in_.q, part_.batch, head_, first_query_, query_of(rows_));
+    if (d_lambda) queries.add(in_.q, item_.batch, head_, first_query_, query_of(rows_));
     for (std::size_t r = 0; r < rows_; ++r) {
       const float* dq_row = dq_ + r * columns_;
       if (d_lambda) {
@@ -326,50 +325,50 @@ class BackwardTask {
           sum += static_cast<double>(dq_row[c]) *
                  static_cast<double>(queries.at(r, static_cast<std::int64_t>(c)));
         }
-        d_lambda(part_.batch, head_, query_of(r)) = static_cast<float>(sum);
+        d_lambda(item_.batch, head_, query_of(r)) = static_cast<float>(sum);
       }
       const float lambda = is_empty(r) ? 0 : scale_.before_cap[query_of(r)];
-      store_row(dq, part_.batch, head_, query_of(r), lambda, dq_row);
+      store_row(dq, item_.batch, head_, query_of(r), lambda, dq_row);
     }
   }
 
-  // Whether row r of the strip sees key j of the block that begins at `key` of the run.
-  bool admits(const GradientRanges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
-    if (!ranges.admits(r, j)) return false;
-    return !has_terms_ || !logit_terms(call_.options, scale_, part_.batch, head_, query_of(r),
-                                       part_.begin + static_cast<std::int64_t>(key + j))
-                               .hides(0);
+  // Whether row r of the row tile sees key j of the block that begins at `key` of the key block.
+  bool row_sees(const GradientRanges& ranges, std::size_t r, std::size_t key, std::size_t j) const {
+    if (!ranges.sees(r, j)) return false;
+    return !has_terms_ || !logit_terms(call_.options, scale_, item_.batch, head_, query_of(r),
+                                       item_.begin + static_cast<std::int64_t>(key + j))
+                               .is_masked(0);
   }
 
   const BackwardCall& call_;
   const AttentionInput& in_;
   const std::int64_t group_, queries_;
   const std::size_t dim_, value_dim_, columns_, value_columns_;
-  const std::size_t run_keys_;  // of the longest run, in whole blocks
+  const std::size_t block_keys_;  // of the longest key block, in whole blocks
   void (*const gradient_row_)(const RowGradient&, std::size_t, std::size_t, std::size_t,
                               float* HWY_RESTRICT, float* HWY_RESTRICT);
-  const bool has_units_;  // bf16 rows that the dot products can read
+  const bool has_pairs_;  // whether dot products can read these bf16 rows
   const bool has_terms_;
   Scratch scratch_;
-  float *dk_, *dv_;  // of the run; dk in bits, as the queries are
-  float* dq_;        // of the strip, without lambda
+  float *dk_, *dv_;  // of the key block; dk in log2, as the queries are
+  float* dq_;        // of the row tile, without lambda
   RowList key_list_, value_list_, query_list_, d_output_list_;
   // Copies of those whose columns lie apart.
-  std::vector<std::byte> whole_keys_, whole_values_, whole_queries_, whole_d_output_;
-  // Of the part of the plan at hand:
-  Part part_{};
+  std::vector<std::byte> keys_copy_, values_copy_, queries_copy_, d_output_copy_;
+  // Of the work item of the plan at hand:
+  WorkItem item_{};
   std::size_t keys_ = 0;
-  bool in_units_ = false;  // all products
+  bool in_pairs_ = false;  // all products
   Packed key_, value_;
-  // Of the strip at hand:
+  // Of the row tile at hand:
   std::int64_t head_ = 0, first_query_ = 0;
   std::size_t rows_ = 0;
   HeadScale scale_{};
   KeyRange ranges_[kGradientRows];
   RowGradient row_gradients_[kGradientRows];
-  float lambda_[kGradientRows] = {};       // in bits; as beside_sink_ for whole steps of rows
-  float beside_sink_[kGradientRows] = {};  // weight that the sink leaves the real keys
-  Packed query_, d_output_;  // queries times lambda_, output gradients times beside_sink_
+  float lambda_[kGradientRows] = {};  // in log2; as non_sink_weight_ for whole steps of rows
+  float non_sink_weight_[kGradientRows] = {};  // weight that the sink leaves the real keys
+  Packed query_, d_output_;  // queries times lambda_, output gradients times non_sink_weight_
 };
 
 void backward_task(const BackwardCall& call, std::int64_t begin, std::int64_t end) {

@@ -1,4 +1,4 @@
-// What attention.cc hands to the kernels: one validated call, cut into parts.
+// What attention.cc hands to the kernels: one validated call, cut into work items.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace isentrope {
 
-// What the splits of the keys leave for the merge: [part][row of the part], and the value sums
+// What the splits of the keys leave for the merge: [item][row of the work item], and the value sums
 // beside it.
 struct Partials {
-  std::int64_t rows = 0;  // of a part, at most
+  std::int64_t rows = 0;  // of a work item, at most
   std::vector<RowState> states{};
-  std::vector<float> sums{};  // [part][row][value_dim]
+  std::vector<float> sums{};  // [item][row][value_dim]
 };
 
 struct ForwardCall {
@@ -32,15 +32,16 @@ struct BackwardCall {
   const AttentionInput& input;
   const AttentionOptions& options;
   const ScaleTable& scale;
-  const TilePlan& plan;  // runs of keys
+  const TilePlan& plan;  // key blocks
   const AttentionGradientInput& gradient;
   const AttentionGradients& result;
-  // Each run's share of dq and d_lambda where there are several runs, else the results themselves.
-  const Tensor* dq_of_run;
-  const View<float, 3>* d_lambda_of_run;
+  // Each block's share of dq and d_lambda where there are several blocks, else the results
+  // themselves.
+  const Tensor* dq_of_block;
+  const View<float, 3>* d_lambda_of_block;
 };
 
-// Parts begin ... end - 1 of the plan on the active target, without validation.
+// Work items begin ... end - 1 of the plan on the active target, without validation.
 void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 

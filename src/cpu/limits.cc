@@ -10,10 +10,10 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/bf16_limit.h"
-#include "src/cpu/bf16_product.h"
-#include "src/cpu/block_keys.h"
-#include "src/cpu/softmax_tile-inl.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/block_sizes.h"
+#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/steps/softmax_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -68,13 +68,13 @@ double bf16_dot_products() {
 
 double softmax_weights() {
   constexpr std::size_t kTimes = 500;
-  HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, keep[kStateRows];
-  StripState state;
+  HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, rescale[kStateRows];
+  RowTileState state;
   state.clear();
   const Softmax softmax = softmax_for(kEntropy | kVariance | kCollision);
   return best_rate(static_cast<double>(panel_width() * kBlockKeys * kTimes), [&] {
     for (std::size_t i = 0; i < kTimes; ++i)
-      softmax.transposed(tile, panel_width(), kBlockKeys, state, keep);
+      softmax.transposed(tile, panel_width(), kBlockKeys, state, rescale);
   });
 }
 
@@ -106,7 +106,7 @@ Limits limits_of_target() {
       .flops = fused_multiply_adds(), .bf16_flops = bf16_dot_products(), .exps = softmax_weights()};
 }
 
-TileSizes sizes_of_target() { return {kStripRows, panel_width(), kBlockKeys}; }
+TileSizes sizes_of_target() { return {kRegisterRows, panel_width(), kBlockKeys}; }
 
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE

@@ -19,8 +19,8 @@ struct Limits {
 
 // The tiles that the kernels work on.
 struct TileSizes {
-  std::size_t strip_rows, panel_columns;  // of the register tile
-  std::size_t block_keys;                 // of a tile of scores
+  std::size_t register_rows, panel_columns;  // of the register tile
+  std::size_t block_keys;                    // of a tile of scores
 };
 [[nodiscard]] TileSizes tile_sizes();
 

@@ -1,4 +1,4 @@
-// Which of a part's keys each of its rows sees.
+// Which of a work item's keys each of its rows sees.
 #pragma once
 
 #include <algorithm>
@@ -18,28 +18,28 @@ inline bool all_rows_alike(const Mask& mask) {
          !mask.query_starts;
 }
 
-// Which of the part's keys row `query` sees.
-inline KeyRange range_of_row(const Mask& mask, const Part& part, std::int64_t query,
+// Which of the work item's keys row `query` sees.
+inline KeyRange range_of_row(const Mask& mask, const WorkItem& item, std::int64_t query,
                              std::int64_t queries, std::int64_t keys) {
-  const KeyRange all = row_view(mask, part.batch, query, queries, keys).keys;
-  return {std::max(all.begin, part.first_key), std::min(all.end, part.last_key)};
+  const KeyRange all = row_view(mask, item.batch, query, queries, keys).keys;
+  return {std::max(all.begin, item.first_key), std::min(all.end, item.last_key)};
 }
 
-// Of `queries` queries and `keys` keys in all. The rows of a part are those of `group` heads, one
-// head after the other, all of which see the same. Returns the union.
-inline KeyRange list_row_ranges(const Mask& mask, const Part& part, std::int64_t group,
+// Of `queries` queries and `keys` keys in all. The rows of a work item are those of `group` heads,
+// one head after the other, all of which see the same. Returns the union.
+inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int64_t group,
                                 std::int64_t queries, std::int64_t keys,
                                 std::vector<KeyRange>& ranges) {
-  const auto of_head = static_cast<std::size_t>(part.end - part.begin);
+  const auto of_head = static_cast<std::size_t>(item.end - item.begin);
   const std::size_t rows = of_head * static_cast<std::size_t>(group);
   if (all_rows_alike(mask)) {
-    ranges.assign(rows, range_of_row(mask, part, part.begin, queries, keys));
+    ranges.assign(rows, range_of_row(mask, item, item.begin, queries, keys));
     return ranges.front();
   }
   ranges.clear();
   KeyRange seen{};
-  for (std::int64_t query = part.begin; query < part.end; ++query) {
-    const KeyRange range = range_of_row(mask, part, query, queries, keys);
+  for (std::int64_t query = item.begin; query < item.end; ++query) {
+    const KeyRange range = range_of_row(mask, item, query, queries, keys);
     ranges.push_back(range);
     if (range.size() == 0) continue;
     if (seen.size() == 0) seen = range;

@@ -6,7 +6,7 @@
 #include "isentrope/attention_state.h"
 #include "isentrope/error.h"
 #include "src/call/validate.h"
-#include "src/cpu/row_results.h"
+#include "src/cpu/steps/row_results.h"
 
 // Contracting w_a x + w_b y into fused products would round the two sides differently and cost
 // merge() its exact commutativity: src/CMakeLists.txt turns that off for this file.
@@ -165,7 +165,7 @@ AttentionState with_sink(AttentionState state, const View<const float, 1>& sink)
   for (std::size_t row = 0; row < state.statistics.size(); ++row) {
     if (state.statistics[row].support == 0) continue;
     const std::int64_t head = static_cast<std::int64_t>(row) / state.shape[2] % state.shape[1];
-    const double weight = weight_beside_sink(state.statistics[row].lse, sink(head));
+    const double weight = non_sink_weight(state.statistics[row].lse, sink(head));
     for (std::size_t c = 0; c < columns; ++c) {
       float& value = state.output[row * columns + c];
       value = static_cast<float>(weight * value);

@@ -1,4 +1,4 @@
-// Results to which several runs of keys contribute, and those that no kernel computes.
+// Results to which several key blocks contribute, and those that no kernel computes.
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace isentrope {
 
-// dq and d_lambda of each run of keys. A single run writes the results themselves.
-class RunShares {
+// dq and d_lambda of each key block. A single block writes the results themselves.
+class DqAccum {
  public:
-  RunShares(const TilePlan& plan, const AttentionGradients& result);
+  DqAccum(const TilePlan& plan, const AttentionGradients& result);
 
-  // One for each run.
+  // One for each block.
   [[nodiscard]] const Tensor* dq() const { return dq_.data(); }
   [[nodiscard]] const View<float, 3>* d_lambda() const { return d_lambda_.data(); }
 
-  // Adds the runs in order.
+  // Adds the blocks in order.
   void add_up(const ParallelFor& parallel_for) const;
 
  private:

@@ -18,10 +18,10 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "src/cpu/load-inl.h"
-#include "src/cpu/pack-inl.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/load-inl.h"
+#include "src/cpu/product/pack-inl.h"
+#include "src/cpu/product/row_list.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -65,7 +65,7 @@ HWY_INLINE EvenRows<T> even_rows(const RowList& list, std::size_t begin, std::si
 // of two rows stay in registers.
 template <typename Visit>
 HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
-  constexpr std::size_t kWide = kStripRows > 6 ? 8 : 4;
+  constexpr std::size_t kWide = kRegisterRows > 6 ? 8 : 4;
   const std::size_t lanes = hn::Lanes(Floats());
   for (std::size_t c = 0; c < columns;) {
     const std::size_t left = (columns - c) / lanes;

@@ -12,7 +12,7 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/exp-inl.h"
+#include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -26,12 +26,12 @@ namespace isentrope::HWY_NAMESPACE {
 //   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V    linear = 2 d_V - d_H
 //   quadratic = d_V                                    collision = 2 d_C
 struct RowGradient {
-  float lse_in_bits = 0, entropy = 0;
+  float lse_log2 = 0, entropy = 0;
   float base = 0, linear = 0, quadratic = 0, collision = 0;
 };
 
-// In:   weights[0, columns) logits in bits, gradients[0, columns) dp; [begin, end) admitted.
-// Out:  p and dz in place, both 0 outside [begin, end) by selection: what is hidden may be NaN.
+// In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) admitted.
+// Out:  p and dz in place, both 0 outside [begin, end) by selection: what is masked may be NaN.
 // kMoments: whether linear, quadratic or collision may differ from 0.
 template <bool kMoments>
 void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
@@ -39,7 +39,7 @@ void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, st
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const bool all = begin == 0 && end == columns;
-  const auto lse = hn::Set(d, row.lse_in_bits), base = hn::Set(d, row.base);
+  const auto lse = hn::Set(d, row.lse_log2), base = hn::Set(d, row.base);
   for (std::size_t j = 0; j < columns; j += lanes) {
     // No logit is above its row's lse, but this lse was rounded: by hundreds where logits are 1e9.
     auto t = hn::Sub(hn::Load(d, weights + j), lse);

@@ -1,14 +1,14 @@
-// StripState: what the rows of one strip know, side by side, so that vectors work on several rows
-// at once. One row at a time, five horizontal sums, a merge and a logarithm took a fifth of the
-// forward pass at n = 64.
+// RowTileState: what the rows of one row tile know, side by side, so that vectors work on several
+// rows at once. One row at a time, five horizontal sums, a merge and a logarithm took a fifth of
+// the forward pass at n = 64.
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_STRIP_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_STRIP_STATE_INL_H_
-#undef ISENTROPE_STRIP_STATE_INL_H_
+#if defined(ISENTROPE_ROW_TILE_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_ROW_TILE_STATE_INL_H_
+#undef ISENTROPE_ROW_TILE_STATE_INL_H_
 #else
-#define ISENTROPE_STRIP_STATE_INL_H_
+#define ISENTROPE_ROW_TILE_STATE_INL_H_
 #endif
 
 #include <algorithm>
@@ -19,20 +19,20 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "isentrope/row_state.h"
-#include "src/cpu/exp-inl.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 inline constexpr std::size_t kRowsAtOnce = 4;
-// Rows that a strip may have: a panel's width, or the few of a decode step in whole groups.
+// Rows that a row tile may have: a panel's width, or the few of a decode step in whole groups.
 inline constexpr std::size_t kPanelRows = 2 * hn::MaxLanes(Floats());
-inline constexpr std::size_t kStateRows = HWY_MAX(kPanelRows, round_up(kStripRows, kRowsAtOnce));
+inline constexpr std::size_t kStateRows = HWY_MAX(kPanelRows, round_up(kRegisterRows, kRowsAtOnce));
 using Doubles = hn::CappedTag<double, kStateRows>;
 
-// RowState, an array each, with logits in bits.
-struct StripState {
+// RowState, an array each, with logits in log2.
+struct RowTileState {
   HWY_ALIGN double max[kStateRows], s0[kStateRows], s1[kStateRows], s1_prime[kStateRows],
       s2[kStateRows];
   std::int64_t support[kStateRows];
@@ -43,7 +43,7 @@ struct StripState {
     std::fill_n(support, kStateRows, std::int64_t{0});
   }
   // Whether no row has seen a key: its value sums are then still undefined.
-  [[nodiscard]] bool is_fresh(std::size_t rows) const {
+  [[nodiscard]] bool is_empty(std::size_t rows) const {
     return std::all_of(support, support + rows, [](std::int64_t keys) { return keys == 0; });
   }
   [[nodiscard]] RowState row(std::size_t r) const {
@@ -85,9 +85,9 @@ HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&
 
 // Measures the states from the larger of their own and the block's maxima, which become origin[r]
 // (0 while every logit is -inf: any finite origin gives them the weight 0, and -inf - -inf would be
-// NaN). Returns whether any row moved; keep[r] is then the factor of its value sums.
-HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, StripState& state,
-                      float* HWY_RESTRICT origin, float* HWY_RESTRICT keep) {
+// NaN). Returns whether any row moved; rescale[r] is then the factor of its value sums.
+HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, RowTileState& state,
+                      float* HWY_RESTRICT origin, float* HWY_RESTRICT rescale) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
   const auto lowest = hn::Set(d, -std::numeric_limits<double>::infinity());
@@ -96,7 +96,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Str
     const auto before = hn::Load(d, state.max + r);
     const auto max = hn::Max(before, hn::PromoteTo(d, hn::Load(df, block_max + r)));
     hn::Store(hn::DemoteTo(df, hn::IfThenZeroElse(hn::Eq(max, lowest), max)), df, origin + r);
-    hn::Store(hn::Set(df, 1.0f), df, keep + r);
+    hn::Store(hn::Set(df, 1.0f), df, rescale + r);
     if (hn::AllTrue(d, hn::Eq(before, max))) continue;
     moved = true;
     hn::Store(max, d, state.max + r);
@@ -108,7 +108,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Str
     const auto s0 = hn::Load(d, state.s0 + r), s1 = hn::Load(d, state.s1 + r);
     const auto shifted = hn::MulAdd(shift, s0, s1);
     const auto s1_prime = hn::MulAdd(shift, hn::Add(s1, shifted), hn::Load(d, state.s1_prime + r));
-    hn::Store(hn::DemoteTo(df, factor), df, keep + r);
+    hn::Store(hn::DemoteTo(df, factor), df, rescale + r);
     hn::Store(hn::Mul(factor, s0), d, state.s0 + r);
     hn::Store(hn::Mul(factor, shifted), d, state.s1 + r);
     hn::Store(hn::Mul(factor, s1_prime), d, state.s1_prime + r);
@@ -136,15 +136,16 @@ HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTR
   for (std::size_t i = 0; i < kRowsAtOnce; ++i) sums[i] += static_cast<double>(added[i]);
 }
 
-// The statistics of a strip's rows, and 1 / s0, by which value sums become outputs: 0 for an empty
-// row.
-struct StripStats {
+// The statistics of a row tile's rows, and 1 / s0, by which value sums become outputs: 0 for an
+// empty row.
+struct RowTileStats {
   HWY_ALIGN float lse[kStateRows], entropy[kStateRows], collision[kStateRows],
       max_logit[kStateRows], variance[kStateRows], factor[kStateRows];
 };
 
 // finalize() of row_state.h, several rows at once; by itself for a row that is empty or not finite.
-HWY_INLINE void finalize_strip(const StripState& state, std::size_t rows, StripStats& stats) {
+HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
+                                  RowTileStats& stats) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
   const auto one = hn::Set(d, 1.0), ln_2 = hn::Set(d, kLn2);

@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/row_list.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

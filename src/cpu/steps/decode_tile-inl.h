@@ -4,19 +4,19 @@
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_FEW_ROWS_INL_H_
-#undef ISENTROPE_FEW_ROWS_INL_H_
+#if defined(ISENTROPE_DECODE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_DECODE_TILE_INL_H_
+#undef ISENTROPE_DECODE_TILE_INL_H_
 #else
-#define ISENTROPE_FEW_ROWS_INL_H_
+#define ISENTROPE_DECODE_TILE_INL_H_
 #endif
 
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/row_stream-inl.h"
-#include "src/cpu/strip_state-inl.h"
+#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/row_stream-inl.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

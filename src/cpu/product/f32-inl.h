@@ -2,11 +2,11 @@
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_TILE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_TILE_PRODUCT_INL_H_
-#undef ISENTROPE_TILE_PRODUCT_INL_H_
+#if defined(ISENTROPE_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_F32_INL_H_
+#undef ISENTROPE_F32_INL_H_
 #else
-#define ISENTROPE_TILE_PRODUCT_INL_H_
+#define ISENTROPE_F32_INL_H_
 #endif
 
 #include <cstddef>
@@ -24,12 +24,12 @@ using Floats = hn::ScalableTag<float>;
 // Rows of the register tile. With two vectors of columns, 12 rows take 24 of AVX-512's 32 registers
 // for sums; 6 rows take 12 of the 16 that other x86 targets have.
 #if HWY_MAX_BYTES == 64
-inline constexpr std::size_t kStripRows = 12;
+inline constexpr std::size_t kRegisterRows = 12;
 #else
-inline constexpr std::size_t kStripRows = 6;
+inline constexpr std::size_t kRegisterRows = 6;
 #endif
-// A shorter strip comes in thirds, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
-inline constexpr std::size_t kRowStep = kStripRows / 3;
+// A shorter row tile comes in thirds, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
+inline constexpr std::size_t kRegisterRowStep = kRegisterRows / 3;
 
 // Columns of the register tile, the width of every packed panel.
 HWY_INLINE std::size_t panel_width() { return 2 * hn::Lanes(Floats()); }
@@ -43,7 +43,7 @@ HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
 enum class Into { replace, add, scale };
 
 // C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to
-// kRowStep, columns to a vector: A, B and C must have room for that many.
+// kRegisterRowStep, columns to a vector: A, B and C must have room for that many.
 struct TileProduct {
   std::size_t rows, columns, depth;
   const float* a;
@@ -53,7 +53,7 @@ struct TileProduct {
   std::size_t b_panel;
   float* c;
   std::size_t c_stride;
-  const float* keep = nullptr;  // one factor a column, for Into::scale
+  const float* rescale = nullptr;  // one factor a column, for Into::scale
 };
 
 // Where element (row, k) of the left operand lies: row * row() + k * depth(). Strides known when
@@ -133,14 +133,14 @@ HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t
   }
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kVectors; ++i) {
-    [[maybe_unused]] V keep = hn::Zero(d);
-    if constexpr (kInto == Into::scale) keep = hn::Load(d, t.keep + column + i * lanes);
+    [[maybe_unused]] V rescale = hn::Zero(d);
+    if constexpr (kInto == Into::scale) rescale = hn::Load(d, t.rescale + column + i * lanes);
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kRows; ++r) {
       float* to = t.c + (row + r) * t.c_stride + column + i * lanes;
       V result = sums[r][i];
       if constexpr (kInto == Into::add) result = hn::Add(hn::Load(d, to), result);
-      if constexpr (kInto == Into::scale) result = hn::MulAdd(keep, hn::Load(d, to), result);
+      if constexpr (kInto == Into::scale) result = hn::MulAdd(rescale, hn::Load(d, to), result);
       hn::Store(result, d, to);
     }
   }
@@ -149,19 +149,19 @@ HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t
 template <std::size_t kVectors, typename Left, Into kInto>
 HWY_INLINE void rows_product(const TileProduct& t, std::size_t row, std::size_t column) {
   const std::size_t rows = t.rows - row;
-  if (rows > 2 * kRowStep) {
-    panel_product<kStripRows, kVectors, Left, kInto>(t, row, column);
-  } else if (rows > kRowStep) {
-    panel_product<2 * kRowStep, kVectors, Left, kInto>(t, row, column);
+  if (rows > 2 * kRegisterRowStep) {
+    panel_product<kRegisterRows, kVectors, Left, kInto>(t, row, column);
+  } else if (rows > kRegisterRowStep) {
+    panel_product<2 * kRegisterRowStep, kVectors, Left, kInto>(t, row, column);
   } else {
-    panel_product<kRowStep, kVectors, Left, kInto>(t, row, column);
+    panel_product<kRegisterRowStep, kVectors, Left, kInto>(t, row, column);
   }
 }
 
 template <typename Left, Into kInto>
 HWY_INLINE void multiply(const TileProduct& t) {
   for (std::size_t column = 0; column < t.columns; column += panel_width()) {
-    for (std::size_t row = 0; row < t.rows; row += kStripRows) {
+    for (std::size_t row = 0; row < t.rows; row += kRegisterRows) {
       if (t.columns - column > hn::Lanes(Floats())) {
         rows_product<2, Left, kInto>(t, row, column);
       } else {
@@ -172,10 +172,10 @@ HWY_INLINE void multiply(const TileProduct& t) {
 }
 
 // multiply<Left, Into::add>(), the same sums in the same order, hence the same bits, over the pairs
-// (row, k) that admits() names only. A hidden operand that is not finite must not meet even a
+// (row, k) that sees() names only. A masked operand that is not finite must not meet even a
 // weight of 0.
-template <typename Left, typename Admits>
-HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
+template <typename Left, typename Sees>
+HWY_INLINE void multiply_where(const TileProduct& t, const Sees& sees) {
   const Floats d;
   const std::size_t width = panel_width(), lanes = hn::Lanes(d);
   for (std::size_t r = 0; r < t.rows; ++r) {
@@ -183,7 +183,7 @@ HWY_INLINE void multiply_where(const TileProduct& t, const Admits& admits) {
       const float* panel = t.b + column / width * t.b_panel + column % width;
       auto sum = hn::Zero(d);
       for (std::size_t k = 0; k < t.depth; ++k) {
-        if (!admits(r, k)) continue;
+        if (!sees(r, k)) continue;
         const auto left = hn::Set(d, t.a[r * Left::row(t) + k * Left::depth(t)]);
         sum = hn::MulAdd(left, hn::Load(d, panel + k * width), sum);
       }

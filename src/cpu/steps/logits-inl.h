@@ -2,11 +2,11 @@
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_LOGIT_TERMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_LOGIT_TERMS_INL_H_
-#undef ISENTROPE_LOGIT_TERMS_INL_H_
+#if defined(ISENTROPE_LOGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_LOGITS_INL_H_
+#undef ISENTROPE_LOGITS_INL_H_
 #else
-#define ISENTROPE_LOGIT_TERMS_INL_H_
+#define ISENTROPE_LOGITS_INL_H_
 #endif
 
 #include <cmath>
@@ -17,13 +17,13 @@
 #include "hwy/highway.h"
 #include "isentrope/attention.h"
 #include "src/call/scale_table.h"
-#include "src/cpu/exp-inl.h"
+#include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// A factor of logits that measures them in bits, as finite as it was.
-HWY_INLINE float scale_in_bits(float scale) {
+// A factor of logits that measures them in log2, as finite as it was.
+HWY_INLINE float scale_log2(float scale) {
   return static_cast<float>(in_float_range(kLog2E * static_cast<double>(scale)));
 }
 
@@ -36,7 +36,7 @@ struct LogitTerms {
   std::int64_t admitted_stride = 0;
 
   // Whether boolean mask or bias hide this key from the row.
-  [[nodiscard]] bool hides(std::int64_t key) const {
+  [[nodiscard]] bool is_masked(std::int64_t key) const {
     return (admitted && admitted[key * admitted_stride] == 0) ||
            (bias && bias[key * bias_stride] == -std::numeric_limits<float>::infinity());
   }
@@ -89,7 +89,7 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
-  const auto cap = hn::Set(d, scale_in_bits(terms.soft_cap)), after = hn::Set(d, terms.after_cap);
+  const auto cap = hn::Set(d, scale_log2(terms.soft_cap)), after = hn::Set(d, terms.after_cap);
   for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
     const Tanh tanh = tanh_of(hn::Div(hn::Load(d, logits + j), cap));
     hn::Store(hn::Mul(after, hn::Mul(cap, tanh.value)), d, logits + j);
@@ -97,22 +97,22 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
-// Turns scaled scores into logits, both in bits, and returns how many of [begin, end) the row
-// admits. What the boolean mask or a bias of -inf hides becomes -inf by selection. Columns beyond
+// Turns scaled scores into logits, both in log2, and returns how many of [begin, end) the row
+// sees. What the boolean mask or a bias of -inf masks becomes -inf by selection. Columns beyond
 // `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {
-  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
   if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
-  const float on_bias = scale_in_bits(terms.on_bias);
+  const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
   for (std::size_t j = begin; j < end; ++j) {
     const auto key = static_cast<std::int64_t>(j);
-    const bool hidden = terms.hides(key);
+    const bool masked = terms.is_masked(key);
     const float bias = terms.bias ? on_bias * terms.bias[key * terms.bias_stride] : 0;
-    logits[j] = hidden ? kHidden : logits[j] + bias;
-    support += !hidden;
+    logits[j] = masked ? kMasked : logits[j] + bias;
+    support += !masked;
   }
   return support;
 }

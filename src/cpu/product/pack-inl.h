@@ -15,10 +15,10 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
-#include "src/cpu/load-inl.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/tile_product-inl.h"
-#include "src/cpu/transpose-inl.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/load-inl.h"
+#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -48,7 +48,7 @@ HWY_INLINE void prefetch_row(const RowList& from, std::size_t row) {
   for (std::int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(from.rows[row] + byte);
 }
 
-// Units of bf16 may lie at any even address.
+// Pairs of bf16 may lie at any even address.
 template <typename T>
 HWY_INLINE float load_float(const T* from) {
   T number;

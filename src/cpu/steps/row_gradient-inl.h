@@ -14,10 +14,10 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "src/cpu/gradient_tile-inl.h"
 #include "src/cpu/kernels.h"
-#include "src/cpu/load-inl.h"
-#include "src/cpu/row_results.h"
+#include "src/cpu/product/load-inl.h"
+#include "src/cpu/steps/gradient_tile-inl.h"
+#include "src/cpu/steps/row_results.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -62,24 +62,24 @@ HWY_INLINE double row_product(const AttentionGradientInput& g, std::int64_t batc
 }
 
 // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
-// dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor beside_sink on do alone.
+// dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor non_sink_weight on do alone.
 HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch, std::int64_t head,
-                                    std::int64_t query, float& beside_sink) {
+                                    std::int64_t query, float& non_sink) {
   const AttentionGradientInput& g = call.gradient;
   const auto value = [&](const View<const float, 3>& view) {
     return view ? view(batch, head, query) : 0.0f;
   };
   const float lse = value(g.lse);
-  beside_sink = 0;
-  // The row admits no key: whatever its upstream gradients hold goes nowhere. (Should it admit
+  non_sink = 0;
+  // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it admit
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
-  if (lse == -std::numeric_limits<float>::infinity()) return {.lse_in_bits = lse};
+  if (lse == -std::numeric_limits<float>::infinity()) return {.lse_log2 = lse};
   const auto& sink = call.options.sink;
-  const double share = sink ? weight_beside_sink(lse, sink(head)) : 1.0;
-  beside_sink = static_cast<float>(share);
+  const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
+  non_sink = static_cast<float>(share);
   const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;
   const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
-  return {.lse_in_bits = static_cast<float>(kLog2E * static_cast<double>(lse)),
+  return {.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
           .entropy = value(g.entropy),
           .base = value(g.d_lse) - static_cast<float>(mean_dp) -
                   2 * d_collision * value(g.collision) - d_variance * value(g.variance),

@@ -1,9 +1,9 @@
-#include "src/cpu/sum_runs.h"
+#include "src/cpu/dq_accum.h"
 
 #include <cmath>
 
-#include "src/cpu/row_list.h"
-#include "src/cpu/row_results.h"
+#include "src/cpu/product/row_list.h"
+#include "src/cpu/steps/row_results.h"
 
 namespace isentrope {
 namespace {
@@ -20,8 +20,8 @@ void for_each_row(const std::array<std::int64_t, Rank>& extents, const Visit& vi
 
 }  // namespace
 
-RunShares::RunShares(const TilePlan& plan, const AttentionGradients& result) : result_(result) {
-  if (plan.runs == 1) {
+DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : result_(result) {
+  if (plan.blocks == 1) {
     dq_ = {result.dq};
     d_lambda_ = {result.d_lambda};
     return;
@@ -29,9 +29,9 @@ RunShares::RunShares(const TilePlan& plan, const AttentionGradients& result) : r
   const auto [batches, heads, queries, dim] = result.dq.extents;
   const std::int64_t rows = batches * heads * queries,
                      share = rows * (dim + (result.d_lambda ? 1 : 0));
-  storage_.resize(static_cast<std::size_t>(plan.runs * share));
-  for (std::int64_t run = 0; run < plan.runs; ++run) {
-    float* data = storage_.data() + run * share;
+  storage_.resize(static_cast<std::size_t>(plan.blocks * share));
+  for (std::int64_t block = 0; block < plan.blocks; ++block) {
+    float* data = storage_.data() + block * share;
     dq_.emplace_back(contiguous_view<float, 4>(data, result.dq.extents));
     d_lambda_.push_back(
         result.d_lambda ? contiguous_view<float, 3>(data + rows * dim, {batches, heads, queries})
@@ -39,7 +39,7 @@ RunShares::RunShares(const TilePlan& plan, const AttentionGradients& result) : r
   }
 }
 
-void RunShares::add_up(const ParallelFor& parallel_for) const {
+void DqAccum::add_up(const ParallelFor& parallel_for) const {
   if (dq_.size() == 1) return;
   const auto [batches, heads, queries, dim] = result_.dq.extents;
   const auto add_head = [&, heads = heads, queries = queries, dim = dim](std::int64_t index) {
@@ -48,11 +48,11 @@ void RunShares::add_up(const ParallelFor& parallel_for) const {
     for (std::int64_t query = 0; query < queries; ++query) {
       std::fill(sum.begin(), sum.end(), 0.0f);
       float lambda_sum = 0;
-      for (std::size_t run = 0; run < dq_.size(); ++run) {
+      for (std::size_t block = 0; block < dq_.size(); ++block) {
         const std::int64_t at = (index * queries + query) * dim;
-        const float* share = static_cast<const float*>(dq_[run].data) + at;
+        const float* share = static_cast<const float*>(dq_[block].data) + at;
         for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += share[c];
-        if (result_.d_lambda) lambda_sum += d_lambda_[run](batch, head, query);
+        if (result_.d_lambda) lambda_sum += d_lambda_[block](batch, head, query);
       }
       write_row(result_.dq, batch, head, query, 1, sum.data());
       if (result_.d_lambda) result_.d_lambda(batch, head, query) = lambda_sum;
@@ -85,7 +85,7 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
                                             std::int64_t query) {
     const double lse = gradient.lse(batch, head, query);
     if (std::isinf(lse) && lse < 0) return;
-    const double of_sink = 1 - weight_beside_sink(lse, options.sink(head));
+    const double of_sink = 1 - non_sink_weight(lse, options.sink(head));
     sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);
   });
   for (std::size_t head = 0; head < sums.size(); ++head) {

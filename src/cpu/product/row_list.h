@@ -48,7 +48,7 @@ struct RowList {
 
   // Copies rows whose columns lie apart into `memory`, so that they are whole for whoever reads
   // them, and results do not depend on strides. Called once all rows are there.
-  void make_whole(std::vector<std::byte>& memory) {
+  void copy_if_strided(std::vector<std::byte>& memory) {
     if (column_stride == 1) return;
     const std::int64_t size = size_of(type), row_size = columns * size;
     memory.resize(rows.size() * static_cast<std::size_t>(row_size));

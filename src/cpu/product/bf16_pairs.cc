@@ -1,6 +1,6 @@
-#include "src/cpu/bf16_product.h"
+#include "src/cpu/product/bf16_pairs.h"
 
-#include "src/cpu/block_keys.h"
+#include "src/cpu/block_sizes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
@@ -16,14 +16,14 @@
 namespace isentrope::bf16 {
 namespace {
 
-ISENTROPE_BF16 inline __m512bh units_at(const float* from) {
+ISENTROPE_BF16 inline __m512bh pairs_at(const float* from) {
   return reinterpret_cast<__m512bh>(_mm512_load_ps(from));
 }
-ISENTROPE_BF16 inline __m512bh unit_everywhere(const float* from) {
+ISENTROPE_BF16 inline __m512bh pair_everywhere(const float* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_ps(*from));
 }
 
-// Where unit (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth
+// Where pair (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth
 // in a panel.
 template <std::size_t kRow, std::size_t kDepth,
           std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
@@ -44,18 +44,18 @@ ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
   return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ), factor, x);
 }
 
-// The order of two vectors' bf16 numbers, one behind the other, in units.
+// The order of two vectors' bf16 numbers, one behind the other, in pairs.
 alignas(64) constexpr std::uint16_t kBeside[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                    11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
-// Units of what lies side by side.
+// Pairs of what lies side by side.
 ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i beside) {
   return _mm512_permutexvar_epi16(beside,
                                   reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
-// What follows mirrors panel_product() of tile_product-inl.h.
+// What follows mirrors panel_product() of f32-inl.h.
 template <std::size_t kCount, typename Left, Into kInto>
 ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t column) {
   __m512 low[kCount], high[kCount];
@@ -68,12 +68,12 @@ ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t
     const std::size_t depth = std::min(left, Left::chunk);
     left -= depth;
     for (std::size_t k = 0; k < depth; ++k, b += kColumns) {
-      const __m512bh b_low = units_at(b), b_high = units_at(b + 16);
+      const __m512bh b_low = pairs_at(b), b_high = pairs_at(b + 16);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kCount; ++r) {
-        const __m512bh unit = unit_everywhere(a + r * a_row + k * Left::depth);
-        low[r] = _mm512_dpbf16_ps(low[r], unit, b_low);
-        high[r] = _mm512_dpbf16_ps(high[r], unit, b_high);
+        const __m512bh pair = pair_everywhere(a + r * a_row + k * Left::depth);
+        low[r] = _mm512_dpbf16_ps(low[r], pair, b_low);
+        high[r] = _mm512_dpbf16_ps(high[r], pair, b_high);
       }
     }
   }
@@ -126,33 +126,34 @@ void add_weighted(const Product& t) { multiply<Left<1, kColumns>, Into::scale>(t
 void add_rows(const Product& t) { multiply<Left<kGradientKeys / 2, 1>, Into::add>(t); }
 void add_transposed(const Product& t) { multiply<Left<1, kGradientKeys>, Into::add>(t); }
 
-ISENTROPE_BF16 void round_row(const float* row, std::size_t count, float* units) {
+ISENTROPE_BF16 void round_column_pairs(const float* row, std::size_t count, float* pairs) {
   for (std::size_t j = 0; j < count; j += 32) {
     const __m512 first = _mm512_load_ps(row + j), second = _mm512_load_ps(row + j + 16);
-    _mm512_store_ps(units + j / 2, reinterpret_cast<__m512>(_mm512_cvtne2ps_pbh(second, first)));
+    _mm512_store_ps(pairs + j / 2, reinterpret_cast<__m512>(_mm512_cvtne2ps_pbh(second, first)));
   }
 }
 
-ISENTROPE_BF16 void round_rows(const float* tile, std::size_t rows, float* units) {
+ISENTROPE_BF16 void round_row_pairs(const float* tile, std::size_t rows, float* pairs) {
   const __m512i beside = _mm512_load_si512(kBeside);
-  for (std::size_t row = 0; row < rows; row += 2, units += kColumns) {
+  for (std::size_t row = 0; row < rows; row += 2, pairs += kColumns) {
     const float* first = tile + row * kColumns;
     const bool alone = row + 1 == rows;
     for (std::size_t c = 0; c < kColumns; c += 16) {
       const __m512 next = alone ? _mm512_setzero_ps() : _mm512_load_ps(first + kColumns + c);
-      _mm512_store_si512(units + c, pairs_of(_mm512_load_ps(first + c), next, beside));
+      _mm512_store_si512(pairs + c, pairs_of(_mm512_load_ps(first + c), next, beside));
     }
   }
 }
 
-ISENTROPE_BF16 void round_row_pair(const float* first, const float* second, const float factors[2],
-                                   std::size_t count, float* units) {
+ISENTROPE_BF16 void round_scaled_row_pairs(const float* first, const float* second,
+                                           const float factors[2], std::size_t count,
+                                           float* pairs) {
   const __m512i beside = _mm512_load_si512(kBeside);
   const __m512 by_first = _mm512_set1_ps(factors[0]), by_second = _mm512_set1_ps(factors[1]);
   for (std::size_t j = 0; j < count; j += 16) {
     const __m512 of_first = times_unless_zero(by_first, _mm512_load_ps(first + j));
     const __m512 of_second = times_unless_zero(by_second, _mm512_load_ps(second + j));
-    _mm512_store_si512(units + j, pairs_of(of_first, of_second, beside));
+    _mm512_store_si512(pairs + j, pairs_of(of_first, of_second, beside));
   }
 }
 
@@ -168,9 +169,9 @@ void multiply_columns(const Product&) {}
 void add_weighted(const Product&) {}
 void add_rows(const Product&) {}
 void add_transposed(const Product&) {}
-void round_row(const float*, std::size_t, float*) {}
-void round_rows(const float*, std::size_t, float*) {}
-void round_row_pair(const float*, const float*, const float*, std::size_t, float*) {}
+void round_column_pairs(const float*, std::size_t, float*) {}
+void round_row_pairs(const float*, std::size_t, float*) {}
+void round_scaled_row_pairs(const float*, const float*, const float*, std::size_t, float*) {}
 
 }  // namespace isentrope::bf16
 

@@ -1,31 +1,31 @@
-// Scores of a strip: rows of the left operand by transposed keys, in floats or in units of bf16.
+// Scores of a row tile: rows of the left operand by transposed keys, in floats or in pairs of bf16.
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_SCORE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_SCORE_PRODUCT_INL_H_
-#undef ISENTROPE_SCORE_PRODUCT_INL_H_
+#if defined(ISENTROPE_QK_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_QK_TILE_INL_H_
+#undef ISENTROPE_QK_TILE_INL_H_
 #else
-#define ISENTROPE_SCORE_PRODUCT_INL_H_
+#define ISENTROPE_QK_TILE_INL_H_
 #endif
 
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/bf16_product.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/f32-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Operands as pack-inl.h and pack_bf16-inl.h leave them. Floats carry each row's factor; units do
+// Operands as pack-inl.h and pack_pairs-inl.h leave them. Floats carry each row's factor; pairs do
 // not, and are multiplied by it afterwards.
 struct Scores {
   std::size_t depth;        // numbers of a row
-  bool in_units;            // both operands
+  bool in_pairs;            // both operands
   const float* rows;        // in panels of padded_rows
   std::size_t padded_rows;  //
-  const float* factors;     // of units: one a row, for whole steps of rows
+  const float* factors;     // of pairs: one a row, for whole steps of rows
   const float* keys;        // transposed, in panels of keys
 };
 
@@ -34,10 +34,10 @@ HWY_INLINE void multiply_scores(const Scores& scores, std::size_t row, std::size
                                 std::size_t first, std::size_t columns, float* to,
                                 std::size_t stride) {
   const std::size_t width = panel_width();
-  const std::size_t depth = scores.in_units ? scores.depth / 2 : scores.depth;
+  const std::size_t depth = scores.in_pairs ? scores.depth / 2 : scores.depth;
   const float* a = scores.rows + row * width;
   const float* b = scores.keys + first * depth;
-  if (scores.in_units) {
+  if (scores.in_pairs) {
     return bf16::multiply_rows({.rows = rows,
                                 .columns = columns,
                                 .depth = depth,

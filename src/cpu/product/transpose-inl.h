@@ -12,8 +12,8 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/load-inl.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -1,4 +1,4 @@
-// StripRanges: which keys of one block each row of a strip sees.
+// TileRanges: which keys of one block each row of a row tile sees.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@ namespace isentrope {
 
 // Counted from the block's first key.
 template <std::size_t kRows>
-struct StripRanges {
+struct TileRanges {
   std::array<std::size_t, kRows> begin, end;
   std::size_t first = 0, last = 0;  // the union over the rows; empty when first == last
   std::size_t block = 0;            // keys of the block
   bool ragged = false;              // some row sees less than the union
 
-  // range_of_row(r) is what row r of the strip sees, over all keys.
+  // range_of_row(r) is what row r of the row tile sees, over all keys.
   template <typename RangeOfRow>
-  StripRanges(std::size_t rows, std::int64_t first_key, std::int64_t block_keys,
-              const RangeOfRow& range_of_row)
+  TileRanges(std::size_t rows, std::int64_t first_key, std::int64_t block_keys,
+             const RangeOfRow& range_of_row)
       : block(static_cast<std::size_t>(block_keys)) {
     const auto clip = [&](std::int64_t key) {
       return static_cast<std::size_t>(std::clamp(key - first_key, std::int64_t{0}, block_keys));
@@ -41,7 +41,7 @@ struct StripRanges {
     }
   }
 
-  [[nodiscard]] bool admits(std::size_t row, std::size_t key) const {
+  [[nodiscard]] bool sees(std::size_t row, std::size_t key) const {
     return begin[row] <= key && key < end[row];
   }
   [[nodiscard]] bool empty() const { return first == last; }

@@ -1,7 +1,7 @@
-// Softmax over one tile of logits (in bits): unnormalised weights and the rows' new states out.
+// Softmax over one tile of logits (in log2): unnormalised weights and the rows' new states out.
 //
-// A strip's tile is transposed, [key][row]: vectors then run along rows, each of which has a lane
-// to itself. A decode step has too few rows to fill them; its tile is [row][key].
+// The tile of a row tile is transposed, [key][row]: vectors then run along rows, each of which has
+// a lane to itself. A decode step has too few rows to fill them; its tile is [row][key].
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -18,37 +18,37 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "src/cpu/exp-inl.h"
-#include "src/cpu/strip_state-inl.h"
+#include "src/cpu/steps/exp-inl.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // Replaces logits outside [begin, end) by -inf, by selection: they may be NaN.
-HWY_INLINE void hide_outside(float* logits, std::size_t begin, std::size_t end,
+HWY_INLINE void mask_outside(float* logits, std::size_t begin, std::size_t end,
                              std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto masked = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (std::size_t j = 0; j < columns; j += lanes) {
     if (j >= begin && j + lanes <= end) continue;
     const auto before_end = hn::FirstN(d, end > j ? end - j : 0);
     const auto before_begin = hn::FirstN(d, begin > j ? begin - j : 0);
     const auto admitted = hn::AndNot(before_begin, before_end);
-    hn::Store(hn::IfThenElse(admitted, hn::Load(d, logits + j), hidden), d, logits + j);
+    hn::Store(hn::IfThenElse(admitted, hn::Load(d, logits + j), masked), d, logits + j);
   }
 }
 
 // The same of a transposed tile, whose row r sees keys [begin[r], end[r]) of its own; both have
 // room for a panel's width.
-HWY_INLINE void hide_outside(float* tile, const std::int32_t* begin, const std::int32_t* end,
+HWY_INLINE void mask_outside(float* tile, const std::int32_t* begin, const std::int32_t* end,
                              std::size_t rows, std::size_t keys) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const std::size_t width = panel_width();
   const auto all_from = static_cast<std::size_t>(*std::max_element(begin, begin + rows));
   const auto all_to = static_cast<std::size_t>(*std::min_element(end, end + rows));
-  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto masked = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
     const auto first = hn::Load(di, begin + r), last = hn::Load(di, end + r);
     for (std::size_t j = 0; j < keys; ++j) {
@@ -57,7 +57,7 @@ HWY_INLINE void hide_outside(float* tile, const std::int32_t* begin, const std::
       const auto key = hn::Set(di, static_cast<std::int32_t>(j));
       const auto sees = hn::AndNot(hn::Lt(key, first), hn::Lt(key, last));
       float* logits = tile + j * width + r;
-      hn::Store(hn::IfThenElse(hn::RebindMask(d, sees), hn::Load(d, logits), hidden), d, logits);
+      hn::Store(hn::IfThenElse(hn::RebindMask(d, sees), hn::Load(d, logits), masked), d, logits);
     }
   }
 }
@@ -119,15 +119,15 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
 }
 
 // A decode step's. In: tile[r][0, columns) logits, those outside a row's range -inf; columns a
-// multiple of the lanes. Out: weights 2^(z - m) in place, 0 where hidden, with m the largest logit
-// of the row so far, and the rows' states, support apart. Returns whether any m grew: keep[r] is
+// multiple of the lanes. Out: weights 2^(z - m) in place, 0 where masked, with m the largest logit
+// of the row so far, and the rows' states, support apart. Returns whether any m grew: rescale[r] is
 // then the factor 2^(m_before - m) for the row's value sums.
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
 // max-exp-rescale chain on every vector.
 template <int kMoments>
 bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
-                     std::size_t columns, StripState& state, float* HWY_RESTRICT keep) {
+                     std::size_t columns, RowTileState& state, float* HWY_RESTRICT rescale) {
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   const std::size_t whole = round_up(rows, HWY_MAX(kRowsAtOnce, hn::Lanes(Doubles())));
   for (std::size_t group = 0; group < whole; group += kRowsAtOnce) {
@@ -138,7 +138,7 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     }
     reduce_four(of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
-  const bool moved = raise(max, whole, state, origin, keep);
+  const bool moved = raise(max, whole, state, origin, rescale);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
     WeightSums sums;
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
@@ -154,17 +154,17 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
   return moved;
 }
 
-// A strip's, the same of a transposed tile: tile[key][row], and any number of keys.
+// The same of a transposed tile: tile[key][row], and any number of keys.
 template <int kMoments>
 bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
-                        StripState& state, float* HWY_RESTRICT keep) {
+                        RowTileState& state, float* HWY_RESTRICT rescale) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d), width = panel_width();
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   for (std::size_t r = 0; r < rows; r += lanes)
     hn::Store(max_over_keys(tile + r, keys), d, max + r);
   const std::size_t whole = round_up(rows, lanes);
-  const bool moved = raise(max, whole, state, origin, keep);
+  const bool moved = raise(max, whole, state, origin, rescale);
   for (std::size_t r = 0; r < rows; r += lanes) {
     WeightSums sums;
     weigh<kMoments>(tile + r, keys * width, width, hn::Load(d, origin + r), 0, sums);
@@ -178,9 +178,9 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
 
 // Both loops for a set of moments.
 struct Softmax {
-  bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, StripState&,
+  bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, RowTileState&,
                   float* HWY_RESTRICT);
-  bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, StripState&,
+  bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, RowTileState&,
                      float* HWY_RESTRICT);
 };
 

@@ -10,7 +10,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
                    std::int64_t query, const RowState& state, const float* sums);
 
 // The weight that real keys keep beside a sink: 1 / (1 + e^(sink - lse)).
-[[nodiscard]] double weight_beside_sink(double lse, double sink);
+[[nodiscard]] double non_sink_weight(double lse, double sink);
 
 // do.output of one row.
 [[nodiscard]] double output_product(const AttentionGradientInput& gradient, std::int64_t batch,

@@ -1,12 +1,12 @@
-// Value sums of a strip: sums = keep * sums + V^T weights, transposed as its tile is.
+// Value sums of a row tile: sums = rescale * sums + V^T weights, transposed as its tile is.
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_VALUE_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_VALUE_SUMS_INL_H_
-#undef ISENTROPE_VALUE_SUMS_INL_H_
+#if defined(ISENTROPE_PV_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_PV_TILE_INL_H_
+#undef ISENTROPE_PV_TILE_INL_H_
 #else
-#define ISENTROPE_VALUE_SUMS_INL_H_
+#define ISENTROPE_PV_TILE_INL_H_
 #endif
 
 #include <algorithm>
@@ -14,22 +14,22 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/bf16_product.h"
-#include "src/cpu/pack-inl.h"
-#include "src/cpu/row_list.h"
-#include "src/cpu/tile_product-inl.h"
+#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/pack-inl.h"
+#include "src/cpu/product/row_list.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // sums[column][row] and weights[key][row], a panel's width apart. Keys are those of the block.
 struct ValueSums {
-  std::size_t rows;         // of the strip
+  std::size_t rows;         // of the row tile
   std::size_t columns;      // of the values
   std::size_t first, last;  // keys summed: those nobody sees have the weight 0
   const float* weights;     // of key `first` on
-  const float* keep;        // one factor a row
-  bool fresh;               // sums hold nothing yet
+  const float* rescale;     // one factor a row
+  bool empty;               // sums hold nothing yet
   float* sums;
 };
 
@@ -48,8 +48,8 @@ HWY_INLINE void add_values(const ValueSums& s, const Rows& values) {
                             .b_panel = 0,
                             .c = s.sums,
                             .c_stride = width,
-                            .keep = s.keep};
-  s.fresh ? multiply<LeftColumns, Into::replace>(product)
+                            .rescale = s.rescale};
+  s.empty ? multiply<LeftColumns, Into::replace>(product)
           : multiply<LeftColumns, Into::scale>(product);
 }
 
@@ -75,17 +75,17 @@ HWY_INLINE void add_seen_values(const ValueSums& s, const Rows& values, const Se
         sum = hn::IfThenElse(hn::Ne(hn::Load(d, seen), hn::Zero(d)), more, sum);
       }
       float* to = s.sums + c * width + r;
-      const auto keep = hn::Load(d, s.keep + r);
-      hn::Store(s.fresh ? sum : hn::MulAdd(keep, hn::Load(d, to), sum), d, to);
+      const auto rescale = hn::Load(d, s.rescale + r);
+      hn::Store(s.empty ? sum : hn::MulAdd(rescale, hn::Load(d, to), sum), d, to);
     }
   }
 }
 
-// Weights and values in units of two keys, s.first an even one: pack_row_pairs() left `pairs` of
+// Weights and values in pairs of keys, s.first an even one: pack_row_pairs() left `pairs` of
 // values in a panel.
-HWY_INLINE void add_value_units(const ValueSums& s, const float* values, std::size_t pairs) {
+HWY_INLINE void add_value_pairs(const ValueSums& s, const float* values, std::size_t pairs) {
   const std::size_t width = bf16::kColumns;
-  if (s.fresh) clear_sums(s);
+  if (s.empty) clear_sums(s);
   for (std::size_t column = 0; column < s.columns; column += width) {
     bf16::add_weighted({.rows = HWY_MIN(width, s.columns - column),
                         .columns = width,
@@ -95,22 +95,22 @@ HWY_INLINE void add_value_units(const ValueSums& s, const float* values, std::si
                         .b_panel = 0,
                         .c = s.sums + column * width,
                         .c_stride = width,
-                        .factors = s.keep});
+                        .factors = s.rescale});
   }
 }
 
 // What pack_row_pairs() left out because it is not finite, for the rows that see it.
 template <typename Sees>
-HWY_INLINE void add_special_values(const ValueSums& s, const RowList& values, const Sees& sees) {
+HWY_INLINE void add_nonfinite_values(const ValueSums& s, const RowList& values, const Sees& sees) {
   const std::size_t width = bf16::kColumns;
   for (std::size_t j = s.first; j < s.last; ++j) {
     const std::size_t key = j - s.first;
-    const auto* units = reinterpret_cast<const BFloat16*>(s.weights + key / 2 * width);
+    const auto* pairs = reinterpret_cast<const BFloat16*>(s.weights + key / 2 * width);
     for (std::size_t c = 0; c < s.columns; ++c) {
       const float value = values.at(j, static_cast<std::int64_t>(c));
       if (std::isfinite(value)) continue;
       for (std::size_t r = 0; r < s.rows; ++r) {
-        if (sees(r, j)) s.sums[c * width + r] += to_float(units[2 * r + key % 2]) * value;
+        if (sees(r, j)) s.sums[c * width + r] += to_float(pairs[2 * r + key % 2]) * value;
       }
     }
   }

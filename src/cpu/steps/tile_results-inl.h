@@ -1,21 +1,21 @@
-// The results of a strip's rows, to where the caller wants them.
+// The results of a row tile's rows, to where the caller wants them.
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_STRIP_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_STRIP_RESULTS_INL_H_
-#undef ISENTROPE_STRIP_RESULTS_INL_H_
+#if defined(ISENTROPE_TILE_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_TILE_RESULTS_INL_H_
+#undef ISENTROPE_TILE_RESULTS_INL_H_
 #else
-#define ISENTROPE_STRIP_RESULTS_INL_H_
+#define ISENTROPE_TILE_RESULTS_INL_H_
 #endif
 
 #include <algorithm>
 
 #include "src/cpu/kernels.h"
 #include "src/cpu/plan.h"
-#include "src/cpu/row_results.h"
-#include "src/cpu/store-inl.h"
-#include "src/cpu/strip_state-inl.h"
+#include "src/cpu/product/store-inl.h"
+#include "src/cpu/steps/row_results.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -34,9 +34,9 @@ HWY_INLINE void write_column(const View<To, 3>& view, const RowIndex& at, const 
   for (std::size_t r = 0; r < count; ++r, to += view.strides[2]) *to = from[r];
 }
 
-// Rows r ... r + count - 1 of the strip are queries at.query ... of one head.
-HWY_INLINE void write_statistics(const ForwardCall& call, const StripState& state,
-                                 const StripStats& stats, const RowIndex& at, std::size_t r,
+// Rows r ... r + count - 1 of the row tile are queries at.query ... of one head.
+HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& state,
+                                 const RowTileStats& stats, const RowIndex& at, std::size_t r,
                                  std::size_t count) {
   const RowStatistics& to = call.output.statistics;
   write_column(to.lse, at, stats.lse + r, count);
@@ -54,37 +54,37 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const StripState& stat
 }
 
 // The weight that the sink leaves the real keys of a row.
-HWY_INLINE float beside_sink(const ForwardCall& call, std::int64_t head, std::int64_t support,
-                             float lse) {
+HWY_INLINE float non_sink_weight_of(const ForwardCall& call, std::int64_t head,
+                                    std::int64_t support, float lse) {
   if (!call.options.sink || support == 0) return 1;
-  return static_cast<float>(weight_beside_sink(lse, call.options.sink(head)));
+  return static_cast<float>(non_sink_weight(lse, call.options.sink(head)));
 }
 
-// Output and statistics of rows row ... row + rows - 1 of a part, all of one strip. sums[r], stride
-// floats apart, are the value sums of row row + r.
-HWY_INLINE void write_strip_results(const ForwardCall& call, const Part& part, std::size_t row,
-                                    std::size_t rows, const StripState& state, const float* sums,
-                                    std::size_t stride) {
+// Output and statistics of rows row ... row + rows - 1 of a work item, all of one row tile.
+// sums[r], stride floats apart, are the value sums of row row + r.
+HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item, std::size_t row,
+                                   std::size_t rows, const RowTileState& state, const float* sums,
+                                   std::size_t stride) {
   const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
-  StripStats stats;
-  finalize_strip(state, rows, stats);
-  // The strip's rows of one head after the other.
+  RowTileStats stats;
+  finalize_row_tile(state, rows, stats);
+  // The row tile's rows of one head after the other.
   for (std::size_t r = 0; r < rows;) {
-    const std::int64_t head = head_of(part, group, row + r), query = query_of(part, row + r);
-    const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(part.end - query));
-    write_statistics(call, state, stats, {part.batch, head, query}, r, count);
+    const std::int64_t head = head_of(item, group, row + r), query = query_of(item, row + r);
+    const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(item.end - query));
+    write_statistics(call, state, stats, {item.batch, head, query}, r, count);
     for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
       const float factor =
-          stats.factor[r] * beside_sink(call, head, state.support[r], stats.lse[r]);
-      store_row(call.output.output, part.batch, head, at, factor, sums + r * stride);
+          stats.factor[r] * non_sink_weight_of(call, head, state.support[r], stats.lse[r]);
+      store_row(call.output.output, item.batch, head, at, factor, sums + r * stride);
     }
   }
 }
 
 // The same rows' states and value sums, of one split of the keys, for merge_splits().
-HWY_INLINE void keep_partials(const ForwardCall& call, std::int64_t index, std::size_t row,
-                              std::size_t rows, const StripState& state, const float* sums,
-                              std::size_t stride) {
+HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std::size_t row,
+                               std::size_t rows, const RowTileState& state, const float* sums,
+                               std::size_t stride) {
   const auto columns = static_cast<std::size_t>(call.input.v.extents[3]);
   for (std::size_t r = 0; r < rows; ++r) {
     const std::size_t at = static_cast<std::size_t>(index * call.partials->rows) + row + r;

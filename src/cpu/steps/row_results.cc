@@ -1,12 +1,12 @@
-#include "src/cpu/row_results.h"
+#include "src/cpu/steps/row_results.h"
 
 #include <cmath>
 
-#include "src/cpu/row_list.h"
+#include "src/cpu/product/row_list.h"
 
 namespace isentrope {
 
-double weight_beside_sink(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
+double non_sink_weight(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
 
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums) {
@@ -14,7 +14,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   // An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
   double factor = state.empty() ? 0 : 1 / state.s0;
   const auto& sink = call.options.sink;
-  if (sink && !state.empty()) factor *= weight_beside_sink(stats.lse, sink(head));
+  if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
   write_row(call.output.output, batch, head, query, static_cast<float>(factor), sums);
 
   const RowStatistics& to = call.output.statistics;
@@ -46,9 +46,9 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;
-  const Part part = part_of(plan, index * plan.splits);
+  const WorkItem item = item_of(plan, index * plan.splits);
   const std::int64_t group = call.input.q.extents[1] / plan.kv_heads;
-  const std::int64_t queries = part.end - part.begin, columns = call.input.v.extents[3];
+  const std::int64_t queries = item.end - item.begin, columns = call.input.v.extents[3];
   std::vector<float> sums(static_cast<std::size_t>(columns));
   for (std::int64_t row = 0; row < group * queries; ++row) {
     RowState state;
@@ -65,12 +65,13 @@ void merge_splits(const ForwardCall& call, std::int64_t index) {
                    ? 1.0f
                    : static_cast<float>(std::exp(of.max - merged.max));
       };
-      const float keep = factor(state), take = factor(share);
-      for (std::size_t c = 0; c < sums.size(); ++c) sums[c] = keep * sums[c] + take * share_sums[c];
+      const float rescale = factor(state), take = factor(share);
+      for (std::size_t c = 0; c < sums.size(); ++c)
+        sums[c] = rescale * sums[c] + take * share_sums[c];
       state = merged;
     }
-    write_results(call, part.batch, part.kv_head * group + row / queries,
-                  part.begin + row % queries, state, sums.data());
+    write_results(call, item.batch, item.kv_head * group + row / queries,
+                  item.begin + row % queries, state, sums.data());
   }
 }
 
