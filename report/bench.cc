@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isentrope/error.h"
@@ -164,11 +165,12 @@ std::string page_of(const json& result) {
 
 }  // namespace
 
-const json& system_of(const json& row, const std::string& name) {
+const json& system_of(const json& row, std::string_view name) {
   for (const json& system : row.at("systems")) {
     if (system.at("name") == name) return system;
   }
-  throw Error("[bench_report] every row must have the system " + name + "; got one without");
+  throw Error("[bench_report] every row must have the system " + std::string(name) +
+              "; got one without");
 }
 
 std::string bench_report(const json& result) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace isentrope::report {
 
@@ -11,6 +12,6 @@ namespace isentrope::report {
 [[nodiscard]] std::string bench_report(const nlohmann::json& result);
 
 // What a row of bench.json says of one system. Throws Error when it says nothing.
-[[nodiscard]] const nlohmann::json& system_of(const nlohmann::json& row, const std::string& name);
+[[nodiscard]] const nlohmann::json& system_of(const nlohmann::json& row, std::string_view name);
 
 }  // namespace isentrope::report
