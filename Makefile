@@ -28,6 +28,7 @@ help:
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/numerics.md'
+	@echo 'make format     lay out the C++ files as .clang-format says'
 	@echo 'make clean      remove the build'
 
 setup:
