@@ -16,10 +16,10 @@
 #include "cli/terminal.h"
 #include "command/files.h"
 #include "command/run.h"
+#include "isentrope/config/scale_rule_json.h"
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
-#include "isentrope/scale_rule_json.h"
 
 namespace isentrope::cli {
 namespace {

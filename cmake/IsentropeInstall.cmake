@@ -3,15 +3,32 @@
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/isentrope)
-# Two export sets, so that whoever takes the shared library needs nothing that the static one is made of.
-foreach(name core shared)
-  install(TARGETS isentrope_${name} EXPORT isentrope-${name}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
-  install(EXPORT isentrope-${name} NAMESPACE isentrope:: DESTINATION ${package} COMPONENT development)
+
+# isentrope_install_headers(FOLDER): of include/FOLDER alone, without what lies deeper.
+function(isentrope_install_headers folder)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/${folder}/*.h)
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder} COMPONENT development)
+endfunction()
+
+# Headers directly in isentrope/ are those of core and shared, which every build has. Those of another component lie
+# in a folder of its name, and come with its library or not at all. Each has an export set of its own, so that whoever
+# takes one component needs nothing that another is made of.
+isentrope_install_headers(isentrope)
+foreach(component core shared config theory libtorch)
+  if(TARGET isentrope_${component})
+    install(TARGETS isentrope_${component} EXPORT isentrope-${component}
+      LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+    install(EXPORT isentrope-${component} FILE isentrope-${component}-targets.cmake NAMESPACE isentrope::
+      DESTINATION ${package} COMPONENT development)
+    isentrope_install_headers(isentrope/${component})
+  endif()
 endforeach()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/isentrope DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  COMPONENT development FILES_MATCHING PATTERN *.h)
+
+# C++ of one libtorch does not link with another.
+if(TARGET isentrope_libtorch)
+  get_directory_property(torch_version DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/libtorch DEFINITION Torch_VERSION)
+endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/isentrope-config.cmake.in
   ${PROJECT_BINARY_DIR}/isentrope-config.cmake INSTALL_DESTINATION ${package})
 # Before 1.0 a minor version may change anything.
@@ -28,7 +45,11 @@ foreach(file isentrope isentrope-core)
     COMPONENT development)
 endforeach()
 
+# The command line finds its subcommands beside itself.
 if(ISENTROPE_PROGRAMS)
-  # cli/ is not read yet: its target is named when the install script is written.
-  install(PROGRAMS $<TARGET_FILE:isentrope> DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  foreach(program isentrope isentrope_report_program isentrope_extrapolate)
+    if(TARGET ${program})
+      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+    endif()
+  endforeach()
 endif()

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "config/parse_json.h"
-#include "isentrope/scale_rule_json.h"
+#include "isentrope/config/scale_rule_json.h"
 
 namespace isentrope {
 namespace {

@@ -1,4 +1,4 @@
-#include "isentrope/scale_rule_json.h"
+#include "isentrope/config/scale_rule_json.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

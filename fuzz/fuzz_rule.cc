@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "isentrope/config/scale_rule_json.h"
 #include "isentrope/error.h"
 #include "isentrope/scale_rule.h"
-#include "isentrope/scale_rule_json.h"
 
 namespace {
 

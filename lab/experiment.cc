@@ -11,8 +11,8 @@
 #include <memory>
 #include <optional>
 
-#include "bindings/libtorch/attention.h"
 #include "isentrope/error.h"
+#include "isentrope/libtorch/attention.h"
 #include "lab/atomic_file.h"
 #include "lab/checkpoint.h"
 #include "lab/corpus.h"

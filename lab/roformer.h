@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/libtorch/attention.h"
+#include "isentrope/libtorch/attention.h"
 #include "isentrope/scale_rule.h"
 
 namespace isentrope::lab {

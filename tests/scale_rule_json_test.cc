@@ -1,5 +1,5 @@
 // Rules as JSON, and the rules that shipped models' config.json files imply.
-#include "isentrope/scale_rule_json.h"
+#include "isentrope/config/scale_rule_json.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "bindings/libtorch/attention.h"
 #include "isentrope/error.h"
+#include "isentrope/libtorch/attention.h"
 
 namespace isentrope {
 namespace {

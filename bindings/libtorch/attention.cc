@@ -1,4 +1,4 @@
-#include "bindings/libtorch/attention.h"
+#include "isentrope/libtorch/attention.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>

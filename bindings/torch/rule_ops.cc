@@ -7,8 +7,8 @@
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
+#include "isentrope/config/scale_rule_json.h"
 #include "isentrope/rule_catalogue.h"
-#include "isentrope/scale_rule_json.h"
 
 namespace isentrope::stable {
 

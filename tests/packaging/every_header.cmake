@@ -1,0 +1,13 @@
+# every_header(TARGET FOLDER): each header of the installed folder compiles by itself, as a source of TARGET.
+function(every_header target folder)
+  get_target_property(include isentrope::core INTERFACE_INCLUDE_DIRECTORIES)
+  file(GLOB headers RELATIVE ${include} ${include}/${folder}/*.h)
+  if(NOT headers)
+    message(FATAL_ERROR "no header in ${include}/${folder}")
+  endif()
+  foreach(header IN LISTS headers)
+    string(MAKE_C_IDENTIFIER ${header} name)
+    file(CONFIGURE OUTPUT ${name}.cc CONTENT "#include \"${header}\"\n")
+    target_sources(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  endforeach()
+endfunction()
