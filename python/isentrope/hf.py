@@ -33,6 +33,7 @@ from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import Statistics
 
 NAME = "isentrope"
+CONTEXT_PARALLEL = "isentrope_context_parallel"
 # What set_rule() leaves on a module: the rule, and whether it asks for more than the number of keys.
 _RULE, _READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
 
@@ -123,7 +124,7 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 def attentions(model: nn.Module) -> list[nn.Module]:
     """The modules that compute attention, in the order of the layers. ValueError unless they use isentrope."""
     used = getattr(model.config, "_attn_implementation", None)
-    if used != NAME:
+    if used not in (NAME, CONTEXT_PARALLEL):
         raise ValueError(
             f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}, '
             "which it keeps where its architecture has no exchangeable attention"
@@ -220,3 +221,19 @@ def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
     from isentrope.calibration import apply as run
 
     run(model, calibration, always=always)
+
+
+def context_parallel(model: nn.Module, mesh: Any, method: str = "ring", layout: str = "zigzag") -> None:
+    """Spreads every sequence the model is given over the ranks of `mesh`: a process group, or one dimension of a mesh.
+
+    All ranks call the model with the same whole inputs. Each computes its own rows, which are what it returns
+    (`isentrope.distributed.gather` puts them together), and the loss of the whole sequence. The gradients of the
+    weights are those of one process once they are averaged over the ranks, as FSDP and DDP do. attention_mask may leave
+    one range of keys in each row; position_ids that begin again are those of packed documents.
+
+    method, layout: as in `isentrope.distributed.attention`. For one call at a time, without a cache. ValueError where
+    an attention has what the ways of computing it know nothing of: a mask or a position bias of its own.
+    """
+    from isentrope.distributed import models
+
+    models.context_parallel(model, mesh, method, layout)

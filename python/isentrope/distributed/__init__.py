@@ -13,5 +13,6 @@ of computing it, where each wins, and what happens when a rank fails.
 
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
+from isentrope.distributed.states import decode, merge
 
-__all__ = ["attention", "gather", "shard"]
+__all__ = ["attention", "decode", "gather", "merge", "shard"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from importlib import metadata
@@ -112,12 +113,19 @@ def time_limit(group: ProcessGroup, device: str) -> timedelta:
 
 def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:
     store = PrefixStore(f"isentrope/{number}", group.get_group_store())
+    others = range(1, group.size())
     if group.rank() == 0:
         verdict = _verdict(group, store, limit, text)
         store.set("verdict", verdict)
+        if verdict:
+            # The store may end with this process, which is about to fail.
+            with suppress(RuntimeError):
+                store.wait([f"{rank} has heard" for rank in others], limit)
     else:
         store.set(str(group.rank()), text)
         verdict = _read(group, store, "verdict", 0, limit)
+        if verdict:
+            store.set(f"{group.rank()} has heard", "")
     if verdict:
         raise ValueError(verdict)
 

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 from isentrope._operators import OPS
 from isentrope._operators import _no_second_order as no_second_order
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.exchange import Pending, resolved, start
+from isentrope.distributed.exchange import Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
 from isentrope.distributed.rows import Rows, arguments, empty_results, needed_statistics, sink_gradient
 from isentrope.distributed.visibility import Mask, Segment, needed_keys, seen_keys, segments
@@ -47,8 +47,8 @@ class Journey:
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 
     def needed(self, rank: int, owner: int) -> list[Range]:
-        """What `rank` computes with of the keys of `owner`: of its own all, so that every row is computed."""
-        return self.held[rank] if rank == owner else needed_keys(self.mask, self.held[rank], self.held[owner])
+        """What `rank` computes with of the keys of another."""
+        return needed_keys(self.mask, self.held[rank], self.held[owner])
 
     def own(self, ranges: list[Range]) -> list[Block]:
         slices = local_slices(self.held[self.rank], ranges)
@@ -58,63 +58,48 @@ class Journey:
         """The blocks of each step, in the order of the sequence; those of the next step are under way."""
         under_way = self._start(self.steps[0])
         for step in range(len(self.steps)):
-            received, pending = under_way
+            blocks, pending = under_way
             if step + 1 < len(self.steps):
                 under_way = self._start(self.steps[step + 1])
             pending.wait()
-            yield joined_blocks([block for owner, message in received.items() for block in self._read(owner, message)])
+            yield joined_blocks(blocks)
 
-    def _start(self, shifts: list[int]) -> tuple[dict[int, Tensor | None], Pending]:
-        sends: dict[int, Tensor] = {}
-        receives: dict[int, Tensor | None] = {}
-        for shift in shifts:
-            if shift == 0:
-                receives[self.rank] = None
-                continue
-            to, owner = (self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks
+    def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
+        sends: Messages = {}
+        receives: Messages = {}
+        blocks = self.own(self.held[self.rank]) if 0 in shifts else []
+        for to, owner in self._peers(shifts):
             if ranges := self.needed(to, self.rank):
-                sends[to] = flat([x for block in self.own(ranges) for x in block[1:]])
+                sends[to] = [x.contiguous() for block in self.own(ranges) for x in block[1:]]
             if ranges := self.needed(self.rank, owner):
-                receives[owner] = self.k.new_empty(self._size(ranges))
-        travelling = {owner: message for owner, message in receives.items() if message is not None}
-        return receives, start(self.group, self.tag, sends, travelling)
+                received = self._empty(ranges)
+                receives[owner] = [x for block in received for x in block[1:]]
+                blocks += received
+        return blocks, start(self.group, self.tag, sends, receives)
 
-    def _read(self, owner: int, message: Tensor | None) -> list[Block]:
-        ranges = self.needed(self.rank, owner)
-        return self.own(ranges) if message is None else self.unpacked(ranges, message)
-
-    def _size(self, ranges: list[Range]) -> int:
-        of_key = self.k.shape[0] * self.k.shape[1] * (self.k.shape[3] + self.v.shape[3])
-        return sum(end - begin for begin, end in ranges) * of_key
-
-    def unpacked(self, ranges: list[Range], message: Tensor) -> list[Block]:
-        found, at = [], 0
-        for begin, end in ranges:
-            parts = []
-            for like in (self.k, self.v):
-                shape = (*like.shape[:2], end - begin, like.shape[3])
-                size = shape[0] * shape[1] * shape[2] * shape[3]
-                parts.append(message[at : at + size].view(shape))
-                at += size
-            found.append(Block((begin, end), *parts))
-        return found
-
-    def start_return(self, shifts: list[int], blocks: list[Block]) -> tuple[dict[int, Tensor], Pending]:
-        """Sends the gradients of a step's blocks back to their owners; those of our own keys come back."""
-        sends, receives = {}, {}
-        for shift in shifts:
-            if shift == 0:
-                continue
-            to, owner = (self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks
+    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
+        """Sends the gradients of a step's blocks to their owners; what comes are those that others have for our keys."""
+        sends: Messages = {}
+        receives: Messages = {}
+        blocks = []
+        for to, owner in self._peers(shifts):
             if ranges := self.needed(self.rank, owner):
-                sends[owner] = flat([x for block in cut(blocks, ranges) for x in block[1:]])
+                sends[owner] = [x.contiguous() for block in cut(gradients, ranges) for x in block[1:]]
             if ranges := self.needed(to, self.rank):
-                receives[to] = self.k.new_empty(self._size(ranges))
-        return receives, start(self.group, self.tag, sends, receives)
+                received = self._empty(ranges)
+                receives[to] = [x for block in received for x in block[1:]]
+                blocks += received
+        return blocks, start(self.group, self.tag, sends, receives)
 
+    def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
+        """To whom our keys go, and whose come, at each shift that is one."""
+        return [((self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks) for shift in shifts if shift]
 
-def flat(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+    def _empty(self, ranges: list[Range]) -> list[Block]:
+        def rows(like: Tensor, count: int) -> Tensor:
+            return like.new_empty((*like.shape[:2], count, like.shape[3]))
+
+        return [Block((begin, end), *(rows(x, end - begin) for x in (self.k, self.v))) for begin, end in ranges]
 
 
 def joined_blocks(blocks: list[Block]) -> list[Block]:
@@ -210,45 +195,43 @@ def travelling_attention_backward(
     held = journey.held[journey.rank]
     wanted = needed_statistics(c.statistics)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
-    home: tuple[dict[int, Tensor], Pending] | None = None
 
-    def add_home() -> None:
-        """The gradients that other ranks found for our keys."""
-        if home is not None:
-            home[1].wait()
-            for rank in sorted(home[0]):
-                ranges = journey.needed(rank, journey.rank)
-                add_blocks(journey.unpacked(ranges, home[0][rank]))
+    def gradients_of(block: Block) -> Block:
+        """Of the block's keys, from our rows; those of our rows are added to their total."""
+        found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
+        for segment, keys, values in calls(journey.mask, held, block):
+            (at,) = local_slices(held, [segment.queries])
+            call = arguments(c, segment, q[:, :, at], keys, values, sinks, key_begin, key_end)
+            dq, dk, dv, *_ = OPS.attention_backward(
+                *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
+                None if d_output is None else d_output[:, :, at],
+                None if d_statistics is None else d_statistics[..., at].contiguous(), False, False, False,
+            )  # fmt: skip
+            totals[0][:, :, at] += dq
+            there = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
+            found.k[:, :, there] += dk
+            found.v[:, :, there] += dv
+        return Block(block.keys, found.k.to(k.dtype), found.v.to(v.dtype))
 
-    def add_blocks(blocks: list[Block]) -> None:
+    def add(blocks: list[Block]) -> None:
         for block in blocks:
             (at,) = local_slices(held, [block.keys])
             totals[1][:, :, at] += block.k
             totals[2][:, :, at] += block.v
 
-    for shifts, blocks in zip(journey.steps, journey.blocks()):
-        gradients = []
-        for block in blocks:
-            found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
-            for segment, keys, values in calls(journey.mask, held, block):
-                (at,) = local_slices(held, [segment.queries])
-                call = arguments(c, segment, q[:, :, at], keys, values, sinks, key_begin, key_end)
-                upstream = [None if x is None else x[..., at, :] for x in (d_output,)]
-                upstream += [None if x is None else x[..., at].contiguous() for x in (d_statistics,)]
-                dq, dk, dv, *_ = OPS.attention_backward(
-                    *call, wanted, output[:, :, at], statistics[..., at].contiguous(), *upstream,
-                    False, False, False,
-                )  # fmt: skip
-                totals[0][:, :, at] += dq
-                there = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-                found.k[:, :, there] += dk
-                found.v[:, :, there] += dv
-            gradients.append(Block(block.keys, found.k.to(k.dtype), found.v.to(v.dtype)))
-        if 0 in shifts:
-            add_blocks(cut(gradients, held))
-        add_home()
-        home = journey.start_return(shifts, gradients)
-    add_home()
+    home: list[Block] = []
+    under_way = start(journey.group, journey.tag, {}, {})
+    for step, blocks in enumerate(journey.blocks()):
+        gradients = [gradients_of(block) for block in blocks]
+        if 0 in journey.steps[step]:
+            add(cut(gradients, held))
+        under_way.wait()
+        add(home)
+        home, under_way = journey.start_return(journey.steps[step], gradients)
+        # What is no longer needed must not be held while the next block is waited for.
+        del blocks, gradients
+    under_way.wait()
+    add(home)
     return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))
 
 

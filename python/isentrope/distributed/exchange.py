@@ -53,16 +53,24 @@ def failure(group: ProcessGroup, peers: list[int], error: object) -> RuntimeErro
     )
 
 
-def start(group: ProcessGroup, tag: int, sends: dict[int, Tensor], receives: dict[int, Tensor]) -> Pending:
-    """Sends each peer its tensor and fills what is to come from each; all of them contiguous, none of them empty."""
-    operations = [dist.P2POp(dist.isend, tensor, None, group, tag, peer) for peer, tensor in sends.items()]
-    operations += [dist.P2POp(dist.irecv, tensor, None, group, tag, peer) for peer, tensor in receives.items()]
+Messages = dict[int, list[Tensor]]
+"""Of each peer, in the order in which they are sent; contiguous, and none of them empty."""
+
+
+def start(group: ProcessGroup, tag: int, sends: Messages, receives: Messages) -> Pending:
+    """Sends the peers their tensors and fills those that are to come."""
+    operations = [
+        dist.P2POp(way, tensor, None, group, tag, peer)
+        for way, messages in ((dist.isend, sends), (dist.irecv, receives))
+        for peer, tensors in messages.items()
+        for tensor in tensors
+    ]
     peers = {*sends, *receives}
     try:
         works = dist.batch_isend_irecv(operations) if operations else []
     except RuntimeError as error:
         raise failure(group, sorted(peers), error) from error
-    return Pending(group, works, [*sends.values(), *receives.values()], peers)
+    return Pending(group, works, [operation.tensor for operation in operations], peers)
 
 
 def resolved(name: str) -> ProcessGroup:
@@ -81,8 +89,8 @@ def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, gr
     peers = [rank for rank in range(ranks.size()) if rank != me]
     start(
         ranks, tag,
-        {peer: outgoing[peer] for peer in peers if sends[peer]},
-        {peer: incoming[peer] for peer in peers if receives[peer]},
+        {peer: [outgoing[peer]] for peer in peers if sends[peer]},
+        {peer: [incoming[peer]] for peer in peers if receives[peer]},
     ).wait()  # fmt: skip
     return result
 

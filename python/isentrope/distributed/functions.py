@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.distributed.tensor import DTensor
 
 from isentrope._operators import FORWARD_MODE
 from isentrope.distributed.agreement import agreed
@@ -15,6 +16,7 @@ from isentrope.distributed.blocks import Optional, travelling_attention
 from isentrope.distributed.exchange import Group, group_name
 from isentrope.distributed.heads import attention_by_heads
 from isentrope.distributed.rows import needed_statistics
+from isentrope.distributed.tensors import on_local_tensors
 from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
 from isentrope.rules import rule_text
 from isentrope.statistics import statistic_names, unpack, wanted_bits
@@ -53,6 +55,8 @@ def attention(
         key_begin, key_end: integers [batch], in positions of the whole sequence; the same on every rank.
         documents: integers [documents + 1], where packed documents begin: 0, ..., sequence_length; the same on every
             rank. n is that of the document. Not together with key_begin and key_end.
+        q, k, v may be DTensors, sharded by Shard(2) over one dimension of their mesh, which is the group, and by batch
+            or heads over others; results are placed likewise. In the layout "zigzag" their rows are in its order.
         The rest as in `isentrope.attention`; n, position and total are those of the whole sequence.
 
     Returns what `isentrope.attention` returns, differentiable with respect to q, k, v and sinks. The gradient of
@@ -62,6 +66,16 @@ def attention(
     Raises ValueError on every rank when they differ, and RuntimeError within the group's time limit when a rank has
     ended or does not come.
     """
+    if isinstance(q, DTensor):
+        if group is not None or sequence_length is not None:
+            raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
+        others = {"sinks": sinks, "key_begin": key_begin, "key_end": key_end, "documents": documents}
+        return on_local_tensors(
+            attention, q, k, v, rule_text(rule, scale), others, dict(
+                method=method, layout=layout, causal=causal, window_size=window_size, soft_cap=soft_cap,
+                return_stats=return_stats,
+            ),
+        )  # fmt: skip
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
     call = _call(

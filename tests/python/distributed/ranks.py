@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["isentrope.distributed"])
+_context.set_forkserver_preload(["isentrope.distributed", "isentrope.hf", "torch.distributed.fsdp", "torch._dynamo"])
 
 
 def _free_port() -> int:
@@ -22,27 +22,37 @@ def _free_port() -> int:
         return found.getsockname()[1]
 
 
-def _rank(rank: int, ranks: int, port: int, limit: float, pipe: Any, function: Any, arguments: tuple) -> None:
+def _rank(
+    rank: int, ranks: int, port: int, limit: float, pipe: Any, function: Any, arguments: tuple, to_the_end: bool
+) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     try:
         dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=limit))
         result = function(rank, *arguments)
-        dist.barrier()
-        dist.destroy_process_group()
+        if to_the_end:
+            dist.barrier()
+            dist.destroy_process_group()
         pipe.send((result, None))
     except BaseException:
         pipe.send((None, traceback.format_exc()))
+    pipe.close()
+    if not to_the_end:
+        os._exit(0)  # what a failed group still has under way is nobody's concern
 
 
-def run(ranks: int, function: Any, *arguments: Any, limit: float = 20) -> list:
-    """function(rank, *arguments) on every rank, and what each returned. RuntimeError with the traces of those that failed."""
+def outcomes(ranks: int, function: Any, *arguments: Any, limit: float = 20, to_the_end: bool = False) -> list:
+    """What function(rank, *arguments) returned on every rank, and the trace where it raised or its process ended.
+
+    limit: the group's, in seconds.
+    """
     port = _free_port()
     processes, pipes = [], []
     for rank in range(ranks):
         ours, theirs = _context.Pipe(duplex=False)
-        process = _context.Process(target=_rank, args=(rank, ranks, port, limit, theirs, function, arguments))
+        arguments_of_rank = (rank, ranks, port, limit, theirs, function, arguments, to_the_end)
+        process = _context.Process(target=_rank, args=arguments_of_rank)
         process.start()
         theirs.close()
         processes.append(process)
@@ -55,6 +65,12 @@ def run(ranks: int, function: Any, *arguments: Any, limit: float = 20) -> list:
             results.append((None, "the process ended"))
     for process in processes:
         process.join()
+    return results
+
+
+def run(ranks: int, function: Any, *arguments: Any, limit: float = 60) -> list:
+    """What function(rank, *arguments) returned on every rank. RuntimeError with the traces of those that failed."""
+    results = outcomes(ranks, function, *arguments, limit=limit, to_the_end=True)
     failures = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(results) if error]
     if failures:
         raise RuntimeError("\n".join(failures))

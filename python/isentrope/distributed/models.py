@@ -1,0 +1,140 @@
+"""Models of transformers over sequences that lie on several ranks: `isentrope.hf.context_parallel`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from isentrope import hf
+from isentrope.distributed.exchange import Group
+from isentrope.distributed.functions import attention
+from isentrope.distributed.sharding import gather, shard
+
+# transformers makes no masks for an attention that has registered none: masks are those of the whole sequence.
+NAME = hf.CONTEXT_PARALLEL
+_CONTEXT = "isentrope_context_parallel"
+IGNORED = -100  # labels that are none
+
+
+class ContextParallel:
+    """What the attentions of a model must know of the sequence at hand."""
+
+    def __init__(self, group: Group, method: str, layout: str) -> None:
+        self.group, self.method, self.layout = group, method, layout
+        self.sequence: dict[str, Any] = {}
+        """Arguments of `attention` that are the same in every layer."""
+
+    def shard(self, x: Tensor) -> Tensor:
+        return shard(x, 1, self.group, self.layout)
+
+    def before(self, model: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Takes this rank's part of the inputs of the model's forward()."""
+        names = [name for name in inspect.signature(model.forward).parameters if name != "kwargs"]
+        inputs = dict(zip(names, args)) | inputs
+        tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
+        for refused in ("past_key_values", "logits_to_keep"):
+            if inputs.get(refused) not in (None, 0):
+                raise ValueError(f"[context_parallel] {refused} must be left out: the rows lie on several ranks; got it")
+        batch, length = tokens.shape[:2]
+        self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
+        positions = inputs.get("position_ids")
+        if positions is None:
+            positions = torch.arange(length, device=tokens.device)[None]
+        else:
+            self.sequence |= _documents(positions, batch)
+        if (labels := inputs.get("labels")) is not None:
+            shifted = nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
+            inputs["shift_labels"] = self.shard(shifted).contiguous()
+            inputs.setdefault("num_items_in_batch", (shifted != IGNORED).sum())
+        inputs["position_ids"] = positions
+        for name in ("input_ids", "inputs_embeds", "position_ids", "labels"):
+            if inputs.get(name) is not None:
+                inputs[name] = self.shard(inputs[name])
+        return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
+
+    def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
+        """The loss of the whole sequence; each rank has that of its part."""
+        if getattr(result, "loss", None) is not None:
+            result["loss"] = gather(result.loss[None], 0, self.group).sum()
+        return result
+
+
+def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
+    if mask is None:
+        return {}
+    if mask.dim() != 2 or mask.shape[1] != length:
+        raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
+    seen = mask.bool()
+    index = torch.arange(length, device=mask.device)
+    end = torch.where(seen, index + 1, 0).amax(1)
+    begin = torch.minimum(torch.where(seen, index, length).amin(1), end)
+    if not torch.equal(seen.sum(1), end - begin):
+        raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
+    return {"key_begin": begin, "key_end": end}
+
+
+def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
+    """Positions that begin again are those of documents packed behind one another."""
+    begins = (positions[:, 1:] == 0).nonzero()
+    if not len(begins):
+        return {}
+    if positions.shape[0] != 1 or batch != 1:
+        raise ValueError(f"[context_parallel] packed documents must come in a batch of 1; got {batch}")
+    ends = [0, *(begins[:, 1] + 1).tolist(), positions.shape[1]]
+    return {"documents": torch.tensor(ends, device=positions.device)}
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls, as `isentrope.hf.attention_forward`, with the rows of this rank."""
+    context: ContextParallel = getattr(module, _CONTEXT)
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    kinds = getattr(module.config, "layer_types", None) or []
+    chunked = bool(kinds) and "chunked" in kinds[module.layer_idx]
+    for refused, what in (
+        (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
+        (attention_mask is not None, "a mask of its own"), (chunked, "chunked attention"),
+        (sliding_window is not None and not causal, "a window to both sides"),
+    ):  # fmt: skip
+        if refused:
+            raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
+    recording = None if torch.compiler.is_compiling() else hf._recording
+    result = attention(
+        query, key, value, group=context.group, method=context.method, layout=context.layout,
+        rule=getattr(module, hf._RULE, "standard"), scale=scaling, causal=causal,
+        window_size=(-1 if sliding_window is None else sliding_window - 1, -1), soft_cap=softcap or 0.0, sinks=s_aux,
+        return_stats=recording.wanted if recording else False, **context.sequence,
+    )  # fmt: skip
+    if recording:
+        result, statistics = result
+        recording.records.append(hf.Record(module, statistics))
+    return result.transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, attention_forward)
+
+
+def context_parallel(model: nn.Module, group: Group, method: str, layout: str) -> None:
+    context = ContextParallel(group, method, layout)
+    for module in hf.attentions(model):
+        setattr(module, _CONTEXT, context)
+    model.set_attn_implementation(NAME)
+    model.register_forward_pre_hook(context.before, with_kwargs=True)
+    model.register_forward_hook(context.after)

@@ -1,0 +1,117 @@
+"""A rank that ends, hangs or disagrees: an error on every rank within the group's time limit, never a wrong number."""
+
+import os
+import time
+
+import pytest
+import torch
+from cases import tensors
+from ranks import outcomes
+
+from isentrope import distributed
+from isentrope.distributed import agreement
+
+LIMIT = 4.0
+METHODS = ["ring", "all_gather", "all_to_all"]
+
+
+def told(function):
+    """What a rank was told, and how long it took; None where it was told nothing."""
+    began = time.monotonic()
+    try:
+        function()
+    except (RuntimeError, ValueError) as error:
+        return type(error).__name__, str(error), time.monotonic() - began
+    return None
+
+
+def check(results, kind, text):
+    for rank, (result, error) in enumerate(results):
+        assert error is None and result is not None, f"rank {rank}: {error or 'nothing was raised'}"
+        assert result[0] == kind and text in result[1], f"rank {rank}: {result}"
+        assert result[2] < LIMIT + 4, f"rank {rank}: {result}"
+
+
+def called(**options):
+    part = [x.detach().requires_grad_() for x in tensors(options.pop("length", 4), heads=3, kv_heads=3)]
+    return distributed.attention(*part, **options)
+
+
+def ends(rank, method, backward):
+    output = called(method=method)
+    if rank == 1:
+        os._exit(1)
+    return told(lambda: output.sum().backward() if backward else called(method=method))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_rank_that_ends(method, backward):
+    others = outcomes(3, ends, method, backward, limit=LIMIT)
+    assert others.pop(1) == (None, "the process ended")
+    check(others, "RuntimeError", "within the group's time limit")
+
+
+def hangs(rank, before):
+    if not before:
+        called()
+    if rank == 1:
+        time.sleep(LIMIT + 3)
+        return None
+    return told(called)
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["in the middle", "before the first call"])
+def test_a_rank_that_hangs(before):
+    others = outcomes(3, hangs, before, limit=LIMIT)
+    others.pop(1)
+    check(others, "RuntimeError", "within the group's time limit")
+
+
+def disagrees(rank, options, version):
+    if rank == 1:
+        agreement.version = lambda: version or "0.0.0"
+        return told(lambda: called(**options))
+    return told(called) if version is None else told(lambda: called(**options))
+
+
+@pytest.mark.parametrize(
+    "options, difference",
+    [
+        ({"rule": "logn(4)"}, "rule 'standard' on rank 0 and 'logn(4)' on rank 1"),
+        ({"causal": True}, "causal False on rank 0 and True on rank 1"),
+        ({"length": 5}, "sequence_length 12 on rank 0 and 15 on rank 1"),
+        ({"method": "all_to_all"}, "method 'ring' on rank 0 and 'all_to_all' on rank 1"),
+        ({"window_size": (2, 0)}, "window_left -1 on rank 0 and 2 on rank 1"),
+        ({"return_stats": ("entropy",)}, "statistics 0 on rank 0 and 3 on rank 1"),
+        ({"sinks": torch.zeros(3)}, "given [] on rank 0 and ['sinks'] on rank 1"),
+        ({}, "version 'of a build tree' on rank 0 and '0.0.0' on rank 1"),
+    ],
+    ids=lambda x: None if isinstance(x, dict) else x.split()[0],
+)
+def test_a_rank_that_disagrees(options, difference):
+    results = outcomes(3, disagrees, options, None, limit=LIMIT)
+    check(results, "ValueError", "all ranks must call with the same arguments; got ")
+    assert all(difference in result[1] for result, _ in results), results
+
+
+def crosses(rank, method):
+    """Both configurations were compared before: the messages alone can tell."""
+    for length in (4, 8):
+        called(method=method, length=length)
+    return told(lambda: called(method=method, length=4 if rank else 8))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_that_call_with_other_arguments_than_each_other_later(method):
+    check(outcomes(3, crosses, method, limit=LIMIT), "RuntimeError", "within the group's time limit")
+
+
+def recovers(rank):
+    wrong = told(lambda: called(rule="logn(4)" if rank else "standard"))
+    return wrong, called(rule="logn(4)").shape
+
+
+def test_ranks_that_disagreed_can_go_on():
+    results = outcomes(2, recovers, limit=LIMIT)
+    assert all(error is None and found[0][0] == "ValueError" and found[1] == (2, 3, 4, 6) for found, error in results)

@@ -1,0 +1,133 @@
+"""Meshes of two dimensions: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
+
+import pytest
+import torch
+import transformers
+from cases import tensors, whole
+from ranks import run
+from torch.distributed import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import isentrope.hf
+from isentrope import distributed
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2)  # fmt: skip
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=5),
+    "gpt_oss": lambda: transformers.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+}
+
+
+def model_of(name):
+    torch.manual_seed(3)
+    return transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation="isentrope")
+
+
+def dtensors(rank):
+    for placements in ([Shard(0), Shard(2)], [Shard(1), Shard(2)], [Replicate(), Shard(2)]):
+        placed(placements)
+
+
+def placed(placements):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("other", "rows"))
+    inputs = tensors(12)
+    options = {"rule": "logn(4)", "causal": True, "key_end": torch.tensor([12, 7]), "sinks": torch.randn(4)}
+    output, s = whole(*inputs, options)
+    (output.square().sum() + s.entropy.sum()).backward()
+    spread = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in inputs]
+    got, t = distributed.attention(*spread, **options, return_stats=True)
+    assert got.placements == tuple(placements) and got.shape == output.shape
+    torch.testing.assert_close(got.full_tensor(), output)
+    for a, b in zip(t, s):
+        torch.testing.assert_close(a.full_tensor(), b)
+    (got.square().sum() + t.entropy.sum()).backward()
+    for a, b in zip(spread, inputs):
+        torch.testing.assert_close(a.grad.full_tensor(), b.grad)
+    with pytest.raises(ValueError, match="group and sequence_length must be left to the DTensors"):
+        distributed.attention(*spread, group=mesh["rows"])
+    with pytest.raises(ValueError, match="k must be a DTensor placed as q is"):
+        distributed.attention(spread[0], *inputs[1:])
+    with pytest.raises(ValueError, match="q must be sharded along its rows"):
+        distributed.attention(*(x.redistribute(mesh, [Replicate(), Replicate()]) for x in spread))
+
+
+def test_dtensors_sharded_over_their_rows():
+    run(4, dtensors)
+
+
+def trained(rank):
+    for name in CONFIGS:
+        train(name, "zigzag" if name == "llama" else "contiguous")
+
+
+def train(name, layout):
+    """Two ranks have a batch each, and spread every sequence of theirs over two ranks."""
+    tokens = torch.randint(3, 61, (4, 12))
+    labels = tokens.clone()
+    labels[:, :2] = -100
+    inputs = dict(input_ids=tokens, labels=labels)
+    alone = model_of(name)
+    isentrope.hf.set_rule(alone, "logn(train_len=4)", force=True)
+    want = alone(**inputs)
+    want.loss.backward()
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+    model = model_of(name)
+    isentrope.hf.set_rule(model, "logn(train_len=4)", force=True)
+    isentrope.hf.context_parallel(model, mesh["cp"], layout=layout)
+    mesh["dp", "cp"]._flatten("dp_cp")
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh["dp_cp"])
+    fully_shard(model, mesh=mesh["dp_cp"])
+    mine = slice(2 * mesh.get_local_rank("dp"), 2 * mesh.get_local_rank("dp") + 2)
+    got = model(**{key: x[mine] for key, x in inputs.items()})
+    got.loss.backward()
+
+    loss = got.loss.detach().clone()
+    torch.distributed.all_reduce(loss)
+    torch.testing.assert_close(loss / 4, want.loss)
+    logits = distributed.gather(got.logits, 1, mesh["cp"], layout)
+    torch.testing.assert_close(logits, want.logits[mine], rtol=0, atol=1e-5)
+    for (key, a), b in zip(model.named_parameters(), alone.parameters()):
+        torch.testing.assert_close(a.grad.full_tensor(), b.grad, rtol=0, atol=1e-6, msg=lambda text, key=key: key + text)
+
+
+def test_models_on_a_mesh_have_the_gradients_of_one_process():
+    run(4, trained)
+
+
+def inputs_of_a_model(rank):
+    alone, model = model_of("llama"), model_of("llama")
+    isentrope.hf.context_parallel(model, None)
+    tokens = torch.randint(3, 61, (2, 11))
+
+    def same(batch=2, **inputs):
+        want = alone(tokens[:batch], **inputs)
+        with isentrope.hf.record("entropy") as records:
+            got = model(tokens[:batch], **inputs)
+        assert len(records) == 2 and records[0].statistics.entropy.shape[2] == got.logits.shape[1]
+        seen = inputs.get("attention_mask", torch.ones(batch, 11)).bool()
+        logits = distributed.gather(got.logits, 1, layout="zigzag", sequence_length=11)
+        torch.testing.assert_close(logits[seen], want.logits[seen], rtol=0, atol=1e-5)
+
+    same()
+    for shown in (slice(4, None), slice(None, 6)):
+        mask = torch.zeros(2, 11, dtype=torch.long)
+        mask[0], mask[1, shown] = 1, 1
+        same(attention_mask=mask)
+    same(batch=1, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 1]]), use_cache=False)
+    mask[1] = torch.arange(11) % 2
+    with pytest.raises(ValueError, match="attention_mask must leave one range of keys"):
+        model(tokens, attention_mask=mask)
+    with pytest.raises(ValueError, match="packed documents must come in a batch of 1; got 2"):
+        model(tokens, position_ids=torch.zeros(2, 11, dtype=torch.long))
+    with pytest.raises(ValueError, match="logits_to_keep must be left out"):
+        model(tokens, logits_to_keep=1)
+
+
+def test_masks_and_documents_of_a_model():
+    run(2, inputs_of_a_model)

@@ -1,0 +1,68 @@
+"""Decode steps over a cache that lies on several ranks."""
+
+import itertools
+
+import pytest
+import torch
+from cases import tensors
+from ranks import run
+
+import isentrope
+from isentrope import AttentionState, Statistics, distributed
+
+RULE = "entropy_invariant(base=7)"
+
+
+def decoded(rank, ranks):
+    for queries, total, options in itertools.product(
+        (1, 3),
+        (3, 17),
+        ({}, {"window_size": (4, -1)}, {"soft_cap": 2.0, "key_end": torch.tensor([17, 2]).clamp(max=3)},
+         {"sinks": torch.tensor([0.3, 0.0, 1.0, -1.0])}),
+    ):  # fmt: skip
+        q, k, v = (x.detach() for x in tensors(total))
+        q = q[:, :, total - queries :]
+        want, s = isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=True, **options)
+        # Parts of any length, an empty one among them.
+        cuts = {1: [0, total], 2: [0, total - 1, total], 4: [0, 1, 1, min(6, total), total]}[ranks]
+        begin, end = cuts[rank], cuts[rank + 1]
+        part = (q, k[:, :, begin:end], v[:, :, begin:end])
+        place = dict(key_offset=begin, sequence_keys=total, rule=RULE, **options)
+        got, t = distributed.decode(*part, **place, return_stats=True)
+        torch.testing.assert_close(got, want)
+        for a, b in zip(t, s):
+            torch.testing.assert_close(a, b)
+        assert torch.equal(distributed.decode(*part, **place), got)
+        _, one = distributed.decode(*part, **place, return_stats=("variance",))
+        assert torch.equal(one.variance, t.variance) and one.lse is None
+        bits = [torch.empty_like(got) for _ in range(ranks)]
+        torch.distributed.all_gather(bits, got)
+        assert all(torch.equal(x, got) for x in bits)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_decode_over_ranks(ranks):
+    run(ranks, decoded, ranks)
+
+
+def merged(rank):
+    q, k, v = tensors(8)
+    part = slice(4 * rank, 4 * rank + 4)
+    place = dict(query_offset=0, key_offset=4 * rank, sequence_keys=8)
+    leaves = [x.detach()[:, :, at].clone().requires_grad_() for x, at in ((q, slice(None)), (k, part), (v, part))]
+    state = distributed.merge(AttentionState(*isentrope.attention(*leaves, **place, return_stats=True)))
+    want, s = isentrope.attention(q, k, v, return_stats=True)
+    torch.testing.assert_close(state.output, want)
+    for a, b in zip(state.statistics, s):
+        torch.testing.assert_close(a, b)
+    loss = [o.square().sum() + t.entropy.sum() + t.variance.sum() for o, t in (state, (want, s))]
+    got, expected = torch.autograd.grad(loss[0], leaves), torch.autograd.grad(loss[1], (q, k, v))
+    # Both ranks have the loss: each part's gradient is the sum of two that are the same.
+    for a, b in zip(got[1:], expected[1:]):
+        torch.testing.assert_close(a / 2, b[:, :, part])
+    with pytest.raises(ValueError, match="state must have statistics with lse; got none"):
+        distributed.merge(AttentionState(want, Statistics()))
+
+
+def test_merge_has_gradients():
+    run(2, merged)

@@ -1,0 +1,89 @@
+"""What is sent, against the least that could be."""
+
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+from cases import rows_of, tensors
+from ranks import run
+
+from isentrope import distributed
+
+LENGTH, FLOAT = 48, 4
+KEY = FLOAT * 2 * 2 * (8 + 6)  # bytes of a key and its value: batch, heads, dimensions
+QUERY = FLOAT * 2 * 4
+
+
+class Sent:
+    """Bytes that this rank hands to torch.distributed inside the block."""
+
+    def __enter__(self):
+        self.bytes, self._original = 0, dist.batch_isend_irecv
+
+        def counted(operations):
+            self.bytes += sum(op.tensor.nbytes for op in operations if op.op is dist.isend)
+            return self._original(operations)
+
+        dist.batch_isend_irecv = counted
+        return self
+
+    def __exit__(self, *_):
+        dist.batch_isend_irecv = self._original
+
+
+def least_keys(rank, ranks, layout, causal, window):
+    """Keys of `rank` that the rows of the others see, counted once for each rank that sees them."""
+    count = 0
+    for other in set(range(ranks)) - {rank}:
+        rows = rows_of(other, ranks, LENGTH, layout)[:, None]
+        keys = rows_of(rank, ranks, LENGTH, layout)[None]
+        seen = (keys <= rows) | torch.tensor(not causal)
+        if window >= 0:
+            seen &= keys >= rows - window
+        count += int(seen.any(0).sum())
+    return count
+
+
+def sent(rank, ranks):
+    found = []
+    for layout, causal, window in itertools.product(("contiguous", "zigzag"), (False, True), (-1, 5)):
+        rows = rows_of(rank, ranks, LENGTH, layout)
+        for method in ("ring", "all_gather"):
+            part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH)]
+            with Sent() as forward:
+                output = distributed.attention(
+                    *part, method=method, layout=layout, causal=causal, window_size=(window, -1)
+                )
+            with Sent() as backward:
+                output.sum().backward()
+            found.append((layout, causal, window, method, forward.bytes, backward.bytes))
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
+    results = run(ranks, sent, ranks)
+    for rank, found in enumerate(results):
+        for at, (layout, causal, window, method, forward, backward) in enumerate(found):
+            least = least_keys(rank, ranks, layout, causal, window) * KEY
+            assert forward == least, (rank, layout, causal, window, method)
+            # The keys once more, and the gradients of those that we saw to their owners.
+            all_keys = sum(least_keys(other, ranks, layout, causal, window) for other in range(ranks)) * KEY
+            assert sum(other[at][5] for other in results) == 2 * all_keys
+
+
+def sent_by_heads(rank, ranks):
+    part = [x[:, :, rows_of(rank, ranks, LENGTH, "contiguous")] for x in tensors(LENGTH, kv_heads=4)]
+    with Sent() as forward:
+        output, s = distributed.attention(*part, method="all_to_all", return_stats=("entropy", "lse"))
+    with Sent() as backward:
+        (output.sum() + s.entropy.sum()).backward()
+    return forward.bytes, backward.bytes
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_heads_are_dealt_out_once(ranks):
+    # Of q, k, v and output, and of two statistics, all but the part that stays.
+    least = LENGTH // ranks * QUERY * (8 + 8 + 6 + 6 + 2) * (ranks - 1) // ranks
+    assert run(ranks, sent_by_heads, ranks) == [(least, least)] * ranks
