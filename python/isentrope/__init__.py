@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 try:
     # Of torch itself: a folder of that name, as in a checkout of this project, imports as an empty package.
     from torch import Tensor as _Tensor
-    from torch.distributed import is_available as _has_distributed
 except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
@@ -22,6 +21,7 @@ except ImportError as _error:
 
 from isentrope import _operators as _operators
 from isentrope import sdpa as sdpa
+from isentrope._after_import import after_import as _after_import
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.rules import ScaleRule
 from isentrope.ssmax import SSMax
@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from isentrope.calibration import Calibration
     from isentrope.inspection import Inspection
 
-if _has_distributed():
+def _shard() -> None:
     try:
-        from isentrope import _sharding as _sharding
+        from isentrope import _sharding  # noqa: F401
     except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
         pass
+
+
+# Nearly all of this package's import was that of DTensor, which brings sympy.
+_after_import("torch.distributed.tensor", _shard)
 
 
 def inspect(*args: Any, **kwargs: Any) -> Inspection:

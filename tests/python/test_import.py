@@ -1,0 +1,30 @@
+"""What `import isentrope` brings along: little, as long as nobody asks for more."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code):
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_little_is_imported_beside_torch():
+    code = "import sys, torch; a = set(sys.modules); import isentrope; print(*sorted(set(sys.modules) - a), sep='\\n')"
+    found = run(code).split()
+    others = [name for name in found if not name.startswith("isentrope")]
+    assert "isentrope.functions" in found
+    assert not {"sympy", "torch.distributed.tensor", "torch._dynamo", "transformers", "triton"} & set(others)
+    assert len(others) < 20, others
+
+
+@pytest.mark.parametrize(
+    "code", ["import isentrope; import torch.distributed.tensor", "import torch.distributed.tensor; import isentrope"]
+)
+def test_dtensors_are_known_whoever_is_imported_first(code):
+    code += "; import sys; assert 'isentrope._sharding' in sys.modules; from torch.distributed.tensor import DTensor"
+    code += "; import isentrope._operators as o; p = DTensor._op_dispatcher.sharding_propagator"
+    run(code + "; assert o.OPS.attention.default in p.op_strategy_funcs")
