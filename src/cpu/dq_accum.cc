@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/tensor_rows.h"
 #include "src/cpu/steps/row_results.h"
 
 namespace isentrope {

@@ -43,6 +43,9 @@ struct BackwardCall {
 
 // Work items begin ... end - 1 of the plan on the active target, without validation.
 void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
+void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
+// How many rows run_decode() takes on the active target; 0 where it does not take the call.
+[[nodiscard]] std::int64_t most_rows_of_decode(const ForwardCall& call);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 
 }  // namespace isentrope

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "hwy/highway.h"
-#include "src/cpu/bf16_limit.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/product/bf16_pairs.h"
 #include "src/cpu/product/f32-inl.h"
@@ -58,12 +57,13 @@ double fused_multiply_adds() {
   return best_rate(flops, [] { multiply_and_add(kTimes); });
 }
 
-// Only targets of 64 bytes use them.
+// Only targets whose tiles are those of the dot products use them.
 double bf16_dot_products() {
   constexpr std::size_t kTimes = 200'000;
-  if (HWY_MAX_BYTES < 64 || !bf16::is_supported()) return 0;
-  const auto flops = static_cast<double>(bf16::run_dot_products(1) * kTimes);
-  return best_rate(flops, [] { bf16::run_dot_products(kTimes); });
+  const PairKernels* kernels = pair_kernels();
+  if (!kernels || kernels->columns != panel_width()) return 0;
+  const auto flops = static_cast<double>(kernels->run_dot_products(1) * kTimes);
+  return best_rate(flops, [&] { kernels->run_dot_products(kTimes); });
 }
 
 double softmax_weights() {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "isentrope/mask.h"
 #include "src/cpu/plan.h"
@@ -28,24 +27,22 @@ inline KeyRange range_of_row(const Mask& mask, const WorkItem& item, std::int64_
 // Of `queries` queries and `keys` keys in all. The rows of a work item are those of `group` heads,
 // one head after the other, all of which see the same. Returns the union.
 inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int64_t group,
-                                std::int64_t queries, std::int64_t keys,
-                                std::vector<KeyRange>& ranges) {
+                                std::int64_t queries, std::int64_t keys, KeyRange* ranges) {
   const auto of_head = static_cast<std::size_t>(item.end - item.begin);
   const std::size_t rows = of_head * static_cast<std::size_t>(group);
   if (all_rows_alike(mask)) {
-    ranges.assign(rows, range_of_row(mask, item, item.begin, queries, keys));
-    return ranges.front();
+    std::fill_n(ranges, rows, range_of_row(mask, item, item.begin, queries, keys));
+    return ranges[0];
   }
-  ranges.clear();
   KeyRange seen{};
   for (std::int64_t query = item.begin; query < item.end; ++query) {
     const KeyRange range = range_of_row(mask, item, query, queries, keys);
-    ranges.push_back(range);
+    ranges[query - item.begin] = range;
     if (range.size() == 0) continue;
     if (seen.size() == 0) seen = range;
     seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
   }
-  for (std::size_t row = of_head; row < rows; ++row) ranges.push_back(ranges[row - of_head]);
+  for (std::size_t row = of_head; row < rows; ++row) ranges[row] = ranges[row - of_head];
   return seen;
 }
 

@@ -1,13 +1,14 @@
 #include "isentrope/target.h"
 
+#include <atomic>
+
 #include "hwy/highway.h"
 #include "isentrope/error.h"
 
 namespace isentrope {
 namespace {
 
-// Highway numbers better targets lower. What this CPU runs is asked once: use_target() narrows
-// Highway's own answer.
+// Highway numbers better targets lower.
 const std::vector<std::int64_t>& targets_of_this_cpu() {
   static const std::vector<std::int64_t> targets = [] {
     const std::int64_t compiled = HWY_TARGETS;
@@ -21,6 +22,9 @@ const std::vector<std::int64_t>& targets_of_this_cpu() {
   return targets;
 }
 
+// What use_target() chose; 0 while Highway's own choice, the best, holds.
+std::atomic<std::int64_t> chosen = 0;
+
 }  // namespace
 
 std::vector<std::string> supported_targets() {
@@ -30,18 +34,15 @@ std::vector<std::string> supported_targets() {
 }
 
 std::string active_target() {
-  std::int64_t best = 0;
-  for (const std::int64_t target : targets_of_this_cpu()) {
-    if (best == 0 && (hwy::SupportedTargets() & target)) best = target;
-  }
-  return hwy::TargetName(best);
+  const std::int64_t target = chosen;
+  return hwy::TargetName(target != 0 ? target : targets_of_this_cpu().front());
 }
 
 void use_target(std::string_view name) {
   std::string known;
   for (const std::int64_t target : targets_of_this_cpu()) {
     if (hwy::TargetName(target) == name) {
-      hwy::SetSupportedTargetsForTest(target);
+      chosen = target;
       hwy::GetChosenTarget().Update(target);
       return;
     }

@@ -14,6 +14,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "src/cpu/product/tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -42,29 +43,15 @@ HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
 // factor.
 enum class Into { replace, add, scale };
 
-// C[rows][columns] = ... + A B, over as many panels as the columns need. Rows are rounded up to
-// kRegisterRowStep, columns to a vector: A, B and C must have room for that many.
-struct TileProduct {
-  std::size_t rows, columns, depth;
-  const float* a;
-  std::size_t a_stride = 0;  // of LeftRows and LeftColumns: from one row in memory to the next
-  std::size_t a_panel = 0;   // of LeftPanels: from one panel to the next
-  const float* b;  // panel p starts at b + p * b_panel: depth rows of panel_width() floats
-  std::size_t b_panel;
-  float* c;
-  std::size_t c_stride;
-  const float* rescale = nullptr;  // one factor a column, for Into::scale
-};
-
 // Where element (row, k) of the left operand lies: row * row() + k * depth(). Strides known when
 // the kernel is compiled leave the address arithmetic to the load instruction.
 template <std::size_t kRow, std::size_t kDepth>
 struct LeftLayout {
-  static constexpr std::size_t row(const TileProduct&) { return kRow; }
-  static constexpr std::size_t depth(const TileProduct&) { return kDepth; }
+  static constexpr std::size_t row(const TileProduct<float>&) { return kRow; }
+  static constexpr std::size_t depth(const TileProduct<float>&) { return kDepth; }
   static constexpr std::size_t chunk() { return std::numeric_limits<std::size_t>::max(); }
   template <std::size_t kRows>
-  static void fetch(const TileProduct&, const float* /*a*/, std::size_t /*k*/) {}
+  static void fetch(const TileProduct<float>&, const float* /*a*/, std::size_t /*k*/) {}
 };
 
 // Rows as they lie in memory, and the same read across: rows of the operand are columns in memory.
@@ -72,9 +59,9 @@ struct LeftLayout {
 // further down: 1.09 times at n = 64, where rows are read once, 1.01 at n = 2048, and up to 1.04
 // while other work shares the caches. A tile of few columns mostly lies in one line.
 struct LeftRows : LeftLayout<0, 1> {
-  static std::size_t row(const TileProduct& t) { return t.a_stride; }
+  static std::size_t row(const TileProduct<float>& t) { return t.a_stride; }
   template <std::size_t kRows>
-  static HWY_INLINE void fetch(const TileProduct& t, const float* a, std::size_t k) {
+  static HWY_INLINE void fetch(const TileProduct<float>& t, const float* a, std::size_t k) {
     if (k % kFloatsOfLine != 0) return;
 #pragma GCC unroll 16
     for (std::size_t r = kRows; r < 2 * kRows; ++r) hwy::Prefetch(a + r * t.a_stride + k);
@@ -82,9 +69,9 @@ struct LeftRows : LeftLayout<0, 1> {
   static constexpr std::size_t kFloatsOfLine = 16;
 };
 struct LeftColumns : LeftLayout<1, 0> {
-  static std::size_t depth(const TileProduct& t) { return t.a_stride; }
+  static std::size_t depth(const TileProduct<float>& t) { return t.a_stride; }
   template <std::size_t kRows>
-  static HWY_INLINE void fetch(const TileProduct& t, const float* a, std::size_t k) {
+  static HWY_INLINE void fetch(const TileProduct<float>& t, const float* a, std::size_t k) {
     const float* ahead = a + (k + kAhead) * t.a_stride;
     hwy::Prefetch(ahead);
     if constexpr (kRows > 8) hwy::Prefetch(ahead + kRows - 1);
@@ -95,13 +82,13 @@ struct LeftColumns : LeftLayout<1, 0> {
 // Rows as pack_rows() leaves them, panel after panel of the depth: the operand that another product
 // reads as its right one serves as a left one too, without being transposed.
 struct LeftPanels : LeftLayout<0, 1> {
-  static std::size_t row(const TileProduct&) { return panel_width(); }
+  static std::size_t row(const TileProduct<float>&) { return panel_width(); }
   static std::size_t chunk() { return panel_width(); }
 };
 
 // Columns [column, column + kVectors vectors) of C, rows row ... row + kRows - 1.
 template <std::size_t kRows, std::size_t kVectors, typename Left, Into kInto>
-HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t column) {
+HWY_INLINE void panel_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const Floats d;
   using V = hn::Vec<Floats>;
   const std::size_t lanes = hn::Lanes(d);
@@ -133,21 +120,21 @@ HWY_INLINE void panel_product(const TileProduct& t, std::size_t row, std::size_t
   }
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kVectors; ++i) {
-    [[maybe_unused]] V rescale = hn::Zero(d);
-    if constexpr (kInto == Into::scale) rescale = hn::Load(d, t.rescale + column + i * lanes);
+    [[maybe_unused]] V by = hn::Zero(d);
+    if constexpr (kInto == Into::scale) by = hn::Load(d, t.factors + column + i * lanes);
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kRows; ++r) {
       float* to = t.c + (row + r) * t.c_stride + column + i * lanes;
       V result = sums[r][i];
       if constexpr (kInto == Into::add) result = hn::Add(hn::Load(d, to), result);
-      if constexpr (kInto == Into::scale) result = hn::MulAdd(rescale, hn::Load(d, to), result);
+      if constexpr (kInto == Into::scale) result = hn::MulAdd(by, hn::Load(d, to), result);
       hn::Store(result, d, to);
     }
   }
 }
 
 template <std::size_t kVectors, typename Left, Into kInto>
-HWY_INLINE void rows_product(const TileProduct& t, std::size_t row, std::size_t column) {
+HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const std::size_t rows = t.rows - row;
   if (rows > 2 * kRegisterRowStep) {
     panel_product<kRegisterRows, kVectors, Left, kInto>(t, row, column);
@@ -159,7 +146,7 @@ HWY_INLINE void rows_product(const TileProduct& t, std::size_t row, std::size_t 
 }
 
 template <typename Left, Into kInto>
-HWY_INLINE void multiply(const TileProduct& t) {
+HWY_INLINE void multiply(const TileProduct<float>& t) {
   for (std::size_t column = 0; column < t.columns; column += panel_width()) {
     for (std::size_t row = 0; row < t.rows; row += kRegisterRows) {
       if (t.columns - column > hn::Lanes(Floats())) {
@@ -175,7 +162,7 @@ HWY_INLINE void multiply(const TileProduct& t) {
 // (row, k) that sees() names only. A masked operand that is not finite must not meet even a
 // weight of 0.
 template <typename Left, typename Sees>
-HWY_INLINE void multiply_where(const TileProduct& t, const Sees& sees) {
+HWY_INLINE void multiply_where(const TileProduct<float>& t, const Sees& sees) {
   const Floats d;
   const std::size_t width = panel_width(), lanes = hn::Lanes(d);
   for (std::size_t r = 0; r < t.rows; ++r) {

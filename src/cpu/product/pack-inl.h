@@ -17,7 +17,7 @@
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/product/load-inl.h"
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/operand.h"
 #include "src/cpu/product/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,13 +42,13 @@ inline constexpr std::size_t kRowsAhead = 8;
 
 // A row begins to travel to the cache while others are packed: 5 % of the forward pass at n = 64,
 // where every row is read once, from L3.
-HWY_INLINE void prefetch_row(const RowList& from, std::size_t row) {
-  if (row >= from.rows.size()) return;
-  const std::int64_t bytes = from.columns * size_of(from.type);
-  for (std::int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(from.rows[row] + byte);
+HWY_INLINE void prefetch_row(const Operand& from, std::size_t row) {
+  if (row >= from.count()) return;
+  for (std::size_t byte = 0; byte < from.row_bytes(); byte += 64)
+    hwy::Prefetch(from.row(row) + byte);
 }
 
-// Pairs of bf16 may lie at any even address.
+// bf16 pairs may lie at any even address.
 template <typename T>
 HWY_INLINE float load_float(const T* from) {
   T number;
@@ -59,15 +59,15 @@ HWY_INLINE float load_float(const T* from) {
 // A vector of a panel's rows, first ... first + count - 1, then zeros: to[column][row], times
 // factors[row] where factors are given.
 template <typename T>
-HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size_t count,
+HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size_t count,
                                const float* factors, float* HWY_RESTRICT to) {
   const Floats d;
   const std::size_t width = panel_width(), lanes = hn::Lanes(d);
-  const auto columns = static_cast<std::size_t>(from.columns);
+  const std::size_t columns = from.row_bytes() / sizeof(T);
   const T* rows[hn::MaxLanes(Floats())];
   for (std::size_t r = 0; r < lanes; ++r) {
     prefetch_row(from, first + r + lanes);
-    rows[r] = reinterpret_cast<const T*>(from.rows[HWY_MIN(first + r, from.rows.size() - 1)]);
+    rows[r] = reinterpret_cast<const T*>(from.row(HWY_MIN(first + r, from.count() - 1)));
   }
   std::size_t c = 0;
 #if HWY_TARGET != HWY_SCALAR
@@ -94,18 +94,16 @@ HWY_INLINE void transpose_rows(const RowList& from, std::size_t first, std::size
 
 // The rows transposed, in panels of panel_width() rows: to[panel][column][row]. Missing rows of the
 // last panel are 0; factors reach over them.
-HWY_INLINE void pack_transposed(const RowList& from, float* HWY_RESTRICT to,
-                                const float* factors = nullptr) {
+template <typename T>
+HWY_INLINE void transpose_panels(const Operand& from, const float* factors,
+                                 float* HWY_RESTRICT to) {
   const std::size_t width = panel_width(), lanes = hn::Lanes(Floats());
-  const auto columns = static_cast<std::size_t>(from.columns);
-  const std::size_t rows = from.rows.size();
-  for_type(from.type, [&](auto type) HWY_ATTR {
-    for (std::size_t row = 0; row < round_up(rows, width); row += lanes) {
-      const std::size_t count = row < rows ? HWY_MIN(lanes, rows - row) : 0;
-      transpose_rows<decltype(type)>(from, row, count, factors ? factors + row : nullptr,
-                                     to + row / width * width * columns + row % width);
-    }
-  });
+  const std::size_t rows = from.count(), columns = from.row_bytes() / sizeof(T);
+  for (std::size_t row = 0; row < round_up(rows, width); row += lanes) {
+    const std::size_t count = row < rows ? HWY_MIN(lanes, rows - row) : 0;
+    transpose_rows<T>(from, row, count, factors ? factors + row : nullptr,
+                      to + row / width * width * columns + row % width);
+  }
 }
 
 // to[0, count) = factor * from[0, count); adds NaN to `poison` where the source is not finite, else
@@ -129,14 +127,13 @@ HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::size_t count, float f
 }
 
 template <typename T>
-HWY_INLINE bool pack_rows_of(const RowList& from, std::size_t padded_rows, float* HWY_RESTRICT to,
+HWY_INLINE bool pack_rows_of(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                              const float* scale) {
-  const auto columns = static_cast<std::size_t>(from.columns);
-  const std::size_t width = panel_width();
+  const std::size_t columns = from.columns(), width = panel_width();
   auto poison = hn::Zero(Floats());  // 0 * inf and 0 * NaN are NaN
-  for (std::size_t row = 0; row < from.rows.size(); ++row) {
+  for (std::size_t row = 0; row < from.count(); ++row) {
     prefetch_row(from, row + kRowsAhead);
-    const T* source = reinterpret_cast<const T*>(from.rows[row]);
+    const T* source = reinterpret_cast<const T*>(from.row(row));
     for (std::size_t first = 0; first < columns; first += width) {
       const std::size_t present = HWY_MIN(width, columns - first);
       float* panel_row = to + first * padded_rows + row * width;
@@ -151,76 +148,41 @@ HWY_INLINE bool pack_rows_of(const RowList& from, std::size_t padded_rows, float
 // scale[row] where a scale is given. Missing columns are 0; a panel has room for padded_rows.
 // Returns whether every element is finite: where a mask hides others, a product with 0 would let
 // them through.
-HWY_INLINE bool pack_rows(const RowList& from, std::size_t padded_rows, float* HWY_RESTRICT to,
+HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                           const float* scale = nullptr) {
   bool finite = true;
-  for_type(from.type, [&](auto type) HWY_ATTR {
+  for_type(from.type(), [&](auto type) HWY_ATTR {
     finite = pack_rows_of<decltype(type)>(from, padded_rows, to, scale);
   });
   return finite;
 }
 
-// to[row][column], rows `stride` floats apart; what lies between them stays undefined.
+// to[row][column], rows `stride` numbers apart; what lies between them stays undefined.
 template <typename T>
-HWY_INLINE void copy_rows(const RowList& from, std::size_t stride, float* HWY_RESTRICT to) {
+HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
-  const std::size_t lanes = hn::Lanes(d), columns = static_cast<std::size_t>(from.columns);
-  for (std::size_t row = 0; row < from.rows.size(); ++row, to += stride) {
+  const std::size_t lanes = hn::Lanes(d), columns = from.row_bytes() / sizeof(T);
+  for (std::size_t row = 0; row < from.count(); ++row, to += stride) {
     prefetch_row(from, row + kRowsAhead);
-    const T* source = reinterpret_cast<const T*>(from.rows[row]);
+    const T* source = reinterpret_cast<const T*>(from.row(row));
     std::size_t c = 0;
     for (; c + lanes <= columns; c += lanes) hn::Store(load_floats(d, source + c), d, to + c);
     for (; c < columns; ++c) to[c] = to_float(source[c]);
   }
 }
 
-// Rows that a product can read: from one to the next `stride` floats.
-struct Rows {
-  const float* data;
-  std::size_t stride;
-};
-
-HWY_INLINE bool all_finite(const Rows& rows, std::size_t count, std::size_t columns) {
+HWY_INLINE bool all_finite(const Strided<float>& rows, std::size_t count, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   auto poison = hn::Zero(d);  // 0 * inf and 0 * NaN are NaN
   for (std::size_t row = 0; row < count; ++row) {
-    const float* from = rows.data + row * rows.stride;
+    const float* from = rows.data + static_cast<std::ptrdiff_t>(row) * rows.stride;
     std::size_t c = 0;
     for (; c + lanes <= columns; c += lanes)
       poison = hn::MulAdd(hn::Zero(d), hn::LoadU(d, from + c), poison);
     for (; c < columns; ++c) poison = hn::MulAdd(hn::Zero(d), hn::Set(d, from[c]), poison);
   }
   return hn::GetLane(hn::SumOfLanes(d, poison)) == 0;
-}
-
-// Whether a product can read the rows where they are. Rows far apart fall into few sets of the
-// cache; rows and columns are rounded up to four.
-HWY_INLINE bool is_readable(const RowList& list) {
-  constexpr std::ptrdiff_t kFar = 2048;
-  if (list.type != DType::f32 || list.rows.empty() || list.rows.size() % 4 != 0 ||
-      list.columns % 4 != 0) {
-    return false;
-  }
-  const std::ptrdiff_t step = list.rows[1] - list.rows[0];
-  if (step <= 0 || step >= kFar || step % 4 != 0 ||
-      reinterpret_cast<std::uintptr_t>(list.rows[0]) % sizeof(float) != 0) {
-    return false;
-  }
-  for (std::size_t r = 2; r < list.rows.size(); ++r) {
-    if (list.rows[r] - list.rows[r - 1] != step) return false;
-  }
-  return true;
-}
-
-// The rows where they are or, where a product could not read them there, copied to `memory`.
-HWY_INLINE Rows readable_rows(const RowList& list, std::size_t stride, float* HWY_RESTRICT memory) {
-  if (is_readable(list)) {
-    return {reinterpret_cast<const float*>(list.rows[0]),
-            static_cast<std::size_t>(list.rows[1] - list.rows[0]) / sizeof(float)};
-  }
-  for_type(list.type, [&](auto type) HWY_ATTR { copy_rows<decltype(type)>(list, stride, memory); });
-  return {memory, stride};
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -20,8 +20,8 @@
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/product/load-inl.h"
+#include "src/cpu/product/operand.h"
 #include "src/cpu/product/pack-inl.h"
-#include "src/cpu/product/row_list.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -30,35 +30,16 @@ namespace isentrope::HWY_NAMESPACE {
 // after the first two.
 inline constexpr std::size_t kFewKeys = 16;
 
-// Whether the rows can be read as they are, in whole vectors.
-HWY_INLINE bool is_streamable(const RowList& list) {
-  return list.columns % static_cast<std::int64_t>(hn::Lanes(Floats())) == 0;
-}
-
-// Rows from one to the next `step` numbers.
+// Rows begin ... end - 1 where they lie or, where they do not lie evenly, copied to `memory`. One
+// core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
 template <typename T>
-struct EvenRows {
-  const T* data;
-  std::ptrdiff_t step;
-};
-
-// Rows begin ... end - 1 of the list where they are or, where they are not evenly spaced, copied to
-// `memory`. One core reads 24 GB/s where it computes addresses, 15 where it reads them from the
-// list.
-template <typename T>
-HWY_INLINE EvenRows<T> even_rows(const RowList& list, std::size_t begin, std::size_t end,
-                                 float* HWY_RESTRICT memory) {
-  const std::byte* const* rows = list.rows.data();
-  const std::ptrdiff_t step = end - begin > 1 ? rows[begin + 1] - rows[begin] : 0;
-  bool even = true;
-  for (std::size_t r = begin + 1; r < end; ++r) even &= rows[r] - rows[r - 1] == step;
-  constexpr auto size = static_cast<std::ptrdiff_t>(sizeof(T));
-  if (even) return {reinterpret_cast<const T*>(rows[begin]), step / size};
+HWY_INLINE Strided<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
+                               float* HWY_RESTRICT memory) {
+  if (const auto rows = from.evenly<T>(begin, end)) return *rows;
   T* to = reinterpret_cast<T*>(memory);
-  for (std::size_t r = begin; r < end; ++r, to += list.columns) {
-    std::memcpy(to, rows[r], static_cast<std::size_t>(list.columns * size));
-  }
-  return {reinterpret_cast<const T*>(memory), list.columns};
+  for (std::size_t r = begin; r < end; ++r, to += from.columns())
+    std::memcpy(to, from.row(r), from.row_bytes());
+  return {reinterpret_cast<const T*>(memory), static_cast<std::ptrdiff_t>(from.columns())};
 }
 
 // visit(first column, std::integral_constant of vectors) for pieces of the columns, as wide as sums
@@ -110,21 +91,20 @@ HWY_INLINE void for_each_vector(const T* from, const Use& use) {
 
 // to[row][...] = factors[row] from[row][...], rows `stride` floats apart, in the order of
 // for_each_vector().
-HWY_INLINE void scale_rows(const RowList& from, const float* factors, std::size_t stride,
+HWY_INLINE void scale_rows(const Operand& from, const float* factors, std::size_t stride,
                            float* HWY_RESTRICT to) {
   const Floats d;
-  for_type(from.type, [&](auto type) HWY_ATTR {
+  for_type(from.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    for (std::size_t row = 0; row < from.rows.size(); ++row) {
+    for (std::size_t row = 0; row < from.count(); ++row) {
       const auto by = hn::Set(d, factors[row]);
-      const auto* source = reinterpret_cast<const T*>(from.rows[row]);
-      for_each_piece(
-          static_cast<std::size_t>(from.columns), [&](std::size_t c, auto count) HWY_ATTR {
-            float* piece = to + row * stride + c;
-            for_each_vector<count()>(source + c, [&](std::size_t i, auto numbers) HWY_ATTR {
-              hn::Store(hn::Mul(by, numbers), d, piece + i * hn::Lanes(d));
-            });
-          });
+      const auto* source = reinterpret_cast<const T*>(from.row(row));
+      for_each_piece(from.columns(), [&](std::size_t c, auto count) HWY_ATTR {
+        float* piece = to + row * stride + c;
+        for_each_vector<count()>(source + c, [&](std::size_t i, auto numbers) HWY_ATTR {
+          hn::Store(hn::Mul(by, numbers), d, piece + i * hn::Lanes(d));
+        });
+      });
     }
   });
 }

@@ -14,7 +14,7 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/tensor_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

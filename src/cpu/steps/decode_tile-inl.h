@@ -14,7 +14,7 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/operand.h"
 #include "src/cpu/product/row_stream-inl.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
 
@@ -26,7 +26,7 @@ namespace isentrope::HWY_NAMESPACE {
 // are no stream that the hardware would fetch ahead of, 13 GB/s and not 24.
 template <std::size_t kRows, std::size_t kVectors, typename T>
 HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t queries_stride,
-                              const EvenRows<T>& keys, std::size_t count, bool first,
+                              const Strided<T>& keys, std::size_t count, bool first,
                               float* HWY_RESTRICT scores, std::size_t stride) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
@@ -42,7 +42,7 @@ HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t que
 #pragma GCC unroll 16
     for (std::size_t key = 0; key < 4; ++key) {
       const T* row =
-          keys.data + static_cast<std::ptrdiff_t>(HWY_MIN(j + key, count - 1)) * keys.step;
+          keys.data + static_cast<std::ptrdiff_t>(HWY_MIN(j + key, count - 1)) * keys.stride;
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kRows; ++r) sums[r][key] = hn::Zero(d);
       for_each_vector<kVectors>(row, [&](std::size_t i, auto k) HWY_ATTR {
@@ -67,24 +67,23 @@ HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t que
 
 // scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` has room for kFewKeys keys.
 HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std::size_t rows,
-                           const RowList& keys, float* memory, float* scores, std::size_t stride) {
-  const std::size_t keys_count = keys.rows.size();
-  for_type(keys.type, [&](auto type) HWY_ATTR {
+                           const Operand& keys, float* memory, float* scores, std::size_t stride) {
+  const std::size_t keys_count = keys.count();
+  for_type(keys.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::size_t j = 0; j < keys_count; j += kFewKeys) {
       const std::size_t count = HWY_MIN(keys_count - j, kFewKeys);
-      const EvenRows<T> even = even_rows<T>(keys, j, j + count, memory);
+      const Strided<T> even = few_rows<T>(keys, j, j + count, memory);
       for (std::size_t r = 0; r < rows; r += 2) {
-        for_each_piece(static_cast<std::size_t>(keys.columns),
-                       [&](std::size_t c, auto vectors) HWY_ATTR {
-                         const float* of_rows = queries + r * queries_stride + c;
-                         const EvenRows<T> piece{even.data + c, even.step};
-                         float* to = scores + r * stride + j;
-                         rows - r > 1 ? score_columns<2, vectors()>(of_rows, queries_stride, piece,
-                                                                    count, c == 0, to, stride)
-                                      : score_columns<1, vectors()>(of_rows, queries_stride, piece,
-                                                                    count, c == 0, to, stride);
-                       });
+        for_each_piece(keys.columns(), [&](std::size_t c, auto vectors) HWY_ATTR {
+          const float* of_rows = queries + r * queries_stride + c;
+          const Strided<T> piece{even.data + c, even.stride};
+          float* to = scores + r * stride + j;
+          rows - r > 1 ? score_columns<2, vectors()>(of_rows, queries_stride, piece, count, c == 0,
+                                                     to, stride)
+                       : score_columns<1, vectors()>(of_rows, queries_stride, piece, count, c == 0,
+                                                     to, stride);
+        });
       }
     }
   });
@@ -95,7 +94,7 @@ HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std
 // large sum would cost two bits.
 template <std::size_t kRows, std::size_t kVectors, typename T>
 HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t stride,
-                            const EvenRows<T>& values, std::size_t count, float* HWY_RESTRICT sums,
+                            const Strided<T>& values, std::size_t count, float* HWY_RESTRICT sums,
                             std::size_t sums_stride) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
@@ -106,7 +105,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
     for (std::size_t i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
   const T* value = values.data;
-  for (std::size_t j = 0; j < count; ++j, value += values.step) {
+  for (std::size_t j = 0; j < count; ++j, value += values.stride) {
     hn::Vec<Floats> weight[kRows];
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kRows; ++r) weight[r] = hn::Set(d, weights[r * stride + j]);
@@ -127,22 +126,21 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
 
 // sums[r] += sum_j weights[r][j] values[j], j in [first, last). `memory` has room for kFewKeys.
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
-                           const RowList& values, std::size_t first, std::size_t last,
+                           const Operand& values, std::size_t first, std::size_t last,
                            float* memory, float* sums, std::size_t sums_stride) {
-  for_type(values.type, [&](auto type) HWY_ATTR {
+  for_type(values.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::size_t j = first; j < last; j += kFewKeys) {
       const std::size_t count = HWY_MIN(last - j, kFewKeys);
-      const EvenRows<T> even = even_rows<T>(values, j, j + count, memory);
+      const Strided<T> even = few_rows<T>(values, j, j + count, memory);
       for (std::size_t r = 0; r < rows; r += 2) {
-        for_each_piece(
-            static_cast<std::size_t>(values.columns), [&](std::size_t c, auto vectors) HWY_ATTR {
-              const float* from = weights + r * stride + j;
-              const EvenRows<T> piece{even.data + c, even.step};
-              float* to = sums + r * sums_stride + c;
-              rows - r > 1 ? add_columns<2, vectors()>(from, stride, piece, count, to, sums_stride)
-                           : add_columns<1, vectors()>(from, stride, piece, count, to, sums_stride);
-            });
+        for_each_piece(values.columns(), [&](std::size_t c, auto vectors) HWY_ATTR {
+          const float* from = weights + r * stride + j;
+          const Strided<T> piece{even.data + c, even.stride};
+          float* to = sums + r * sums_stride + c;
+          rows - r > 1 ? add_columns<2, vectors()>(from, stride, piece, count, to, sums_stride)
+                       : add_columns<1, vectors()>(from, stride, piece, count, to, sums_stride);
+        });
       }
     }
   });

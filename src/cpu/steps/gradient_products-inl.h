@@ -1,5 +1,5 @@
-// The products of one tile that end in gradients: dQ += dz K, dK += dz^T lambda Q, dV += weights^T
-// dO.
+// The products of the backward pass: logits Z = lambda Q K^T and dp = dO V^T of a tile, and the
+// sums dQ += dz K, dK += dz^T lambda Q, dV += P^T dO that it adds to.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -11,164 +11,121 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/block_sizes.h"
-#include "src/cpu/product/bf16_pairs.h"
-#include "src/cpu/product/f32-inl.h"
-#include "src/cpu/product/row_list.h"
-#include "src/cpu/steps/tile_ranges.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/scratch.h"
+#include "src/cpu/steps/query_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
-// are as deep as the row tile is tall, spend their time on loading and storing sums.
-inline constexpr std::size_t kGradientRows = 4 * kRegisterRows;
-using GradientRanges = TileRanges<kGradientRows>;
-static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are of one row tile
-
-// Rows of the row tile by keys of the block.
-struct GradientTile {
-  HWY_ALIGN float weights[kGradientRows * kGradientKeys];
-  HWY_ALIGN float gradients[kGradientRows * kGradientKeys];  // dz
-};
-
-// The same in pairs of bf16: of two keys where sums run over keys, of two rows where over rows.
-struct GradientPairs {
-  HWY_ALIGN float keys[kGradientRows * kGradientKeys / 2];  // dz
-  HWY_ALIGN float rows[kGradientRows / 2 * kGradientKeys];  // dz times lambda
-  HWY_ALIGN float weights[kGradientRows / 2 * kGradientKeys];
-};
-
-struct GradientProducts {
-  const GradientRanges& ranges;  // from the block's first key
-  std::size_t rows;              // of the row tile
-  std::size_t keys, key;         // of the key block, and the block's first among them
+// Sums that tiles add to: dq of a query tile, without lambda; dk and dv of a key block, dk in log2
+// as the queries are. Rows are whole panels apart.
+struct GradientSums {
   std::size_t columns, value_columns;
-  // Packed operands: rows of floats, or pairs of rows of bf16.
-  const float *key_rows, *query_rows, *d_output_rows;
-  float *dq, *dk, *dv;  // of the row tile, of the key block, of the key block
+  Buffer<float> dq, dk, dv;
 };
 
-template <bool kWhereSeen, typename Left, typename Sees>
-HWY_INLINE void add_product(const TileProduct& product, const Sees& sees) {
-  if constexpr (kWhereSeen) {
-    multiply_where<Left>(product, sees);
-  } else {
-    multiply<Left, Into::add>(product);
-  }
-}
+// Which arithmetic serves depends on the numbers of a key block and of all its queries: hence an
+// interface. What is not finite must not meet even a weight of 0 where a row does not see it.
+class GradientProducts {
+ public:
+  virtual void pack_keys(const Operand& keys, const Operand& values) noexcept = 0;
+  virtual void pack_queries(const QueryTile& queries) noexcept = 0;
+  // Logits and dp of rows row ... row + rows - 1, over the tile's whole panels.
+  virtual void multiply(GradientTile& tile, std::size_t row, std::size_t rows) const noexcept = 0;
+  // Called with the same rows once they hold P and dz.
+  virtual void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept = 0;
+  virtual void add(const GradientTile& tile, const GradientSums& to) const noexcept = 0;
 
-// In floats. kWhereSeen: over the pairs of row and key that sees() names only.
-template <bool kWhereSeen, typename Sees>
-HWY_INLINE void add_gradients(const GradientProducts& p, const GradientTile& tile,
-                              const Sees& sees) {
-  using TileRows = LeftLayout<kGradientKeys, 1>;
-  using TileColumns = LeftLayout<1, kGradientKeys>;
-  const std::size_t width = panel_width(), first = p.ranges.first, last = p.ranges.last;
-  for (std::size_t row = 0; row < p.rows; row += kRegisterRows) {
-    add_product<kWhereSeen, TileRows>(
-        {.rows = HWY_MIN(kRegisterRows, p.rows - row),
-         .columns = p.columns,
-         .depth = last - first,
-         .a = tile.gradients + row * kGradientKeys + first,
-         .b = p.key_rows + (p.key + first) * width,
-         .b_panel = p.keys * width,
-         .c = p.dq + row * p.columns,
-         .c_stride = p.columns},
-        [&](std::size_t r, std::size_t j) { return sees(row + r, first + j); });
-  }
-  for (std::size_t j = first / width * width; j < last; j += kRegisterRows) {
-    const auto is_seen_by = [&](std::size_t r, std::size_t i) { return sees(i, j + r); };
-    TileProduct product{.rows = HWY_MIN(kRegisterRows, last - j),
-                        .columns = p.columns,
-                        .depth = p.rows,
-                        .a = tile.gradients + j,
-                        .b = p.query_rows,
-                        .b_panel = p.rows * width,
-                        .c = p.dk + (p.key + j) * p.columns,
-                        .c_stride = p.columns};
-    add_product<kWhereSeen, TileColumns>(product, is_seen_by);
-    product.columns = product.c_stride = p.value_columns;
-    product.a = tile.weights + j;
-    product.b = p.d_output_rows;
-    product.c = p.dv + (p.key + j) * p.value_columns;
-    add_product<kWhereSeen, TileColumns>(product, is_seen_by);
-  }
-}
+ protected:
+  ~GradientProducts() = default;
+};
 
-// Rows row ... row + rows - 1 and keys first ... last - 1, whole panels. The queries' pairs are not
-// scaled and the output gradients' know of no sink: dz and weights carry lambda and non_sink_weight
-// instead.
-HWY_INLINE void round_tile(GradientTile& tile, std::size_t row, std::size_t rows, std::size_t first,
-                           std::size_t last, const float* lambda, const float* non_sink_weight,
-                           GradientPairs& pairs) {
-  const std::size_t end = row + rows, count = last - first;
-  for (std::size_t r = row; r < end; ++r) {
-    const std::size_t at = r * kGradientKeys + first;
-    bf16::round_column_pairs(tile.gradients + at, count, pairs.keys + at / 2);
-  }
-  if (rows % 2 == 1) {
-    std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
-    std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
-  }
-  for (std::size_t r = row; r < end; r += 2) {
-    const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
-    const std::size_t pair = r / 2 * kGradientKeys + first;
-    bf16::round_scaled_row_pairs(tile.gradients + at, tile.gradients + next, lambda + r, count,
-                                 pairs.rows + pair);
-    bf16::round_scaled_row_pairs(tile.weights + at, tile.weights + next, non_sink_weight + r, count,
-                                 pairs.weights + pair);
-  }
-}
+// What both arithmetics pack, and the products of a tile's logits and dp.
+template <typename Arithmetic>
+class GradientOperands : public GradientProducts {
+ public:
+  using Element = typename Arithmetic::Element;
 
-// add_gradients() in pairs.
-HWY_INLINE void add_gradients_in_pairs(const GradientProducts& p, const GradientPairs& pairs) {
-  const std::size_t width = bf16::kColumns, last = p.ranges.last;
-  const std::size_t pair = p.ranges.first / 2, row_pairs = (p.rows + 1) / 2;
-  for (std::size_t row = 0; row < p.rows; row += kRegisterRows) {
-    bf16::add_rows({.rows = HWY_MIN(kRegisterRows, p.rows - row),
-                    .columns = p.columns,
-                    .depth = (last + 1) / 2 - pair,
-                    .a = pairs.keys + row * kGradientKeys / 2 + pair,
-                    .b = p.key_rows + (p.key / 2 + pair) * width,
-                    .b_panel = (p.keys + 1) / 2 * width,
-                    .c = p.dq + row * p.columns,
-                    .c_stride = p.columns});
-  }
-  for (std::size_t j = p.ranges.first / width * width; j < last; j += kRegisterRows) {
-    bf16::Product product{.rows = HWY_MIN(kRegisterRows, last - j),
-                          .columns = p.columns,
-                          .depth = row_pairs,
-                          .a = pairs.rows + j,
-                          .b = p.query_rows,
-                          .b_panel = row_pairs * width,
-                          .c = p.dk + (p.key + j) * p.columns,
-                          .c_stride = p.columns};
-    bf16::add_transposed(product);
-    product.columns = product.c_stride = p.value_columns;
-    product.a = pairs.weights + j;
-    product.b = p.d_output_rows;
-    product.c = p.dv + (p.key + j) * p.value_columns;
-    bf16::add_transposed(product);
-  }
-}
+  GradientOperands(std::size_t dim, std::size_t value_dim)
+      : dims_{dim / Arithmetic::kNumbers, value_dim / Arithmetic::kNumbers},
+        columns_{round_up(dim, panel_width()), round_up(value_dim, panel_width())} {}
 
-// add(row, column, number) for whatever is not finite in rows first ... last - 1, which
-// pack_row_pairs() leaves out.
-template <typename Add>
-HWY_INLINE void for_each_nonfinite(const RowList& from, std::size_t first, std::size_t last,
-                                   const Add& add) {
-  for (std::size_t row = first; row < last; ++row) {
-    for (std::size_t c = 0; c < static_cast<std::size_t>(from.columns); ++c) {
-      const float x = from.at(row, static_cast<std::int64_t>(c));
-      if (!std::isfinite(x)) add(row, c, x);
+  // What the task's Scratch holds for `keys` keys, in whole tiles, and a query tile.
+  Scratch::Array keys_across(std::size_t keys) { return {across_[0], keys * dims_[0]}; }
+  Scratch::Array values_across(std::size_t keys) { return {across_[1], keys * dims_[1]}; }
+  Scratch::Array key_rows(std::size_t keys) {
+    return {key_rows_, keys / Arithmetic::kNumbers * columns_[0]};
+  }
+  Scratch::Array queries_left(std::size_t rows) { return {left_[0], rows * columns_[0]}; }
+  Scratch::Array queries_right(std::size_t rows) { return {right_[0], right_size(rows, 0)}; }
+  Scratch::Array d_output_left(std::size_t rows) { return {left_[1], rows * columns_[1]}; }
+  Scratch::Array d_output_right(std::size_t rows) { return {right_[1], right_size(rows, 1)}; }
+
+  void pack_keys(const Operand& keys, const Operand& values) noexcept override {
+    keys_ = &keys;
+    Arithmetic::pack_transposed(keys, nullptr, across_[0].data());
+    Arithmetic::pack_transposed(values, nullptr, across_[1].data());
+    keys_finite_ = Arithmetic::pack_right(keys, key_rows_.data());
+  }
+
+  void pack_queries(const QueryTile& tile) noexcept override {
+    rows_finite_ =
+        Arithmetic::pack_both(tile.queries, tile.lambda, left_[0].data(), right_[0].data());
+    if (tile.d_output.count() > 0) {
+      rows_finite_ &= Arithmetic::pack_both(tile.d_output, tile.non_sink_weight, left_[1].data(),
+                                            right_[1].data());
+    } else {
+      std::fill_n(left_[1].data(), left_[1].size(), Element{});
     }
   }
-}
+
+  void multiply(GradientTile& tile, std::size_t row, std::size_t rows) const noexcept override {
+    const std::size_t width = panel_width(), at = row * kGradientKeys + tile.first;
+    const auto product = [&](std::size_t side, const float* factors, float* to) {
+      const std::size_t depth = dims_[side];
+      Arithmetic::multiply_packed({.rows = rows,
+                                   .columns = tile.last - tile.first,
+                                   .depth = depth,
+                                   .a = left_[side].data() + row * width,
+                                   .a_panel = tile.queries.rows * width,
+                                   .b = across_[side].data() + (tile.key + tile.first) * depth,
+                                   .b_panel = width * depth,
+                                   .c = to + at,
+                                   .c_stride = kGradientKeys,
+                                   .factors = factors + row});
+    };
+    product(0, tile.queries.lambda, tile.weights);
+    product(1, tile.queries.non_sink_weight, tile.gradients);
+  }
+
+ protected:
+  ~GradientOperands() = default;
+
+  [[nodiscard]] bool finite() const { return keys_finite_ && rows_finite_; }
+  [[nodiscard]] const Element* right(std::size_t side) const {
+    return Arithmetic::right_of(left_[side].data(), right_[side].data());
+  }
+
+  const std::size_t dims_[2];  // of queries and keys, of output gradients and values; in elements
+  const std::size_t columns_[2];  // the same in numbers, whole panels
+  const Operand* keys_ = nullptr;
+  Buffer<Element> across_[2];           // keys and values, transposed
+  Buffer<Element> key_rows_;            // keys as right operand
+  Buffer<Element> left_[2], right_[2];  // queries and output gradients, as either operand
+  bool keys_finite_ = true, rows_finite_ = true;
+
+ private:
+  [[nodiscard]] std::size_t right_size(std::size_t rows, std::size_t side) const {
+    return Arithmetic::kNumbers == 1 ? 0 : rows / Arithmetic::kNumbers * columns_[side];
+  }
+};
+
+template <typename Arithmetic>
+class GradientProductsOf;
 
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

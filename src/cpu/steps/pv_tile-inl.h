@@ -1,4 +1,4 @@
-// Value sums of a row tile: sums = rescale * sums + V^T weights, transposed as its tile is.
+// The last step of a row tile: value sums O = rescale * O + V^T P, as [column][row].
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -12,109 +12,171 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/bf16_pairs.h"
-#include "src/cpu/product/f32-inl.h"
-#include "src/cpu/product/pack-inl.h"
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/bf16_arithmetic-inl.h"
+#include "src/cpu/product/f32_arithmetic-inl.h"
+#include "src/cpu/steps/row_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// sums[column][row] and weights[key][row], a panel's width apart. Keys are those of the block.
+// Where the sums of a row tile lie, and what becomes of those of earlier blocks.
 struct ValueSums {
-  std::size_t rows;         // of the row tile
-  std::size_t columns;      // of the values
-  std::size_t first, last;  // keys summed: those nobody sees have the weight 0
-  const float* weights;     // of key `first` on
-  const float* rescale;     // one factor a row
-  bool empty;               // sums hold nothing yet
-  float* sums;
+  float* sums;           // [column][row], a panel's width from column to column
+  const float* rescale;  // a factor for each row
+  bool empty;            // there are none yet, and what `sums` holds means nothing
 };
 
-HWY_INLINE void clear_sums(const ValueSums& s) {
-  std::fill_n(s.sums, round_up(s.columns, panel_width()) * panel_width(), 0.0f);
-}
+// Values must not meet even a weight of 0 where they are not finite and a row does not see them.
+class PvTile {
+ public:
+  virtual void place_values(const Operand& values) noexcept = 0;
+  // weights[key][row], of the tile's keys from its first on; they may be overwritten.
+  virtual void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept = 0;
 
-HWY_INLINE void add_values(const ValueSums& s, const Rows& values) {
-  const std::size_t width = panel_width();
-  const TileProduct product{.rows = s.columns,
-                            .columns = s.rows,
-                            .depth = s.last - s.first,
-                            .a = values.data + s.first * values.stride,
-                            .a_stride = values.stride,
-                            .b = s.weights,
-                            .b_panel = 0,
-                            .c = s.sums,
-                            .c_stride = width,
-                            .rescale = s.rescale};
-  s.empty ? multiply<LeftColumns, Into::replace>(product)
-          : multiply<LeftColumns, Into::scale>(product);
-}
+ protected:
+  ~PvTile() = default;
+};
 
-// The same sums in the same order, hence the same bits, where sees(row, key) alone decides which
-// values that are not finite a row meets: they must not meet even a weight of 0.
-template <typename Sees>
-HWY_INLINE void add_seen_values(const ValueSums& s, const Rows& values, const Sees& sees) {
-  const Floats d;
-  const std::size_t lanes = hn::Lanes(d), width = panel_width();
-  HWY_ALIGN float seen[hn::MaxLanes(Floats())];
-  for (std::size_t r = 0; r < s.rows; r += lanes) {
-    for (std::size_t c = 0; c < s.columns; ++c) {
-      auto sum = hn::Zero(d);
-      for (std::size_t j = s.first; j < s.last; ++j) {
-        const float value = values.data[j * values.stride + c];
-        const auto weights = hn::Load(d, s.weights + (j - s.first) * width + r);
-        const auto more = hn::MulAdd(hn::Set(d, value), weights, sum);
-        if (std::isfinite(value)) {
-          sum = more;
-          continue;
+template <typename Arithmetic>
+class PvTileOf;
+
+template <>
+class PvTileOf<F32> final : public PvTile {
+ public:
+  explicit PvTileOf(std::size_t columns)
+      : columns_(columns), stride_(round_up(columns, panel_width())) {}
+
+  Scratch::Array value_copies(std::size_t keys) { return {copies_, keys * stride_}; }
+
+  void place_values(const Operand& values) noexcept override {
+    values_ = F32::read_rows(values, stride_, copies_.data());
+    count_ = values.count();
+    finite_.reset();
+  }
+
+  void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
+    const bool masks = tile.ranges.ragged || tile.masks_one_by_one();
+    if (masks && !finite_) finite_ = all_finite(values_, count_, columns_);
+    const float* of_first = weights + (tile.ranges.first - tile.first) * panel_width();
+    masks && !*finite_ ? add_seen(tile, of_first, to) : add_all(tile, of_first, to);
+  }
+
+ private:
+  void add_all(const RowTile& tile, const float* weights, const ValueSums& to) const {
+    const std::size_t width = panel_width();
+    const TileProduct<float> product{
+        .rows = columns_,
+        .columns = tile.rows,
+        .depth = tile.ranges.last - tile.ranges.first,
+        .a = values_.data + static_cast<std::ptrdiff_t>(tile.ranges.first) * values_.stride,
+        .a_stride = static_cast<std::size_t>(values_.stride),
+        .b = weights,
+        .b_panel = 0,
+        .c = to.sums,
+        .c_stride = width,
+        .factors = to.rescale};
+    to.empty ? multiply<LeftColumns, Into::replace>(product)
+             : multiply<LeftColumns, Into::scale>(product);
+  }
+
+  // The same sums in the same order, hence the same bits, where RowTile::sees() decides which
+  // values that are not finite a row meets.
+  void add_seen(const RowTile& tile, const float* weights, const ValueSums& to) const {
+    const Floats d;
+    const std::size_t lanes = hn::Lanes(d), width = panel_width(), first = tile.ranges.first;
+    HWY_ALIGN float seen[hn::MaxLanes(Floats())];
+    for (std::size_t r = 0; r < tile.rows; r += lanes) {
+      for (std::size_t c = 0; c < columns_; ++c) {
+        auto sum = hn::Zero(d);
+        for (std::size_t j = first; j < tile.ranges.last; ++j) {
+          const float value = values_.data[static_cast<std::ptrdiff_t>(j) * values_.stride +
+                                           static_cast<std::ptrdiff_t>(c)];
+          const auto weight = hn::Load(d, weights + (j - first) * width + r);
+          const auto more = hn::MulAdd(hn::Set(d, value), weight, sum);
+          if (std::isfinite(value)) {
+            sum = more;
+            continue;
+          }
+          for (std::size_t i = 0; i < lanes; ++i)
+            seen[i] = r + i < tile.rows && tile.sees(r + i, j) ? 1 : 0;
+          sum = hn::IfThenElse(hn::Ne(hn::Load(d, seen), hn::Zero(d)), more, sum);
         }
-        for (std::size_t i = 0; i < lanes; ++i) seen[i] = r + i < s.rows && sees(r + i, j) ? 1 : 0;
-        sum = hn::IfThenElse(hn::Ne(hn::Load(d, seen), hn::Zero(d)), more, sum);
-      }
-      float* to = s.sums + c * width + r;
-      const auto rescale = hn::Load(d, s.rescale + r);
-      hn::Store(s.empty ? sum : hn::MulAdd(rescale, hn::Load(d, to), sum), d, to);
-    }
-  }
-}
-
-// Weights and values in pairs of keys, s.first an even one: pack_row_pairs() left `pairs` of
-// values in a panel.
-HWY_INLINE void add_value_pairs(const ValueSums& s, const float* values, std::size_t pairs) {
-  const std::size_t width = bf16::kColumns;
-  if (s.empty) clear_sums(s);
-  for (std::size_t column = 0; column < s.columns; column += width) {
-    bf16::add_weighted({.rows = HWY_MIN(width, s.columns - column),
-                        .columns = width,
-                        .depth = (s.last - s.first + 1) / 2,
-                        .a = values + column * pairs + s.first / 2 * width,
-                        .b = s.weights,
-                        .b_panel = 0,
-                        .c = s.sums + column * width,
-                        .c_stride = width,
-                        .factors = s.rescale});
-  }
-}
-
-// What pack_row_pairs() left out because it is not finite, for the rows that see it.
-template <typename Sees>
-HWY_INLINE void add_nonfinite_values(const ValueSums& s, const RowList& values, const Sees& sees) {
-  const std::size_t width = bf16::kColumns;
-  for (std::size_t j = s.first; j < s.last; ++j) {
-    const std::size_t key = j - s.first;
-    const auto* pairs = reinterpret_cast<const BFloat16*>(s.weights + key / 2 * width);
-    for (std::size_t c = 0; c < s.columns; ++c) {
-      const float value = values.at(j, static_cast<std::int64_t>(c));
-      if (std::isfinite(value)) continue;
-      for (std::size_t r = 0; r < s.rows; ++r) {
-        if (sees(r, j)) s.sums[c * width + r] += to_float(pairs[2 * r + key % 2]) * value;
+        float* at = to.sums + c * width + r;
+        const auto rescale = hn::Load(d, to.rescale + r);
+        hn::Store(to.empty ? sum : hn::MulAdd(rescale, hn::Load(d, at), sum), d, at);
       }
     }
   }
-}
+
+  const std::size_t columns_, stride_;
+  Buffer<float> copies_;     // of a block whose values cannot be read where they lie
+  Strided<float> values_{};  // of this block
+  std::size_t count_ = 0;
+  std::optional<bool> finite_;  // once a tile asked
+};
+
+template <>
+class PvTileOf<Bf16Pairs> final : public PvTile {
+ public:
+  explicit PvTileOf(std::size_t columns) : columns_(columns) {}
+
+  // Pairs of keys: half as many, and one for the last of an odd number.
+  Scratch::Array value_copies(std::size_t keys) {
+    return {pairs_, (keys + 1) / 2 * round_up(columns_, panel_width())};
+  }
+
+  void place_values(const Operand& values) noexcept override {
+    values_ = &values;
+    finite_ = Bf16Pairs::pack_right(values, pairs_.data());
+  }
+
+  // Weights are rounded to bf16 here, after the row states have summed them as they were.
+  void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
+    const std::size_t width = panel_width(), panel = (values_->count() + 1) / 2 * width;
+    const Pair* pairs = Bf16Pairs::kernels().round_tile(weights, tile.keys());
+    if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
+    for (std::size_t column = 0; column < columns_; column += width) {
+      const std::size_t at = column / width * panel + tile.first / 2 * width;
+      Bf16Pairs::kernels().add_weighted({.rows = HWY_MIN(width, columns_ - column),
+                                         .columns = width,
+                                         .depth = (tile.keys() + 1) / 2,
+                                         .a = pairs_.at(at, (tile.keys() + 1) / 2 * width),
+                                         .b = pairs,
+                                         .b_panel = 0,
+                                         .c = to.sums + column * width,
+                                         .c_stride = width,
+                                         .factors = to.rescale});
+    }
+    if (!finite_) add_nonfinite(tile, pairs, to.sums);
+  }
+
+ private:
+  // What packing left out because it is not finite, for the rows that see it.
+  void add_nonfinite(const RowTile& tile, const Pair* weights, float* sums) const {
+    const std::size_t width = panel_width();
+    for (std::size_t j = tile.first; j < tile.ranges.last; ++j) {
+      const std::size_t key = j - tile.first;
+      const Pair* of_key = weights + key / 2 * width;
+      for (std::size_t c = 0; c < columns_; ++c) {
+        const float value = values_->at(j, c);
+        if (std::isfinite(value)) continue;
+        for (std::size_t r = 0; r < tile.rows; ++r) {
+          if (!tile.sees(r, j)) continue;
+          const BFloat16 weight = key % 2 == 0 ? of_key[r].first : of_key[r].second;
+          sums[c * width + r] += to_float(weight) * value;
+        }
+      }
+    }
+  }
+
+  const std::size_t columns_;
+  Buffer<Pair> pairs_;  // of the block's keys
+  const Operand* values_ = nullptr;
+  bool finite_ = true;
+};
 
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

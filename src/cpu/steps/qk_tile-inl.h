@@ -1,4 +1,4 @@
-// Scores of a row tile: rows of the left operand by transposed keys, in floats or in pairs of bf16.
+// The first step of a row tile: scores S = K (lambda Q)^T as [key][row], a lane for every row.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -12,53 +12,65 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/bf16_pairs.h"
 #include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/steps/row_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Operands as pack-inl.h and pack_pairs-inl.h leave them. Floats carry each row's factor; pairs do
-// not, and are multiplied by it afterwards.
-struct Scores {
-  std::size_t depth;        // numbers of a row
-  bool in_pairs;            // both operands
-  const float* rows;        // in panels of padded_rows
-  std::size_t padded_rows;  //
-  const float* factors;     // of pairs: one a row, for whole steps of rows
-  const float* keys;        // transposed, in panels of keys
+// Keys are read where they lie, a block at a time; only queries are packed, once a work item. Which
+// arithmetic serves may change from block to block, since bf16 pairs serve not every number: hence
+// an interface.
+class QkTile {
+ public:
+  virtual void place_keys(const Operand& keys) noexcept = 0;
+  // scores[key][row], in log2, of the tile's keys from its first on. lambda: one a row of the tile.
+  virtual void run(const RowTile& tile, const float* lambda, float* scores) const noexcept = 0;
+
+ protected:
+  ~QkTile() = default;
 };
 
-// to[r][j] for rows row ... row + rows - 1 and keys first ... first + columns - 1, whole panels.
-HWY_INLINE void multiply_scores(const Scores& scores, std::size_t row, std::size_t rows,
-                                std::size_t first, std::size_t columns, float* to,
-                                std::size_t stride) {
-  const std::size_t width = panel_width();
-  const std::size_t depth = scores.in_pairs ? scores.depth / 2 : scores.depth;
-  const float* a = scores.rows + row * width;
-  const float* b = scores.keys + first * depth;
-  if (scores.in_pairs) {
-    return bf16::multiply_rows({.rows = rows,
-                                .columns = columns,
-                                .depth = depth,
-                                .a = a,
-                                .a_panel = scores.padded_rows * width,
-                                .b = b,
-                                .b_panel = width * depth,
-                                .c = to,
-                                .c_stride = stride,
-                                .factors = scores.factors + row});
+template <typename Arithmetic>
+class QkTileOf final : public QkTile {
+ public:
+  using Element = typename Arithmetic::Element;
+
+  explicit QkTileOf(std::size_t dim)
+      : depth_(dim / Arithmetic::kNumbers), key_stride_(round_up(dim, panel_width())) {}
+
+  // What the task's Scratch holds for `rows` queries and `keys` keys.
+  Scratch::Array queries(std::size_t rows) { return {queries_, rows * depth_}; }
+  Scratch::Array key_copies(std::size_t keys) { return {key_copies_, keys * key_stride_}; }
+
+  void pack_queries(const Operand& queries, const float* lambda) noexcept {
+    Arithmetic::pack_transposed(queries, lambda, queries_.data());
   }
-  multiply<LeftPanels, Into::replace>({.rows = rows,
-                                       .columns = columns,
-                                       .depth = depth,
-                                       .a = a,
-                                       .a_panel = scores.padded_rows * width,
-                                       .b = b,
-                                       .b_panel = width * depth,
-                                       .c = to,
-                                       .c_stride = stride});
-}
+  void place_keys(const Operand& keys) noexcept override {
+    keys_ = Arithmetic::read_rows(keys, key_stride_, key_copies_.data());
+  }
+  void run(const RowTile& tile, const float* lambda, float* scores) const noexcept override {
+    const std::size_t width = panel_width();
+    Arithmetic::multiply_rows(
+        {.rows = tile.keys(),
+         .columns = tile.rows,
+         .depth = depth_,
+         .a = keys_.data + static_cast<std::ptrdiff_t>(tile.first) * keys_.stride,
+         .a_stride = static_cast<std::size_t>(keys_.stride),
+         .b = queries_.at(tile.row * depth_, width * depth_),
+         .b_panel = 0,
+         .c = scores,
+         .c_stride = width,
+         .factors = lambda});
+  }
+
+ private:
+  const std::size_t depth_, key_stride_;
+  Buffer<Element> queries_;     // transposed, in panels of rows
+  Buffer<Element> key_copies_;  // of a block whose keys cannot be read where they lie
+  Strided<Element> keys_{};     // of this block
+};
 
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

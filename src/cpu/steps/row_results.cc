@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "src/cpu/product/row_list.h"
+#include "src/cpu/product/tensor_rows.h"
 
 namespace isentrope {
 
@@ -33,13 +33,13 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 
 double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
                       std::int64_t query) {
-  RowList output(gradient.output), d_output(gradient.d_output);
-  output.add(gradient.output, batch, head, query, query + 1);
-  d_output.add(gradient.d_output, batch, head, query, query + 1);
+  const auto number = [&](const ConstTensor& of, std::int64_t column) {
+    const std::int64_t row = batch * of.strides[0] + head * of.strides[1] + query * of.strides[2];
+    return static_cast<double>(float_at(of.type, of.data, row + column * of.strides[3]));
+  };
   double sum = 0;
-  for (std::int64_t c = 0; c < output.columns; ++c) {
-    sum += static_cast<double>(output.at(0, c)) * static_cast<double>(d_output.at(0, c));
-  }
+  for (std::int64_t c = 0; c < gradient.output.extents[3]; ++c)
+    sum += number(gradient.output, c) * number(gradient.d_output, c);
   return sum;
 }
 

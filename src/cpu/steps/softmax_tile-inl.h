@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "hwy/highway.h"
+#include "isentrope/attention.h"
 #include "src/cpu/steps/exp-inl.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
 
@@ -186,6 +187,12 @@ struct Softmax {
 
 template <int kMoments>
 inline constexpr Softmax kSoftmax = {softmax_of_rows<kMoments>, softmax_transposed<kMoments>};
+
+// What a call's statistics need.
+inline int moments_of(const RowStatistics& wanted) {
+  return (wanted.entropy ? kEntropy : 0) | (wanted.variance ? kVariance : 0) |
+         (wanted.collision ? kCollision : 0);
+}
 
 HWY_INLINE Softmax softmax_for(int moments) {
   static constexpr Softmax kAll[] = {kSoftmax<0>, kSoftmax<1>, kSoftmax<2>, kSoftmax<3>,

@@ -93,6 +93,16 @@ HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std:
   }
 }
 
+// Rows row ... row + rows - 1 of work item `index`, whose value sums are sums[r]: to the caller, or
+// for the merge where the keys are split.
+HWY_INLINE void write_rows(const ForwardCall& call, std::int64_t index, std::size_t row,
+                           std::size_t rows, const RowTileState& state, float* sums,
+                           std::size_t stride) {
+  if (state.is_empty(rows)) std::fill_n(sums, rows * stride, 0.0f);
+  if (call.partials) return write_partials(call, index, row, rows, state, sums, stride);
+  write_tile_results(call, item_of(call.plan, index), row, rows, state, sums, stride);
+}
+
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

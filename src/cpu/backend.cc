@@ -1,0 +1,97 @@
+#include "src/cpu/backend.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/cpu/dq_accum.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/steps/row_results.h"
+
+namespace isentrope {
+namespace {
+
+// run(begin, end) for the work items begin ... end - 1 of each task.
+template <typename Run>
+void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
+  parallel_for(plan.tasks(), [&](std::int64_t task) {
+    const std::int64_t begin = task * plan.items_per_task;
+    run(begin, std::min(plan.items(), begin + plan.items_per_task));
+  });
+}
+
+// Items of one kind that follow each other share a task's memory. Both kinds occur where the last
+// query block of a head is short.
+void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
+               std::int64_t most_decode_rows) {
+  const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
+  const auto decodes = [&](std::int64_t index) {
+    const WorkItem item = item_of(call.plan, index);
+    return group * (item.end - item.begin) <= most_decode_rows;
+  };
+  for (std::int64_t index = begin; index < end;) {
+    const bool decode = decodes(index);
+    std::int64_t last = index + 1;
+    while (last < end && decodes(last) == decode) ++last;
+    (decode ? run_decode : run_forward)(call, index, last);
+    index = last;
+  }
+}
+
+class Cpu final : public Backend {
+ public:
+  void forward(const ForwardPass& pass) const override {
+    const AttentionInput& in = pass.input;
+    const auto [batches, heads, queries, dim] = in.q.extents;
+    const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
+    const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
+    const TilePlan plan = plan_forward(batches, kv_heads, group, queries, keys);
+
+    Partials partials{.rows = group * plan.block_rows};
+    const bool split = plan.splits > 1;
+    if (split) {
+      const auto rows = static_cast<std::size_t>(plan.items() * partials.rows);
+      partials.states.resize(rows);
+      partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
+    }
+    const ForwardCall call{in,   pass.options, pass.scale,
+                           plan, pass.output,  split ? &partials : nullptr};
+    const std::int64_t most_decode_rows = most_rows_of_decode(call);
+    for_each_task(plan, pass.parallel_for, [&](std::int64_t begin, std::int64_t end) {
+      run_items(call, begin, end, most_decode_rows);
+    });
+    if (!split) return;
+    pass.parallel_for(plan.items() / plan.splits,
+                      [&](std::int64_t index) { merge_splits(call, index); });
+  }
+
+  void backward(const BackwardPass& pass) const override {
+    const AttentionInput& in = pass.input;
+    const AttentionGradients& result = pass.result;
+    const auto [batches, heads, queries, dim] = in.q.extents;
+    const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+    fill_with_zeros(result.d_bias);  // the kernels visit admitted keys only
+    if (result.d_sink) add_sink_gradient(pass.options, pass.gradient, result.d_sink);
+    if (batches * heads * queries * keys == 0) {
+      // The kernels have nothing to visit, but the results are the caller's all the same.
+      for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
+      return fill_with_zeros(result.d_lambda);
+    }
+    const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
+    const DqAccum accum(plan, result);
+    const BackwardCall call{in,     pass.options, pass.scale,      plan, pass.gradient,
+                            result, accum.dq(),   accum.d_lambda()};
+    for_each_task(plan, pass.parallel_for,
+                  [&](std::int64_t begin, std::int64_t end) { run_backward(call, begin, end); });
+    accum.add_up(pass.parallel_for);
+  }
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const Cpu cpu;
+  return cpu;
+}
+
+}  // namespace isentrope

@@ -1,0 +1,167 @@
+// A decode step of one task: the few queries of one key head against many keys.
+//
+//   for each block of keys              read where they lie, one row after the other
+//     scores  S = lambda Q K^T          decode_tile: vectors run along columns
+//     logits  Z                         logits, where there is a soft-cap
+//     weights P = 2^(Z - max)           softmax_tile, with the rows' states
+//     sums    O = rescale * O + P V     decode_tile
+//
+// Each key and value is read once, so that packing them would be most of the work.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/cpu/decode.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target, which decides what is compiled.
+#include "hwy/highway.h"
+#include "src/cpu/block_sizes.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/scratch.h"
+#include "src/cpu/steps/decode_tile-inl.h"
+#include "src/cpu/steps/query_block-inl.h"
+#include "src/cpu/steps/row_tile-inl.h"
+#include "src/cpu/steps/softmax_tile-inl.h"
+#include "src/cpu/steps/tile_results-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+namespace {
+
+class DecodeTask {
+ public:
+  explicit DecodeTask(const ForwardCall& call)
+      : call_(call),
+        columns_(static_cast<std::size_t>(call.input.q.extents[3])),
+        value_columns_(static_cast<std::size_t>(call.input.v.extents[3])),
+        softmax_(softmax_for(moments_of(call.output.statistics))),
+        block_(call),
+        keys_(call.input.k),
+        values_(call.input.v),
+        scratch_({block_.pointers(kStateRows),
+                  block_.copy(kStateRows),
+                  block_.lambda(kStateRows),
+                  block_.ranges(kStateRows),
+                  keys_.pointers(kBlockKeys),
+                  keys_.copy(kBlockKeys),
+                  values_.pointers(kBlockKeys),
+                  values_.copy(kBlockKeys),
+                  {queries_, kStateRows * round_up(columns_, panel_width())},
+                  {few_keys_, kFewKeys * columns_},
+                  {few_values_, kFewKeys * value_columns_},
+                  {sums_, kStateRows * sums_stride()},
+                  {by_row_, kStateRows * sums_stride()}}) {}
+
+  void run(std::int64_t index) noexcept {
+    item_ = item_of(call_.plan, index);
+    state_.clear();
+    block_.list(item_);
+    scale_rows(block_.queries(), block_.lambda(), query_stride(), queries_.data());
+    const KeyRange seen = block_.seen();
+    for (std::int64_t key = seen.begin; key < seen.end; key += kBlockKeys) {
+      const std::int64_t keys = HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - key);
+      const RowTile::Ranges ranges(block_.rows(), key, keys,
+                                   [&](std::size_t r) { return block_.range(r); });
+      if (!ranges.empty()) run_block({call_, item_, key, 0, block_.rows(), ranges});
+    }
+    for (std::size_t row = 0; row < block_.rows(); ++row) {
+      restore_order(values_.type(), sums_.at(row * sums_stride(), value_columns_), value_columns_,
+                    by_row_.at(row * sums_stride(), value_columns_));
+    }
+    write_rows(call_, index, 0, block_.rows(), state_, by_row_.data(), sums_stride());
+  }
+
+ private:
+  std::size_t query_stride() const { return round_up(columns_, panel_width()); }
+  std::size_t sums_stride() const { return round_up(value_columns_, panel_width()); }
+
+  void list(Operand& operand, const RowTile& tile) const {
+    operand.clear();
+    operand.add_keys(call_.input.pages, item_.batch, item_.kv_head,
+                     tile.block + static_cast<std::int64_t>(tile.ranges.first),
+                     tile.block + static_cast<std::int64_t>(tile.ranges.last));
+    operand.resolve();
+  }
+
+  void run_block(const RowTile& tile) {
+    HWY_ALIGN float weights[kStateRows * kBlockKeys];
+    HWY_ALIGN float rescale[kStateRows];
+    list(keys_, tile);
+    list(values_, tile);
+    const std::size_t rows = tile.rows, first = tile.ranges.first;
+    const std::size_t columns = round_up(keys_.count(), panel_width());
+    score_keys(queries_.data(), query_stride(), rows, keys_, few_keys_.data(), weights, kBlockKeys);
+    const bool empty = state_.is_empty(rows);
+    for (std::size_t r = 0; r < rows; ++r) {
+      float* logits = weights + r * kBlockKeys;
+      const std::size_t begin = tile.ranges.begin[r] - first, end = tile.ranges.end[r] - first;
+      state_.support[r] += finish_row(tile, r, first, begin, end, columns, logits);
+      if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
+    }
+    const bool moved = softmax_.of_rows(weights, kBlockKeys, rows, columns, state_, rescale);
+    for (std::size_t r = 0; r < rows && (empty || moved); ++r) {
+      float* sums = sums_.at(r * sums_stride(), sums_stride());
+      for (std::size_t c = 0; c < sums_stride(); ++c) sums[c] = empty ? 0 : rescale[r] * sums[c];
+    }
+    add_block_values(tile, weights);
+  }
+
+  // Where rows see different keys each adds up the values of its own, so that nothing masked meets
+  // even a weight of 0.
+  void add_block_values(const RowTile& tile, const float* weights) {
+    const RowTile::Ranges& ranges = tile.ranges;
+    if (!ranges.ragged) {
+      return add_values(weights, kBlockKeys, tile.rows, values_, 0, ranges.last - ranges.first,
+                        few_values_.data(), sums_.data(), sums_stride());
+    }
+    for (std::size_t r = 0; r < tile.rows; ++r) {
+      add_values(weights + r * kBlockKeys, kBlockKeys, 1, values_, ranges.begin[r] - ranges.first,
+                 ranges.end[r] - ranges.first, few_values_.data(),
+                 sums_.at(r * sums_stride(), sums_stride()), sums_stride());
+    }
+  }
+
+  const ForwardCall& call_;
+  const std::size_t columns_, value_columns_;  // in whole vectors
+  const Softmax softmax_;
+  QueryBlock block_;
+  Operand keys_, values_;
+  Buffer<float> queries_;                // lambda q in log2, in the order of for_each_vector()
+  Buffer<float> few_keys_, few_values_;  // copies of a few rows that do not lie evenly
+  Buffer<float> sums_, by_row_;          // value sums, in that order and in that of the columns
+  Scratch scratch_;
+  RowTileState state_;
+  WorkItem item_{};
+};
+
+// As many as registers hold. None where keys and values are not whole vectors, which are read where
+// they lie, or where a row's logits have terms of their own, one a key.
+std::int64_t most_rows(const ForwardCall& call) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
+  const bool whole = call.input.k.extents[3] % lanes == 0 && call.input.v.extents[3] % lanes == 0;
+  if (!whole || call.options.bias || call.options.admitted) return 0;
+  return static_cast<std::int64_t>(kRegisterRows);
+}
+
+void decode_items(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
+  DecodeTask task(call);
+  for (std::int64_t index = begin; index < end; ++index) task.run(index);
+}
+
+}  // namespace
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isentrope {
+
+HWY_EXPORT(decode_items);
+HWY_EXPORT(most_rows);
+
+void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(decode_items)(call, begin, end);
+}
+std::int64_t most_rows_of_decode(const ForwardCall& call) {
+  return HWY_DYNAMIC_DISPATCH(most_rows)(call);
+}
+
+}  // namespace isentrope
+#endif  // HWY_ONCE

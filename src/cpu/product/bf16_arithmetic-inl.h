@@ -1,0 +1,133 @@
+// Bf16Pairs: the arithmetic of bf16 rows whose numbers go in pairs to a dot product.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_BF16_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_BF16_ARITHMETIC_INL_H_
+#undef ISENTROPE_BF16_ARITHMETIC_INL_H_
+#else
+#define ISENTROPE_BF16_ARITHMETIC_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/product/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+struct Bf16Pairs {
+  using Element = Pair;
+  static constexpr std::size_t kNumbers = 2;  // of an element
+
+  // Only where serves() says so.
+  static const PairKernels& kernels() { return *pair_kernels(); }
+
+  // Whether this target's tiles are those of the CPU's dot products, and the rows of a tensor whole
+  // vectors of bf16.
+  static HWY_INLINE bool serves(const ConstTensor& tensor) {
+    const PairKernels* kernels = pair_kernels();
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
+    return kernels && kernels->rows == kRegisterRows && kernels->columns == panel_width() &&
+           tensor.type == DType::bf16 && tensor.extents[3] % lanes == 0;
+  }
+
+  // Whether the dot product serves every number: no denormals, which it drops, and nothing of 2^60
+  // or more, whose sums may overflow before lambda scales them. NaN and inf stay what they are.
+  static HWY_INLINE bool fits(const Operand& from) {
+    const hn::ScalableTag<std::int16_t> d;
+    const std::size_t lanes = hn::Lanes(d);
+    const auto zero = hn::Zero(d), one = hn::Set(d, 1), normal = hn::Set(d, 0x0080);
+    const auto huge = hn::Set(d, (127 + 60) << 7), infinity = hn::Set(d, 0x7f80);
+    auto unfit = zero;
+    for (std::size_t row = 0; row < from.count(); ++row) {
+      const auto* bits = reinterpret_cast<const std::int16_t*>(from.row(row));
+      for (std::size_t c = 0; c < from.columns(); c += lanes) {
+        const auto size = hn::And(hn::LoadU(d, bits + c), hn::Set(d, 0x7fff));
+        const auto is_denormal = hn::And(hn::Lt(zero, size), hn::Lt(size, normal));
+        const auto is_huge = hn::AndNot(hn::Lt(size, huge), hn::Lt(size, infinity));
+        unfit = hn::Or(unfit, hn::IfThenElseZero(hn::Or(is_denormal, is_huge), one));
+      }
+    }
+    return hn::AllTrue(d, hn::Eq(unfit, zero));
+  }
+
+  // As those of F32. Pairs are not scaled: products take the factors instead.
+  static HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) {
+    transpose_panels<float>(from, nullptr, as_floats(to));
+  }
+  static HWY_INLINE Strided<Pair> read_rows(const Operand& from, std::size_t stride, Pair* memory) {
+    if (const auto rows = from.in_place<Pair>()) return *rows;
+    copy_rows<float>(from, stride, as_floats(memory));
+    return {memory, static_cast<std::ptrdiff_t>(stride)};
+  }
+  static HWY_INLINE bool pack_both(const Operand& from, const float* /*factors*/, Pair* left,
+                                   Pair* right) {
+    pack_left(from, left);
+    return pack_right(from, right);
+  }
+  static Pair* right_of(Pair* /*left*/, Pair* right) { return right; }
+
+  // Pairs of neighbouring columns, in panels of them: to[panel][row][pair].
+  static HWY_INLINE void pack_left(const Operand& from, Pair* to) {
+    const Floats d;
+    const std::size_t lanes = hn::Lanes(d), width = panel_width(), rows = from.count();
+    for (std::size_t row = 0; row < rows; ++row) {
+      prefetch_row(from, row + kRowsAhead);
+      const auto* source = reinterpret_cast<const float*>(from.row(row));
+      for (std::size_t c = 0; c < from.columns() / 2; c += lanes) {
+        hn::Store(hn::LoadU(d, source + c), d,
+                  as_floats(to) + c / width * width * rows + row * width + c % width);
+      }
+    }
+  }
+
+  // Pairs of neighbouring rows, in panels of columns: to[panel][pair][column]. What is not finite
+  // becomes 0, as does the partner of an odd last row: a dot product would let NaN through a weight
+  // of 0. Returns whether everything was finite.
+  static HWY_INLINE bool pack_right(const Operand& from, Pair* to) {
+    const hn::ScalableTag<std::uint32_t> d;
+    const hn::Rebind<std::uint16_t, decltype(d)> narrow;
+    const std::size_t lanes = hn::Lanes(d), width = panel_width();
+    const std::size_t pairs = (from.count() + 1) / 2;
+    const auto exponent = hn::Set(d, 0x7f80u);
+    auto nonfinite = hn::Zero(d);
+    const auto load = [&](std::size_t row, std::size_t column) HWY_ATTR {
+      if (row >= from.count()) return hn::Zero(d);
+      const auto* bits = reinterpret_cast<const std::uint16_t*>(from.row(row)) + column;
+      const auto x = hn::PromoteTo(d, hn::LoadU(narrow, bits));
+      const auto is_nonfinite = hn::VecFromMask(d, hn::Eq(hn::And(x, exponent), exponent));
+      nonfinite = hn::Or(nonfinite, is_nonfinite);
+      return hn::AndNot(is_nonfinite, x);
+    };
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+      prefetch_row(from, 2 * pair + kRowsAhead);
+      prefetch_row(from, 2 * pair + 1 + kRowsAhead);
+      for (std::size_t c = 0; c < from.columns(); c += lanes) {
+        const auto both = hn::Or(load(2 * pair, c), hn::ShiftLeft<16>(load(2 * pair + 1, c)));
+        hn::Store(hn::BitCast(Floats(), both), Floats(),
+                  as_floats(to) + (c / width * pairs + pair) * width + c % width);
+      }
+    }
+    return hn::AllTrue(d, hn::Eq(nonfinite, hn::Zero(d)));
+  }
+
+  static void multiply_rows(const TileProduct<Pair>& product) { kernels().multiply_rows(product); }
+  static void multiply_packed(const TileProduct<Pair>& product) {
+    kernels().multiply_packed(product);
+  }
+
+ private:
+  // Where pairs move without being computed with, the vectors that carry them are of floats: any
+  // bits are fine.
+  static float* as_floats(Pair* pairs) { return reinterpret_cast<float*>(pairs); }
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

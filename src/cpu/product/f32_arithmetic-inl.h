@@ -1,0 +1,69 @@
+// F32: the arithmetic of floats, for operands of every type.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_F32_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_F32_ARITHMETIC_INL_H_
+#undef ISENTROPE_F32_ARITHMETIC_INL_H_
+#else
+#define ISENTROPE_F32_ARITHMETIC_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/product/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// What an arithmetic is: what one element of its operands holds, how rows become elements, and the
+// products of those. Bf16Pairs is the other one.
+struct F32 {
+  using Element = float;
+  static constexpr std::size_t kNumbers = 1;  // of an element
+
+  // Rows transposed, in panels of rows: to[panel][element][row], times a factor each where factors
+  // are given.
+  static HWY_INLINE void pack_transposed(const Operand& from, const float* factors, float* to) {
+    for_type(from.type(),
+             [&](auto type) HWY_ATTR { transpose_panels<decltype(type)>(from, factors, to); });
+  }
+
+  // Rows for multiply_rows(), where they lie or, where they cannot be read there, copied to memory
+  // with `stride` elements from row to row.
+  static HWY_INLINE Strided<float> read_rows(const Operand& from, std::size_t stride,
+                                             float* memory) {
+    if (const auto rows = from.in_place<float>()) return *rows;
+    for_type(from.type(),
+             [&](auto type) HWY_ATTR { copy_rows<decltype(type)>(from, stride, memory); });
+    return {memory, static_cast<std::ptrdiff_t>(stride)};
+  }
+
+  // Rows for both sides of the backward products. Floats carry their row's factor, and serve on the
+  // left and on the right alike. Returns whether all are finite.
+  static HWY_INLINE bool pack_both(const Operand& from, const float* factors, float* left,
+                                   [[maybe_unused]] float* right) {
+    return pack_rows(from, from.count(), left, factors);
+  }
+  static HWY_INLINE bool pack_right(const Operand& from, float* right) {
+    return pack_rows(from, from.count(), right);
+  }
+  static float* right_of(float* left, [[maybe_unused]] float* right) { return left; }
+
+  // C = A B, with the rows of A where they lie, and B transposed rows that carry their factors.
+  static HWY_INLINE void multiply_rows(const TileProduct<float>& product) {
+    multiply<LeftRows, Into::replace>(product);
+  }
+  // C = A B of packed rows: A from pack_both(), B from pack_transposed().
+  static HWY_INLINE void multiply_packed(const TileProduct<float>& product) {
+    multiply<LeftPanels, Into::replace>(product);
+  }
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,154 @@
+// Operand: the rows of a tensor that one block of a task works on, and how they can be read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include "isentrope/attention.h"
+#include "src/cpu/product/tensor_rows.h"
+#include "src/cpu/scratch.h"
+
+namespace isentrope {
+
+// Two bf16 numbers that a dot product takes at once: neighbours along its depth.
+struct Pair {
+  BFloat16 first, second;
+};
+static_assert(sizeof(Pair) == 4);
+
+// Rows that lie evenly: element (r, c) is data[r * stride + c].
+template <typename T>
+struct Strided {
+  const T* data;
+  std::ptrdiff_t stride;
+};
+
+// Rows are found through one pointer each, so those of several heads, of a strided view or of a
+// paged cache look alike to whoever packs them. resolve() settles, once a block, whether they lie
+// evenly, which is what the products ask.
+class Operand {
+ public:
+  explicit Operand(const ConstTensor& tensor) : tensor_(tensor) {}
+
+  // What a task's Scratch has to hold for up to `rows` rows: their pointers and, where columns lie
+  // apart, a copy.
+  [[nodiscard]] Scratch::Array pointers(std::size_t rows) { return {rows_, rows}; }
+  [[nodiscard]] Scratch::Array copy(std::size_t rows) {
+    return {copy_, tensor_.strides[3] == 1 ? 0 : rows * row_bytes()};
+  }
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] std::size_t columns() const { return static_cast<std::size_t>(tensor_.extents[3]); }
+  [[nodiscard]] std::size_t row_bytes() const {
+    return columns() * static_cast<std::size_t>(size_of(tensor_.type));
+  }
+  [[nodiscard]] DType type() const { return tensor_.type; }
+  [[nodiscard]] const std::byte* row(std::size_t r) const { return rows_[r]; }
+
+  void clear() {
+    count_ = 0;
+    column_stride_ = tensor_.strides[3];
+    step_ = 0;
+    is_even_ = true;
+  }
+
+  // Appends rows begin ... end - 1 of one head.
+  void add(std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
+    const std::int64_t size = size_of(tensor_.type), step = tensor_.strides[2] * size;
+    const std::byte* from =
+        at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + begin * step;
+    const auto rows = static_cast<std::size_t>(end - begin);
+    const std::byte** to = rows_.at(count_, rows);
+    // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
+    for (std::int64_t i = 0; i < end - begin; ++i) to[i] = from + i * step;
+    is_even_ &= count_ == 0;
+    step_ = step;
+    count_ += rows;
+  }
+
+  // Appends the same of a cache, paged or not.
+  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, std::int64_t begin,
+                std::int64_t end) {
+    if (!pages) return add(batch, head, begin, end);
+    const std::int64_t page_size = tensor_.extents[2];
+    for (std::int64_t key = begin; key < end; ++key) {
+      const std::int64_t page = pages.table(batch, key / page_size);
+      rows_[count_++] = at_offset(page * tensor_.strides[0] + head * tensor_.strides[1] +
+                                  key % page_size * tensor_.strides[2]);
+      if (count_ == 2) step_ = rows_[1] - rows_[0];
+      is_even_ &= count_ < 2 || rows_[count_ - 1] - rows_[count_ - 2] == step_;
+    }
+  }
+
+  // Ends the list. Rows whose columns lie apart are copied, so that results do not depend on
+  // strides.
+  void resolve() {
+    if (column_stride_ == 1) return;
+    const std::int64_t size = size_of(tensor_.type);
+    std::byte* to = copy_.at(0, count_ * row_bytes());
+    for (std::size_t r = 0; r < count_; ++r) {
+      for (std::int64_t c = 0; c < tensor_.extents[3]; ++c) {
+        std::memcpy(to + c * size, rows_[r] + c * column_stride_ * size,
+                    static_cast<std::size_t>(size));
+      }
+      rows_[r] = to;
+      to += row_bytes();
+    }
+    column_stride_ = 1;
+    step_ = static_cast<std::ptrdiff_t>(row_bytes());
+    is_even_ = true;
+  }
+
+  // Rows begin ... end - 1 as T, which is their type, where they lie evenly.
+  template <typename T>
+  [[nodiscard]] std::optional<Strided<T>> evenly(std::size_t begin, std::size_t end) const {
+    std::ptrdiff_t step = step_;
+    bool even = is_even_;
+    if (!even) {
+      step = end - begin > 1 ? rows_[begin + 1] - rows_[begin] : 0;
+      even = true;
+      for (std::size_t r = begin + 1; r < end; ++r) even &= rows_[r] - rows_[r - 1] == step;
+    }
+    if (!even) return std::nullopt;
+    return Strided<T>{reinterpret_cast<const T*>(rows_[begin]),
+                      step / static_cast<std::ptrdiff_t>(sizeof(T))};
+  }
+
+  // All rows as T, a float or a pair, where a register tile may read them as they lie: it rounds
+  // rows and columns up to four, and rows far apart fall into few sets of the cache.
+  template <typename T>
+  [[nodiscard]] std::optional<Strided<T>> in_place() const {
+    static_assert(sizeof(T) == 4);
+    constexpr std::ptrdiff_t kFar = 2048;
+    constexpr DType kType = std::is_same_v<T, Pair> ? DType::bf16 : DType::f32;
+    const bool whole = count_ > 0 && count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
+    if (tensor_.type != kType || !whole || !is_even_ || step_ <= 0 || step_ >= kFar ||
+        step_ % 4 != 0 || reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
+      return std::nullopt;
+    }
+    return Strided<T>{reinterpret_cast<const T*>(rows_[0]), step_ / 4};
+  }
+
+  // Element `column` of row `row`.
+  [[nodiscard]] float at(std::size_t row, std::size_t column) const {
+    return float_at(tensor_.type, rows_[row], static_cast<std::int64_t>(column) * column_stride_);
+  }
+
+ private:
+  [[nodiscard]] const std::byte* at_offset(std::int64_t elements) const {
+    return static_cast<const std::byte*>(tensor_.data) + elements * size_of(tensor_.type);
+  }
+
+  const ConstTensor& tensor_;
+  Buffer<const std::byte*> rows_;
+  Buffer<std::byte> copy_;
+  std::size_t count_ = 0;
+  std::int64_t column_stride_ = 1;
+  std::ptrdiff_t step_ = 0;  // bytes from row to row, where they lie evenly
+  bool is_even_ = true;
+};
+
+}  // namespace isentrope

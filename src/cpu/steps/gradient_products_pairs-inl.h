@@ -1,0 +1,135 @@
+// GradientProducts in bf16 pairs.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_
+#undef ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_
+#else
+#define ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/product/bf16_arithmetic-inl.h"
+#include "src/cpu/scratch.h"
+#include "src/cpu/steps/gradient_products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+template <>
+class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
+ public:
+  using GradientOperands::GradientOperands;
+
+  // Tiles of dz and P in pairs: of two keys where sums run over keys, of two rows where over rows.
+  static constexpr std::size_t kTile = kGradientRows * kGradientKeys / 2;
+  Scratch::Array by_key(std::size_t tiles) { return {by_key_, tiles * kTile}; }
+  Scratch::Array by_row(std::size_t tiles) { return {by_row_, tiles * kTile}; }
+  Scratch::Array weights(std::size_t tiles) { return {weights_, tiles * kTile}; }
+
+  // Queries are not scaled here, and output gradients know of no sink: over rows, dz and P carry
+  // lambda and the non-sink weight instead.
+  void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept override {
+    const PairKernels& kernels = Bf16Pairs::kernels();
+    const std::size_t end = row + rows, first = tile.first, count = tile.last - first;
+    for (std::size_t r = row; r < end; ++r) {
+      const std::size_t at = r * kGradientKeys + first;
+      kernels.round_row(tile.gradients + at, count, by_key_.at(at / 2, count / 2));
+    }
+    if (rows % 2 == 1) {
+      std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
+      std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
+    }
+    for (std::size_t r = row; r < end; r += 2) {
+      const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
+      const std::size_t pair = r / 2 * kGradientKeys + first;
+      kernels.round_two_rows(tile.gradients + at, tile.gradients + next, tile.queries.lambda + r,
+                             count, by_row_.at(pair, count));
+      kernels.round_two_rows(tile.weights + at, tile.weights + next,
+                             tile.queries.non_sink_weight + r, count, weights_.at(pair, count));
+    }
+  }
+
+  void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
+    const PairKernels& kernels = Bf16Pairs::kernels();
+    const std::size_t width = panel_width(), rows = tile.queries.rows, row_pairs = (rows + 1) / 2;
+    const std::size_t pair = tile.ranges.first / 2, last = tile.ranges.last;
+    for (std::size_t row = 0; row < rows; row += kRegisterRows) {
+      kernels.add_rows({.rows = HWY_MIN(kRegisterRows, rows - row),
+                        .columns = to.columns,
+                        .depth = (last + 1) / 2 - pair,
+                        .a = by_key_.data() + row * kGradientKeys / 2 + pair,
+                        .b = key_rows_.data() + (tile.key / 2 + pair) * width,
+                        .b_panel = (keys_->count() + 1) / 2 * width,
+                        .c = to.dq.data() + row * to.columns,
+                        .c_stride = to.columns});
+    }
+    for (std::size_t j = tile.first; j < last; j += kRegisterRows) {
+      TileProduct<Pair> product{.rows = HWY_MIN(kRegisterRows, last - j),
+                                .columns = to.columns,
+                                .depth = row_pairs,
+                                .a = by_row_.data() + j,
+                                .b = right(0),
+                                .b_panel = row_pairs * width,
+                                .c = to.dk.data() + (tile.key + j) * to.columns,
+                                .c_stride = to.columns};
+      kernels.add_transposed(product);
+      product.columns = product.c_stride = to.value_columns;
+      product.a = weights_.data() + j;
+      product.b = right(1);
+      product.c = to.dv.data() + (tile.key + j) * to.value_columns;
+      kernels.add_transposed(product);
+    }
+    if (!finite()) add_nonfinite(tile, to);
+  }
+
+ private:
+  // What packing left out because it is not finite, so that it meets no row or key that does not
+  // see it.
+  void add_nonfinite(const GradientTile& tile, const GradientSums& to) const {
+    const QueryTile& queries = tile.queries;
+    const std::size_t first = tile.ranges.first, last = tile.ranges.last;
+    for_each_nonfinite(
+        *keys_, tile.key + first, tile.key + last, [&](std::size_t j, std::size_t c, float x) {
+          for (std::size_t r = 0; r < queries.rows; ++r) {
+            if (!tile.sees(r, j - tile.key)) continue;
+            to.dq[r * to.columns + c] += tile.gradients[r * kGradientKeys + j - tile.key] * x;
+          }
+        });
+    const auto add_rows = [&](const Operand& from, const float* factors, const float* left,
+                              const Buffer<float>& sums, std::size_t columns) {
+      for_each_nonfinite(from, 0, queries.rows, [&](std::size_t r, std::size_t c, float x) {
+        for (std::size_t j = first; j < last; ++j) {
+          if (!tile.sees(r, j)) continue;
+          sums[(tile.key + j) * columns + c] += left[r * kGradientKeys + j] * (factors[r] * x);
+        }
+      });
+    };
+    add_rows(queries.queries, queries.lambda, tile.gradients, to.dk, to.columns);
+    add_rows(queries.d_output, queries.non_sink_weight, tile.weights, to.dv, to.value_columns);
+  }
+
+  // add(row, column, number) for whatever is not finite in rows first ... last - 1.
+  template <typename Add>
+  static void for_each_nonfinite(const Operand& from, std::size_t first, std::size_t last,
+                                 const Add& add) {
+    for (std::size_t row = first; row < last; ++row) {
+      for (std::size_t c = 0; c < from.columns(); ++c) {
+        const float x = from.at(row, c);
+        if (!std::isfinite(x)) add(row, c, x);
+      }
+    }
+  }
+
+  Buffer<Pair> by_key_, by_row_, weights_;  // dz, dz times lambda, P times the non-sink weight
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,91 @@
+// QueryBlock: the rows of one work item of a forward pass, before any key is read.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_QUERY_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_QUERY_BLOCK_INL_H_
+#undef ISENTROPE_QUERY_BLOCK_INL_H_
+#else
+#define ISENTROPE_QUERY_BLOCK_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/product/pack-inl.h"
+#include "src/cpu/row_ranges.h"
+#include "src/cpu/steps/logits-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// The rows are those of all query heads of the group, one head after the other, so that they share
+// what is read of the keys.
+class QueryBlock {
+ public:
+  explicit QueryBlock(const ForwardCall& call)
+      : call_(call),
+        group_(call.input.q.extents[1] / call.plan.kv_heads),
+        queries_(call.input.q),
+        next_queries_(call.input.q) {}
+
+  // What the task's Scratch holds for up to `rows` rows. lambda reaches over the lanes beyond the
+  // last one.
+  Scratch::Array pointers(std::size_t rows) { return queries_.pointers(rows); }
+  Scratch::Array next_pointers(std::size_t rows) { return next_queries_.pointers(rows); }
+  Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
+  Scratch::Array lambda(std::size_t rows) { return {lambda_, rows}; }
+  Scratch::Array ranges(std::size_t rows) { return {ranges_, rows}; }
+
+  void list(const WorkItem& item) noexcept {
+    rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));
+    seen_ = list_row_ranges(call_.options.mask, item, group_, call_.input.q.extents[2],
+                            call_.plan.keys, ranges_.at(0, rows_));
+    list_pointers(item, queries_);
+    queries_.resolve();
+    std::size_t row = 0;
+    for (std::int64_t member = 0; member < group_; ++member) {
+      const float* scale = call_.scale.of(item.batch, item.kv_head * group_ + member).before_cap;
+      for (std::int64_t query = item.begin; query < item.end; ++query)
+        lambda_[row++] = scale_log2(scale[query]);
+    }
+    std::fill(lambda_.data() + row, lambda_.data() + lambda_.size(), 0.0f);
+  }
+
+  // Begins to bring the next item's queries to the cache.
+  void fetch_next(const WorkItem& item) noexcept {
+    list_pointers(item, next_queries_);
+    for (std::size_t row = 0; row < next_queries_.count(); ++row) prefetch_row(next_queries_, row);
+  }
+
+  [[nodiscard]] std::size_t rows() const { return rows_; }
+  [[nodiscard]] const Operand& queries() const { return queries_; }
+  [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one a row, in log2
+  [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
+  [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
+
+ private:
+  void list_pointers(const WorkItem& item, Operand& to) const {
+    to.clear();
+    for (std::int64_t member = 0; member < group_; ++member)
+      to.add(item.batch, item.kv_head * group_ + member, item.begin, item.end);
+  }
+
+  const ForwardCall& call_;
+  const std::int64_t group_;
+  Operand queries_, next_queries_;
+  Buffer<float> lambda_;
+  Buffer<KeyRange> ranges_;
+  std::size_t rows_ = 0;
+  KeyRange seen_{};
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

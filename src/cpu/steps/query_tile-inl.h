@@ -1,0 +1,115 @@
+// QueryTile and GradientTile: what the backward pass works on at once.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_QUERY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_QUERY_TILE_INL_H_
+#undef ISENTROPE_QUERY_TILE_INL_H_
+#else
+#define ISENTROPE_QUERY_TILE_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "src/cpu/block_sizes.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/operand.h"
+#include "src/cpu/steps/gradient_tile-inl.h"
+#include "src/cpu/steps/logits-inl.h"
+#include "src/cpu/steps/tile_ranges.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
+// are as deep as the tile is tall, spend their time on loading and storing sums.
+inline constexpr std::size_t kGradientRows = 4 * kRegisterRows;
+using GradientRanges = TileRanges<kGradientRows>;
+static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are of one register tile
+
+// Up to kGradientRows queries of one head.
+struct QueryTile {
+  explicit QueryTile(const BackwardCall& of)
+      : call(of),
+        queries(of.input.q),
+        d_output(of.gradient.d_output ? of.gradient.d_output : of.input.v) {}
+
+  // Begins anew at `first`.
+  void list(std::int64_t batch_index, std::int64_t head_index, std::int64_t first) {
+    batch = batch_index;
+    head = head_index;
+    first_query = first;
+    scale = call.scale.of(batch, head);
+    const std::int64_t last =
+        HWY_MIN(call.input.q.extents[2], first + static_cast<std::int64_t>(kGradientRows));
+    rows = static_cast<std::size_t>(last - first);
+    queries.clear();
+    queries.add(batch, head, first, last);
+    queries.resolve();
+    d_output.clear();
+    if (!call.gradient.d_output) return;
+    d_output.add(batch, head, first, last);
+    d_output.resolve();
+  }
+
+  [[nodiscard]] std::int64_t query(std::size_t row) const {
+    return first_query + static_cast<std::int64_t>(row);
+  }
+
+  const BackwardCall& call;
+  Operand queries, d_output;  // the second has no rows where there is none
+  std::int64_t batch = 0, head = 0, first_query = 0;
+  std::size_t rows = 0;
+  HeadScale scale{};
+  KeyRange ranges[kGradientRows];
+  RowGradient gradients[kGradientRows];
+  // Queries count times lambda in log2, output gradients times the weight that a sink leaves the
+  // real keys. Both reach over whole steps of rows.
+  float lambda[kGradientRows] = {}, non_sink_weight[kGradientRows] = {};
+};
+
+// A query tile by up to kGradientKeys keys of a block.
+struct GradientTile {
+  const WorkItem& item;  // the key block
+  const QueryTile& queries;
+  std::size_t key;               // the tile's first, counted from the block's
+  const GradientRanges& ranges;  // from the tile's first key
+  // The union of the ranges in whole panels.
+  std::size_t first = ranges.first / panel_width() * panel_width();
+  std::size_t last = round_up(ranges.last, panel_width());
+
+  HWY_ALIGN float weights[kGradientRows * kGradientKeys];    // logits, then P
+  HWY_ALIGN float gradients[kGradientRows * kGradientKeys];  // dp, then dz
+
+  GradientTile(const WorkItem& block, const QueryTile& rows, std::size_t first_key,
+               const GradientRanges& seen)
+      : item(block), queries(rows), key(first_key), ranges(seen) {}
+
+  // The call's key of the tile's key j.
+  [[nodiscard]] std::int64_t key_of(std::size_t j) const {
+    return item.begin + static_cast<std::int64_t>(key + j);
+  }
+  [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t j) const {
+    return logit_terms(queries.call.options, queries.scale, queries.batch, queries.head,
+                       queries.query(r), key_of(j));
+  }
+  [[nodiscard]] bool sees(std::size_t r, std::size_t j) const {
+    return ranges.sees(r, j) && !(masks_one_by_one() && terms(r, j).is_masked(0));
+  }
+  // Whether a key that a range holds may be masked.
+  [[nodiscard]] bool masks_one_by_one() const {
+    return queries.call.options.bias || queries.call.options.admitted;
+  }
+  [[nodiscard]] bool has_terms() const {
+    return queries.call.options.soft_cap > 0 || masks_one_by_one();
+  }
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,71 @@
+// RowTile: a panel's width of rows of a work item, at one block of keys.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_ROW_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_ROW_TILE_INL_H_
+#undef ISENTROPE_ROW_TILE_INL_H_
+#else
+#define ISENTROPE_ROW_TILE_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/steps/logits-inl.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
+#include "src/cpu/steps/tile_ranges.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// What all steps from scores to value sums have to know of the rows they work on.
+struct RowTile {
+  using Ranges = TileRanges<kStateRows>;
+
+  const ForwardCall& call;
+  const WorkItem& item;
+  std::int64_t block;     // first key of the block
+  std::size_t row, rows;  // of the item: the first, and how many
+  const Ranges& ranges;   // from the block's first key
+  // The tile's first key. Products round their rows, the keys, up to four, and pairs are of two.
+  std::size_t first = ranges.first / 4 * 4;
+
+  [[nodiscard]] std::size_t keys() const { return ranges.last - first; }
+
+  // What stands between the scores of row r, counted from the tile's first, and its logits, at key
+  // `key` of the block.
+  [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t key) const {
+    const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
+    const std::int64_t head = head_of(item, group, row + r);
+    return logit_terms(call.options, call.scale.of(item.batch, head), item.batch, head,
+                       query_of(item, row + r), block + static_cast<std::int64_t>(key));
+  }
+
+  // Whether row r sees key `key` of the block.
+  [[nodiscard]] bool sees(std::size_t r, std::size_t key) const {
+    return ranges.sees(r, key) && !terms(r, key).is_masked(0);
+  }
+
+  // Whether soft-cap, bias or boolean mask have a part in the logits.
+  [[nodiscard]] bool has_terms() const { return call.options.soft_cap > 0 || masks_one_by_one(); }
+  // Whether a key that a range holds may be masked.
+  [[nodiscard]] bool masks_one_by_one() const { return call.options.bias || call.options.admitted; }
+};
+
+// The scores of row r become logits. Returns how many keys of [begin, end), counted from the
+// block's key `first`, the row sees.
+HWY_INLINE std::int64_t finish_row(const RowTile& tile, std::size_t r, std::size_t first,
+                                   std::size_t begin, std::size_t end, std::size_t columns,
+                                   float* logits) {
+  if (!tile.has_terms()) return static_cast<std::int64_t>(end - begin);
+  return finish_logits(tile.terms(r, first), begin, end, columns, logits);
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
