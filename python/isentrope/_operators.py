@@ -78,8 +78,12 @@ def _(q: Tensor, *args: Any) -> Tensor:
 @torch.library.register_fake("isentrope::attention_backward")
 def _(*args: Any) -> tuple[Tensor, ...]:
     q, k, v = args[:3]
-    wants_bias, wants_lambda, wants_sink = args[-3:]
+    return _gradient_results(q, k, v, *args[-3:])
 
+
+def _gradient_results(
+    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sink: bool
+) -> tuple[Tensor, ...]:
     def optional(want: bool, *shape: Any) -> Tensor:
         return q.new_empty(shape if want else (0,), dtype=torch.float32)
 

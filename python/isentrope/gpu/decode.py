@@ -31,12 +31,12 @@ def merge_kernel(
         at = states + share * 7 * plane + row
         its = tl.load(at, mask=mine, other=float("-inf"))
         m, origin, keep, shift = raised(m, its[:, None])
-        s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, 2)
+        s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, 2, True, True)
         _, _, take, moved = raised(its, origin[:, None])
         t0, t1, t1p, t2, t3 = rebase(
             take, moved, tl.load(at + plane, mask=mine, other=0.0), tl.load(at + 2 * plane, mask=mine, other=0.0),
             tl.load(at + 3 * plane, mask=mine, other=0.0), tl.load(at + 4 * plane, mask=mine, other=0.0),
-            tl.load(at + 5 * plane, mask=mine, other=0.0), 2,
+            tl.load(at + 5 * plane, mask=mine, other=0.0), 2, True, True,
         )  # fmt: skip
         s0, s1, s1p, s2, s3 = s0 + t0, s1 + t1, s1p + t1p, s2 + t2, s3 + t3
         support += tl.load(at + 6 * plane, mask=mine, other=0.0).to(tl.int32, bitcast=True)

@@ -11,12 +11,13 @@ from isentrope.gpu.tile import (
     add_moments,
     apply_masks,
     dot,
-    finite_product,
+    finite_part,
     key_offsets,
     load_rows,
     logits_of,
     narrow,
     raised,
+    reach,
     rebase,
     seen_keys,
     tile_range,
@@ -81,7 +82,7 @@ def write_rows(
 
 @triton.jit
 def visit_keys(
-    start, m, s0, s1, s1p, s2, s3, support, acc, q, before, after, on_bias, begin, end, position, rows, last,
+    start, m, s0, s1, s1p, s2, s3, support, acc, wrong, q, before, after, on_bias, begin, end, position, rows, last,
     k, v, table, page_size, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, dim, value_dim, cap,
     admitted, bias, stride_mk, stride_bk,
     MASKED: tl.constexpr, PAGED: tl.constexpr, CAPPED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
@@ -96,18 +97,19 @@ def visit_keys(
         k, key_offsets(named, table, page_size, stride_kp, stride_kn, PAGED), inside, dim, stride_kd, DIM, MASKED, EVEN
     )
     scores = dot(q, tl.trans(k_tile), tl.zeros([q.shape[0], KEYS], tl.float32), PRECISION)
-    logits, _ = logits_of(scores, before, after, cap, CAPPED)
-    seen = seen_keys(key, begin, end)
+    logits, _ = logits_of(scores, before[:, None], after[:, None], cap, CAPPED)
+    seen = seen_keys(key[None, :], begin[:, None], end[:, None])
     if MASKED:
         logits, seen = apply_masks(
-            logits, seen, rows, key, last, admitted, bias, on_bias, stride_mk, stride_bk, ADMITTED, BIAS
-        )
+            logits, seen, rows[:, None] & inside[None, :], key[None, :], admitted[:, None], bias[:, None],
+            on_bias[:, None], stride_mk, stride_bk, ADMITTED, BIAS,
+        )  # fmt: skip
         if ADMITTED or BIAS:
             support += tl.sum(seen.to(tl.int32), 1)
     m, origin, keep, shift = raised(m, logits)
     t = logits - origin[:, None]
     w = tl.exp2(t)
-    s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, MOMENTS)
+    s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, MOMENTS, COLLISION, DISTANCE)
     distance = w
     if DISTANCE:
         distance = tl.abs(position[:, None] - key[None, :]).to(tl.float32)
@@ -118,8 +120,31 @@ def visit_keys(
     )  # fmt: skip
     if v_tile.dtype == tl.float16:
         w = w * F16_LIFT
-    acc = finite_product(narrow(w, v_tile.dtype), seen, v_tile, acc * keep[:, None], MASKED, PRECISION)
-    return m, s0, s1, s1p, s2, s3, support, acc
+    v_tile, wrong = finite_part(v_tile, wrong, MASKED)
+    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * keep[:, None], PRECISION)
+    return m, s0, s1, s1p, s2, s3, support, acc, wrong
+
+
+@triton.jit
+def visit_wrong_values(
+    start, acc, on_bias, begin, end, rows, last, v, table, page_size, stride_vp, stride_vn, stride_vd, value_dim,
+    admitted, bias, stride_mk, stride_bk, PAGED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
+    KEYS: tl.constexpr, COLUMNS: tl.constexpr, EVEN_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """The values of a tile that are no numbers reach the rows that admit them."""
+    key = start + tl.arange(0, KEYS)
+    inside = key < last
+    named = tl.where(inside, key, 0)
+    v_tile = load_rows(
+        v, key_offsets(named, table, page_size, stride_vp, stride_vn, PAGED), inside, value_dim, stride_vd, COLUMNS,
+        True, EVEN_COLUMNS,
+    )  # fmt: skip
+    nothing = tl.zeros([acc.shape[0], KEYS], tl.float32)
+    _, seen = apply_masks(
+        nothing, seen_keys(key[None, :], begin[:, None], end[:, None]), rows[:, None] & inside[None, :], key[None, :],
+        admitted[:, None], bias[:, None], on_bias[:, None], stride_mk, stride_bk, ADMITTED, BIAS,
+    )  # fmt: skip
+    return reach(seen, v_tile, acc)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
@@ -168,15 +193,15 @@ def forward_kernel(
     on_bias = before
     if BIAS:
         on_bias = tl.load(scales + 2 * scale_plane + scale_row, mask=rows, other=0.0)
-        bias += wide * stride_bb + head.to(tl.int64) * stride_bh + query.to(tl.int64) * stride_bq
-    if ADMITTED:
-        admitted += wide * stride_mb + head.to(tl.int64) * stride_mh + query.to(tl.int64) * stride_mq
+    bias += wide * stride_bb + head.to(tl.int64) * stride_bh + query.to(tl.int64) * stride_bq
+    admitted += wide * stride_mb + head.to(tl.int64) * stride_mh + query.to(tl.int64) * stride_mq
 
     m = tl.full([ROWS], float("-inf"), tl.float32)
     s0 = tl.zeros([ROWS], tl.float32)
     s1, s1p, s2, s3 = s0, s0, s0, s0
     support = tl.zeros([ROWS], tl.int32)
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
+    wrong = tl.zeros([KEYS], tl.int32)
     MOMENTS: tl.constexpr = 2 if VARIANCE >= 0 else (1 if ENTROPY >= 0 else 0)
 
     first, full_first, full_last, last = tile_range(begin, end, rows, KEYS)
@@ -193,21 +218,28 @@ def forward_kernel(
     stop = tl.minimum(last * KEYS, tl.max(tl.where(rows, end, 0), 0))
     if not (ADMITTED or BIAS):
         for tile in tl.range(full_first, full_last, num_stages=STAGES):
-            m, s0, s1, s1p, s2, s3, support, acc = visit_keys(
-                tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, q_tile, before, after, on_bias, begin, end, query,
-                rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
+            m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
+                tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end,
+                query, rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
                 dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, False, PAGED, CAPPED, ADMITTED, BIAS,
                 MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
             )  # fmt: skip
     before_full = full_first - first
     for other in tl.range(0, before_full + last - full_last, num_stages=STAGES):
         tile = tl.where(other < before_full, first + other, full_last + other - before_full)
-        m, s0, s1, s1p, s2, s3, support, acc = visit_keys(
-            tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, q_tile, before, after, on_bias, begin, end, query,
+        m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
+            tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end, query,
             rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
             dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, True, PAGED, CAPPED, ADMITTED, BIAS,
             MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
         )  # fmt: skip
+    if tl.max(wrong, 0) > 0:
+        for other in range(0, before_full + last - full_last):
+            tile = tl.where(other < before_full, first + other, full_last + other - before_full)
+            acc = visit_wrong_values(
+                tile * KEYS, acc, on_bias, begin, end, rows, stop, v, table, page_size, stride_vb, stride_vn, stride_vd,
+                value_dim, admitted, bias, stride_mk, stride_bk, PAGED, ADMITTED, BIAS, KEYS, COLUMNS, EVEN_COLUMNS,
+            )  # fmt: skip
 
     row = (wide * heads + head) * queries + query
     plane = tl.num_programs(1).to(tl.int64) // strips * heads * queries

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isentrope import _operators
 from isentrope.gpu import plan
+from isentrope.gpu.backward import gradient_rows_kernel, key_gradient_kernel, query_gradient_kernel
 from isentrope.gpu.decode import merge_kernel
 from isentrope.gpu.forward import forward_kernel
 from isentrope.gpu.operands import Call, RuleTables
@@ -142,6 +143,59 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = Call(shared)
     call.check()
     return _forward(call, wanted)
+
+
+def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    """isentrope::attention_backward."""
+    *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink = arguments
+    call = Call(shared)
+    call.check()
+    wants = wants_bias, wants_lambda, wants_sink
+    dq, dk, dv, d_bias, d_lambda, d_sink = _operators._gradient_results(call.q, call.k, call.v, *wants)
+    if min(*call.rows, call.keys) == 0:
+        return tuple(x.zero_() for x in (dq, dk, dv, d_bias, d_lambda, d_sink))
+    if d_output is None:
+        d_output = output.new_zeros(()).expand(output.shape)
+    chip, shape = plan.chip_of(call.q.device), _shape(call)
+    sink = shape.pop("SINK")
+    tiles = plan.backward_tiles(chip, call.q.dtype, max(shape["DIM"], shape["COLUMNS"]))
+    rows = _Rows(call, tiles.rows)
+    lanes = call.batch * call.heads
+    terms = torch.empty((7, *call.rows), dtype=torch.float32, device=call.q.device)
+    d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
+    slices = _slices(wanted)
+    slices = {name: slices[name] for name in ("LSE", "ENTROPY", "COLLISION", "VARIANCE")}
+    gradient_rows_kernel[(triton.cdiv(call.queries, 16), lanes)](
+        output, d_output, statistics, _some(d_statistics, terms), _some(call.sink, terms), terms, d_sinks,
+        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim,
+        **slices, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=shape["COLUMNS"],
+    )  # fmt: skip
+    if wants_sink:
+        # Rows in one order, whoever computed them.
+        d_sink.copy_(d_sinks.sum((0, 2)))
+    if wants_bias:
+        d_bias.zero_()
+    moments = d_statistics is not None and max(slices["ENTROPY"], slices["COLLISION"], slices["VARIANCE"]) >= 0
+    options = dict(
+        **shape, MOMENTS=moments, ROWS=tiles.rows, KEYS=tiles.keys, PRECISION=chip.precision, STAGES=tiles.stages,
+        num_warps=tiles.warps,
+    )  # fmt: skip
+    inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
+    masks = *_strides(call.attn_mask), *_strides(call.bias)
+    mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
+    sizes = (
+        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
+        call.soft_cap * LOG2E.value,
+    )  # fmt: skip
+    query_gradient_kernel[(triton.cdiv(call.queries, tiles.rows), lanes)](
+        call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
+        *inputs, *dq.stride(), *masks, *sizes, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **options,
+    )  # fmt: skip
+    key_gradient_kernel[(triton.cdiv(call.keys, tiles.keys), call.batch * call.kv_heads)](
+        call.q, call.k, call.v, d_output, terms, dk, dv, rows.begins, rows.ends, rows.tiles, rows.scales, mask, bias,
+        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, **options,
+    )  # fmt: skip
+    return dq, dk, dv, d_bias, d_lambda, d_sink
 
 
 def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from isentrope.gpu import launch
 
 _IMPLEMENTATIONS = {
     "attention": launch.attention,
+    "attention_backward": launch.attention_backward,
     "decode": launch.decode,
     "row_lengths": launch.row_lengths,
 }

@@ -101,10 +101,10 @@ class Problem:
             return None
         return _copied(data, _TYPES[kind.value.decode()], list(extents[:rank]))
 
-    def upstream(self, name: str, shape: Any, dtype: torch.dtype) -> Tensor | None:
+    def upstream(self, name: str, shape: Any, dtype: torch.dtype) -> Tensor:
         data = ctypes.c_void_p()
-        count = _call("upstream", self._handle, name.encode(), ctypes.byref(data))
-        return _copied(data, torch.float64, shape).to(dtype) if count else None
+        _call("upstream", self._handle, name.encode(), ctypes.byref(data))
+        return _copied(data, torch.float64, shape).to(dtype)
 
     def run(self, device: str = "cpu") -> None:
         """Computes everything the problem asks for, at the front doors that users take."""

@@ -1,7 +1,7 @@
 """What happens to one tile of scores, in order: product, logits, masks, softmax with its moments, value sums.
 
 Forward and backward kernels share these steps. Logits are measured in bits, z log2 e, so that a weight is one exp2.
-Rows of a tile are queries, columns are keys.
+A tile is [queries, keys] or its transpose: numbers of rows and of keys come with an axis of 1 where the other runs.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def tanh_of(x):
 @triton.jit
 def logits_of(scores, before, after, cap, CAPPED: tl.constexpr):
     """Logits in bits, and their slope by the scaled score: (soft_cap tanh(lambda s / soft_cap)) after."""
-    logits = scores * before[:, None]
+    logits = scores * before
     if CAPPED:
         tanh, slope = tanh_of(logits / cap)
-        return tanh * cap * after[:, None], slope * after[:, None]
+        return tanh * cap * after, slope * after
     else:
         return logits, logits
 
@@ -93,28 +93,25 @@ def logits_of(scores, before, after, cap, CAPPED: tl.constexpr):
 @triton.jit
 def seen_keys(keys, begin, end):
     """Which keys the structural masks leave each row: one contiguous range."""
-    return (keys[None, :] >= begin[:, None]) & (keys[None, :] < end[:, None])
+    return (keys >= begin) & (keys < end)
 
 
 @triton.jit
 def apply_masks(
-    logits, seen, rows, keys, last, admitted, bias, on_bias,
-    stride_mask, stride_bias, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
+    logits, seen, inside, keys, admitted, bias, on_bias, stride_mask, stride_bias,
+    ADMITTED: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Adds the bias, and hides by selection, for what is hidden may be NaN. `admitted` and `bias` point at rows.
+    """Adds the bias, and hides by selection, for what is hidden may be NaN. `admitted` and `bias` point at rows, and
+    `inside` says which rows and keys there are.
 
     Returns logits, and which keys the row admits.
     """
-    if ADMITTED or BIAS:
-        inside = rows[:, None] & (keys < last)[None, :]
     if ADMITTED:
-        at = admitted[:, None] + keys[None, :].to(tl.int64) * stride_mask
-        seen = seen & (tl.load(at, mask=inside, other=0) != 0)
+        seen = seen & (tl.load(admitted + keys.to(tl.int64) * stride_mask, mask=inside, other=0) != 0)
     if BIAS:
-        at = bias[:, None] + keys[None, :].to(tl.int64) * stride_bias
-        added = tl.load(at, mask=inside, other=0.0)
+        added = tl.load(bias + keys.to(tl.int64) * stride_bias, mask=inside, other=0.0)
         seen = seen & (added != float("-inf"))
-        logits = logits + added * on_bias[:, None]
+        logits = logits + added * on_bias
     return tl.where(seen, logits, float("-inf")), seen
 
 
@@ -131,13 +128,19 @@ def raised(m, logits):
 
 
 @triton.jit
-def rebase(keep, shift, s0, s1, s1p, s2, s3, MOMENTS: tl.constexpr):
+def rebase(
+    keep, shift, s0, s1, s1p, s2, s3, MOMENTS: tl.constexpr, COLLISION: tl.constexpr, DISTANCE: tl.constexpr
+):
     """Sums about an old maximum become sums about a new one: t grows by `shift`, weights by `keep` = 2^shift."""
     if MOMENTS >= 2:
         s1p = keep * (s1p + shift * (2.0 * s1 + shift * s0))
     if MOMENTS >= 1:
         s1 = keep * (s1 + shift * s0)
-    return keep * s0, s1, s1p, keep * keep * s2, keep * s3
+    if COLLISION:
+        s2 = keep * keep * s2
+    if DISTANCE:
+        s3 = keep * s3
+    return keep * s0, s1, s1p, s2, s3
 
 
 @triton.jit
@@ -160,25 +163,28 @@ def add_moments(
 
 
 @triton.jit
-def finite_product(weights, admitted, values, acc, MASKED: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + weights values, where a value that is no number reaches the rows that admit it and no other.
+def finite_part(values, wrong, MASKED: tl.constexpr):
+    """Values without those that are no numbers, and which rows had some so far.
 
-    0 times NaN is NaN, so in a tile that hides something such values are taken out, and rows that admit one are driven
-    beyond float32: 256 times the largest bfloat16.
+    0 times NaN is NaN, so in a tile that hides something they are taken out; `reach` puts them back, in a pass of its
+    own that hardly ever runs: inside the loop it would cost the registers that keep it from spilling.
     """
     if MASKED:
         # In float32, for the interpreter compares the bit patterns of bfloat16.
         wide = values.to(tl.float32)
-        wrong = (wide != wide) | (tl.abs(wide) == float("inf"))
-        if tl.max(tl.max(wrong.to(tl.int32), 1), 0) > 0:
-            acc = dot(weights, tl.where(wrong, 0.0, values).to(values.dtype), acc, PRECISION)
-            reach = tl.where(admitted, 256.0, 0.0).to(tl.bfloat16)
-            acc = dot(reach, tl.where(wrong, 3.3e38, 0.0).to(tl.bfloat16), acc, PRECISION="tf32")
-        else:
-            acc = dot(weights, values, acc, PRECISION)
-        return acc
-    else:
-        return dot(weights, values, acc, PRECISION)
+        finite = tl.abs(wide) < float("inf")
+        wrong = wrong | tl.max((finite == 0).to(tl.int32), 1)
+        values = tl.where(finite, values, 0.0).to(values.dtype)
+    return values, wrong
+
+
+@triton.jit
+def reach(admitted, values, acc):
+    """Drives the sums of rows that admit a value that is no number beyond float32, with 256 times the largest bfloat16."""
+    wide = values.to(tl.float32)
+    finite = tl.abs(wide) < float("inf")
+    beyond = tl.where(finite, 0.0, 3.3e38).to(tl.bfloat16)
+    return dot(tl.where(admitted, 256.0, 0.0).to(tl.bfloat16), beyond, acc, PRECISION="tf32")
 
 
 @triton.jit

@@ -13,3 +13,7 @@ def test_decode():
 
 def test_large():
     assert problem_sets.failures(problem_sets.forward(seed=13, count=60, work=1_000_000))[1] == []
+
+
+def test_backward():
+    assert problem_sets.failures(problem_sets.backward(seed=14, count=2000, work=20_000))[1] == []

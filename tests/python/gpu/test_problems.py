@@ -16,3 +16,9 @@ def test_decode_is_within_budget():
     passed, wrong = problem_sets.failures(problem_sets.decode(seed=6, count=120, work=WORK))
     assert not wrong
     assert passed >= 100
+
+
+def test_backward_is_within_budget():
+    passed, wrong = problem_sets.failures(problem_sets.backward(seed=7, count=225, work=WORK))
+    assert not wrong
+    assert passed >= 200

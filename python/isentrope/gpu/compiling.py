@@ -1,0 +1,162 @@
+"""Kernels compiled for chips that are not here: which ones a call launches, and what becomes of them.
+
+Triton compiles for NVIDIA and AMD chips without a driver, and brings the tools that tell registers, spills, shared
+memory and instructions of the result.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from isentrope.gpu import plan
+
+
+class Target(NamedTuple):
+    """A chip as the plan and as Triton know it, and the shared memory that a kernel may have there, in bytes."""
+
+    chip: plan.Chip
+    gpu: GPUTarget
+    shared: int
+
+
+TARGETS = {
+    "sm_80": Target(plan.Chip("sm80", 108), GPUTarget("cuda", 80, 32), 163 << 10),
+    "sm_90": Target(plan.Chip("sm90", 132), GPUTarget("cuda", 90, 32), 227 << 10),
+    "sm_100": Target(plan.Chip("sm100", 148), GPUTarget("cuda", 100, 32), 227 << 10),
+    "gfx942": Target(plan.Chip("gfx", 304), GPUTarget("hip", "gfx942", 64), 64 << 10),
+}
+
+_TYPES = {
+    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64",
+    torch.int32: "i32", torch.bool: "u1",
+}  # fmt: skip
+
+
+class Launch(NamedTuple):
+    """A kernel as it would have been launched: everything that its compilation depends on."""
+
+    kernel: JITFunction
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Any], ...]
+    divisible: tuple[int, ...]
+    warps: int
+
+    @property
+    def name(self) -> str:
+        return self.kernel.__name__.removesuffix("_kernel")
+
+
+class Compiled(NamedTuple):
+    """registers of a thread; spilled: bytes of local memory (NVIDIA) or vector registers (AMD) that did not fit;
+    shared memory in bytes; instructions of the whole kernel, and of them those of tensor cores by name."""
+
+    registers: int
+    spilled: int
+    shared: int
+    instructions: int
+    products: dict[str, int]
+
+
+@contextmanager
+def launches(target: Target) -> Iterator[list[Launch]]:
+    """What is launched in the block, with tensors on the CPU, as the plan has it for the target; nothing runs."""
+    found: list[Launch] = []
+
+    def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        launch = _launch(self, args, options)
+        if launch not in found:
+            found.append(launch)
+
+    with mock.patch.object(JITFunction, "run", run), mock.patch.object(plan, "chip_of", lambda _: target.chip):
+        yield found
+
+
+def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch:
+    names = kernel.arg_names
+    values = {**dict(zip(names, args)), **{name: value for name, value in options.items() if name in names}}
+    signature, constants, divisible = [], [], []
+    for index, (name, parameter) in enumerate(zip(names, kernel.params)):
+        value = values[name]
+        if parameter.is_constexpr or (isinstance(value, int) and value == 1 and not parameter.do_not_specialize):
+            signature.append((name, "constexpr"))
+            constants.append((name, value))
+            continue
+        if isinstance(value, Tensor):
+            signature.append((name, "*" + _TYPES[value.dtype]))
+            divisible.append(index)
+        elif isinstance(value, float):
+            signature.append((name, "fp32"))
+        else:
+            signature.append((name, "i32" if -(1 << 31) <= value < 1 << 31 else "i64"))
+            if value % 16 == 0 and not parameter.do_not_specialize:
+                divisible.append(index)
+    return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), options.get("num_warps", 4))
+
+
+def compiled(launch: Launch, target: Target) -> Compiled:
+    source = ASTSource(
+        launch.kernel, dict(launch.signature), constexprs=dict(launch.constants),
+        attrs={(index,): [["tt.divisibility", 16]] for index in launch.divisible},
+    )  # fmt: skip
+    kernel = triton.compile(source, target=target.gpu, options={"num_warps": launch.warps})
+    return (_of_cubin if target.gpu.backend == "cuda" else _of_amdgcn)(kernel)
+
+
+def _tool(name: str) -> str:
+    import triton.backends.nvidia as nvidia
+
+    return str(Path(nvidia.__path__[0]) / "bin" / name)
+
+
+def _of_cubin(kernel: Any) -> Compiled:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+
+        def told(*command: str) -> str:
+            return subprocess.run([*command, file.name], check=True, capture_output=True, text=True).stdout
+
+        usage = told(_tool("cuobjdump"), "-res-usage")
+        code = told(_tool("nvdisasm"), "-c")
+    words = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z0-9_]+)", code, re.MULTILINE)
+    counts = collections.Counter(words)
+    products = {name: counts[name] for name in ("HGMMA", "HMMA", "UTCHMMA", "UTCQMMA") if counts[name]}
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return Compiled(registers, stack, kernel.metadata.shared, sum(counts.values()), products)
+
+
+def _of_amdgcn(kernel: Any) -> Compiled:
+    text = kernel.asm["amdgcn"]
+
+    def number(name: str) -> int:
+        return int(re.search(rf"\.{name}:\s+(\d+)", text)[1])
+
+    body = text[: text.index(".Lfunc_end")]
+    words = re.findall(r"^\t([a-z]\w+)", body, re.MULTILINE)
+    mfma = sum(word.startswith("v_mfma") for word in words)
+    spilled = number("vgpr_spill_count")
+    return Compiled(number("vgpr_count"), spilled, kernel.metadata.shared, len(words), {"MFMA": mfma} if mfma else {})
+
+
+def variants(
+    target: Target, call: Callable[[], Any]
+) -> list[tuple[Launch, Compiled]]:
+    """Every kernel that the call launches there, compiled."""
+    with launches(target) as found:
+        call()
+    return [(launch, compiled(launch, target)) for launch in found]
