@@ -28,6 +28,7 @@ using check::Problem;
 struct CheckArguments {
   std::vector<std::string> lines, targets;
   std::optional<std::string> file;
+  std::string backend = "cpu";  // main() has sent any other elsewhere
   std::int64_t generate = 0;
   std::uint64_t seed = 1;
   std::int64_t work = check::kSmallProblem;
@@ -102,6 +103,10 @@ int check_command(int argc, char** argv) {
   app.add_option("--work", arguments.work,
                  "size of generated problems: multiplications of a forward pass")
       ->check(command::whole_number(1, 1'000'000'000'000))
+      ->capture_default_str();
+  app.add_option("--backend", arguments.backend,
+                 "gpu: the Triton kernels of the Python package instead; cpu")
+      ->check(CLI::IsMember({"cpu"}))
       ->capture_default_str();
   app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")
       ->delimiter(',')

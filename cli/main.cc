@@ -118,9 +118,23 @@ int run_program(std::string_view name, char** argv) {
                           command == nullptr ? "" : command->advice));
 }
 
+// `isentrope check --backend gpu` is the program isentrope-check-gpu: the Python package has it.
+std::string other_backend(int argc, char** argv) {
+  std::string backend = "cpu";
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--backend" && i + 1 < argc) backend = argv[i + 1];
+    if (argument.starts_with("--backend=")) backend = argument.substr(10);
+  }
+  return backend == "gpu" ? "check-gpu" : "";
+}
+
 int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "--help";
   const Command* command = find(name);
+  if (const std::string other = other_backend(argc, argv); name == "check" && !other.empty()) {
+    return command::guarded("isentrope check", [&] { return run_program(other, argv + 1); });
+  }
   if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
   return command::guarded("isentrope", [&] {
     if (name == "--help" || name == "-h" || name == "help") {

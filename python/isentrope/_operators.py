@@ -31,6 +31,32 @@ LSE = 1 << 0  # of the argument `wanted`; the backward pass needs it
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
 
 
+def _on_device(name: str) -> Any:
+    """The operator in Triton, which is loaded by the first call that needs it."""
+
+    def run(*args: Any) -> Any:
+        try:
+            from isentrope.gpu.operators import implementation
+        except ModuleNotFoundError as error:
+            if error.name != "triton":
+                raise
+            raise ModuleNotFoundError(
+                "[attention] tensors on a GPU need triton, which torch's builds for GPUs bring along; got an "
+                "environment without: pip install triton, or move the call to the CPU",
+                name="triton",
+            ) from error
+        return implementation(name)(*args)
+
+    return run
+
+
+# It registers as long as it lives.
+_ON_DEVICES = torch.library.Library("isentrope", "IMPL")
+for _name in ("attention", "attention_backward", "decode", "row_lengths"):
+    for _key in ("CUDA", "XPU"):
+        _ON_DEVICES.impl(_name, _on_device(_name), _key)
+
+
 def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
     """As the kernels lay out a result: heads inside rows where `like` has them there."""
     batch, heads = like.shape[:2]

@@ -52,7 +52,7 @@ def attend(
 def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     """Sequences begin and end with the keys that somebody sees, and the last queries with them."""
     seen = mask.flatten(1, 2).any(1)
-    index = torch.arange(seen.shape[1])
+    index = torch.arange(seen.shape[1], device=seen.device)
     end = torch.where(seen, index + 1, 0).amax(1)
     begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
     offset = max(int(end.max()) - queries, 0) if end.numel() else 0

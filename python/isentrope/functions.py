@@ -250,8 +250,9 @@ def _call(
         _fail_kinds(q, k, v)
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         _check_devices(q, k, v)
-    if torch.is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
+    device = "cpu" if q.is_meta else q.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     try:
         alignment = _CAUSAL[causal]
@@ -297,9 +298,11 @@ def _check_devices(*tensors: Tensor) -> None:
     # Meta tensors have shapes alone, which is all that their kernel needs.
     if all(tensor.is_meta for tensor in tensors):
         return
-    for name, tensor in zip("qkv", tensors):
-        if not tensor.is_cpu:
-            raise ValueError(f"[attention] {name} must lie on the CPU; got {tensor.device}")
+    q = tensors[0]
+    if q.device.type not in ("cpu", "cuda", "xpu"):
+        raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
+    for name, tensor in zip("kv", tensors[1:]):
+        _beside(q, name, tensor)
 
 
 def _window(window_size: Any) -> tuple[int, int]:

@@ -163,6 +163,7 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
     found: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
     limits = torch.tensor(edges[1:-1])
     for module, s in records:
+        s = Statistics(*(None if x is None else x.cpu() for x in s))
         index = torch.bucketize(s.support[0], limits, right=True)
         count = torch.zeros(index.shape[0], len(edges) - 1, dtype=torch.float64)
         count.scatter_add_(1, index, (s.support[0] > 0).double())

@@ -16,7 +16,7 @@ WRONG = {
     "rank": ({"q": Q[0]}, ValueError, "q must have 4 dimensions; got 3"),
     "dtype": ({"q": Q.double(), "k": K.double(), "v": V.double()}, ValueError, "q must be float32, bfloat16 or"),
     "two dtypes": ({"k": K.half()}, ValueError, "k must be f32, as q is; got f16"),
-    "device": ({"q": Q.to("meta")}, ValueError, "q must lie on the CPU; got meta"),
+    "device": ({"q": Q.to("meta")}, ValueError, "q must lie on the CPU, a CUDA or an XPU device; got meta"),
     "dim": ({"k": K[..., :4]}, ValueError, r"k must have shape \[2, 2, 7, 8\]; got \[2, 2, 7, 4\]"),
     "heads": ({"k": torch.randn(2, 3, 7, 8)}, ValueError, "k must have heads that divide those of q; got 3 for 4"),
     "rule": ({"rule": "lgn(512)"}, ValueError, r'a rule must be one of .* got "lgn\(512\)".*did you mean logn'),
