@@ -7,7 +7,7 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick test test-long test-asan test-tsan numerics fuzz \
+.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-distributed test test-long test-asan test-tsan numerics fuzz \
   format clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo '                the same on three texts, two stretches and a grid of gains: hours, resumable'
 	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
+	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
 	@echo '                a real language model'
@@ -62,6 +63,10 @@ calibrate-study: configure
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
 	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
+
+bench-distributed: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
 
 test: configure
 	@cmake --build $(BUILD)

@@ -1,5 +1,8 @@
 """Meshes of two dimensions: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -44,6 +47,9 @@ def placed(placements):
     torch.testing.assert_close(got.full_tensor(), output)
     for a, b in zip(t, s):
         torch.testing.assert_close(a.full_tensor(), b)
+    if placements[0] == Shard(0):
+        compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(*spread, **options).to_local(), got.to_local())
     (got.square().sum() + t.entropy.sum()).backward()
     for a, b in zip(spread, inputs):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad)
@@ -131,3 +137,15 @@ def inputs_of_a_model(rank):
 
 def test_masks_and_documents_of_a_model():
     run(2, inputs_of_a_model)
+
+
+def example(rank):
+    root = Path(__file__).parents[3]
+    module = runpy.run_path(str(root / "examples/context_parallel.py"))
+    return module["train"]((root / "LICENSE").read_bytes(), steps=6)
+
+
+def test_the_example_learns_the_same_on_every_rank():
+    first, *others = run(4, example)
+    assert all(losses == first for losses in others)
+    assert first[0] == pytest.approx(5.55, abs=0.2) and first[-1] < first[0] - 0.8, first  # ln 256 at the start
