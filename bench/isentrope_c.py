@@ -25,11 +25,11 @@ def struct(*names):
     return type("Call", (ctypes.Structure,), {"_fields_": fields})
 
 
-Forward = struct("q", "k", "v", "page_table", "paged_keys", "output", *STATISTICS, "support")
+Forward = struct("q", "k", "v", "block_table", "paged_keys", "output", *STATISTICS, "support")
 Backward = struct(
     *("q", "k", "v", "output", "lse", "entropy", "collision", "variance"),
     *("d_output", "d_lse", "d_entropy", "d_collision", "d_variance"),
-    *("dq", "dk", "dv", "d_bias", "d_lambda", "d_sink"),
+    *("dq", "dk", "dv", "d_bias", "d_lambda", "d_sinks"),
 )
 
 

@@ -185,7 +185,7 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   compare("d_bias", got.d_bias, want.d_bias, want.d_bias_magnitude, row_factor, false, lost);
   compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor + rounding,
           false);
-  compare("d_sink", got.d_sink, want.d_sink, want.d_sink_magnitude, column_factor, false,
+  compare("d_sinks", got.d_sinks, want.d_sinks, want.d_sinks_magnitude, column_factor, false,
           lost * static_cast<double>(p.batch * p.queries));
   return worst.ratio();
 }

@@ -93,8 +93,8 @@ void Data::make_mask() {
     if (p.right_padding) key_end_.push_back(p.key_offset + p.keys - draw_up_to(p.keys / 2));
   }
   if (p.documents > 0) {
-    query_starts_ = random_starts(p.documents, p.queries, random);
-    key_starts_ = random_starts(p.documents, p.keys, random);
+    cu_seqlens_q_ = random_starts(p.documents, p.queries, random);
+    cu_seqlens_k_ = random_starts(p.documents, p.keys, random);
   }
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
@@ -171,7 +171,7 @@ AttentionInput Data::input() const {
   const auto pages = static_cast<std::int64_t>(page_table_.size());
   in.k = tensor(paged_k_, k16_, {pages, p.kv_heads, p.page_size, p.dim});
   in.v = tensor(paged_v_, v16_, {pages, p.kv_heads, p.page_size, p.value_dim});
-  in.pages.table = contiguous_view<const std::int32_t, 2>(
+  in.pages.block_table = contiguous_view<const std::int32_t, 2>(
       page_table_.data(), {p.batch, (p.keys + p.page_size - 1) / p.page_size});
   in.pages.keys = p.keys;
   return in;
@@ -200,13 +200,13 @@ AttentionOptions Data::options() const {
                   .key_offset = p.key_offset,
                   .key_begin = list(key_begin_),
                   .key_end = list(key_end_),
-                  .query_starts = list(query_starts_),
-                  .key_starts = list(key_starts_)};
+                  .cu_seqlens_q = list(cu_seqlens_q_),
+                  .cu_seqlens_k = list(cu_seqlens_k_)};
   const std::array<std::int64_t, 4> pairs = {p.batch, p.heads, p.queries, p.keys};
   if (p.admitted)
-    options.admitted = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);
+    options.attn_mask = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);
   if (p.bias) options.bias = contiguous_view<const float, 4>(bias_.data(), pairs);
-  if (p.sink) options.sink = contiguous_view<const float, 1>(sink_.data(), {p.heads});
+  if (p.sink) options.sinks = contiguous_view<const float, 1>(sink_.data(), {p.heads});
   if (p.lambda_table) {
     options.lambda = contiguous_view<const float, 3>(lambda_.data(), {p.batch, p.heads, p.queries});
   }

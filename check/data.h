@@ -37,7 +37,7 @@ class Data {
   std::vector<double> q64_, k64_, v64_;
   std::vector<float> paged_k_, paged_v_;
   std::vector<std::int32_t> page_table_;
-  std::vector<std::int64_t> key_begin_, key_end_, query_starts_, key_starts_;
+  std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
   std::vector<std::uint8_t> admitted_;
   std::vector<float> bias_, sink_, lambda_;
 };

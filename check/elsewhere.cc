@@ -56,14 +56,14 @@ Description find_input(const OpenProblem& open, const std::string& name) {
   if (name == "q") return described(in.q);
   if (name == "k") return described(in.k);
   if (name == "v") return described(in.v);
-  if (name == "block_table") return described(in.pages.table, "i32");
+  if (name == "block_table") return described(in.pages.block_table, "i32");
   if (name == "key_begin") return described(options.mask.key_begin, "i64");
   if (name == "key_end") return described(options.mask.key_end, "i64");
-  if (name == "query_starts") return described(options.mask.query_starts, "i64");
-  if (name == "key_starts") return described(options.mask.key_starts, "i64");
-  if (name == "admitted") return described(options.admitted, "u8");
+  if (name == "cu_seqlens_q") return described(options.mask.cu_seqlens_q, "i64");
+  if (name == "cu_seqlens_k") return described(options.mask.cu_seqlens_k, "i64");
+  if (name == "attn_mask") return described(options.attn_mask, "u8");
   if (name == "bias") return described(options.bias, "f32");
-  if (name == "sink") return described(options.sink, "f32");
+  if (name == "sinks") return described(options.sinks, "f32");
   if (name == "lambda") return described(options.lambda, "f32");
   throw Error("[check] a tensor must be one of a problem's inputs; got " + name);
 }
@@ -159,7 +159,7 @@ ISENTROPE_EXPORT std::int64_t isentrope_check_upstream(void* problem, const char
 }
 
 // A result as floats, row-major: output, the statistics, support; dq, dk, dv, d_bias, d_lambda,
-// d_sink.
+// d_sinks.
 ISENTROPE_EXPORT void isentrope_check_put(void* problem, const char* name, const float* data,
                                           std::int64_t count) {
   as_open(problem)->results[name].assign(data, data + count);
@@ -202,7 +202,7 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool rounds_
       backward.dv = result("dv", key_rows * static_cast<std::size_t>(p.value_dim));
       if (p.bias) backward.d_bias = result("d_bias", rows * static_cast<std::size_t>(p.keys));
       if (p.lambda_table) backward.d_lambda = result("d_lambda", rows);
-      if (p.sink) backward.d_sink = result("d_sink", static_cast<std::size_t>(p.heads));
+      if (p.sink) backward.d_sinks = result("d_sinks", static_cast<std::size_t>(p.heads));
     }
     const Verdict verdict =
         open.judge.judge(forward, has_backward ? &backward : nullptr, {.rounds_f16 = rounds_f16});

@@ -121,8 +121,8 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
   result.d_lambda.resize(rows);
   out.d_lambda = contiguous_view<float, 3>(result.d_lambda.data(), {p.batch, p.heads, p.queries});
   if (p.sink) {
-    result.d_sink.resize(static_cast<std::size_t>(p.heads));
-    out.d_sink = contiguous_view<float, 1>(result.d_sink.data(), {p.heads});
+    result.d_sinks.resize(static_cast<std::size_t>(p.heads));
+    out.d_sinks = contiguous_view<float, 1>(result.d_sinks.data(), {p.heads});
   }
   attention_backward(data.input(), options, in, out);
   result.dq = dq.floats();

@@ -19,7 +19,7 @@ struct ForwardResult {
 [[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options);
 
 struct BackwardResult {
-  std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sink;
+  std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sinks;
 };
 [[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                                           const reference::GradientInput& gradient,

@@ -98,10 +98,13 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
   const auto floats = [&](std::vector<std::int64_t> shape) {
     return arena.array_from(bytes, ISENTROPE_F32, shape, false);
   };
+  const auto set = [&](const char* name, const isentrope_array& array) {
+    expect_message(isentrope_options_set_array(options, name, &array));
+  };
   static const char* const rules[] = {"standard", "entropy_invariant(base=512)",
                                       "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
   for (int i = bytes.byte() % 5; i > 0; --i) {
-    isentrope_array a{}, b{};
+    isentrope_array a{};
     switch (bytes.byte() % 12) {
       case 0:
         expect_message(isentrope_options_set_rule(options, bytes.one_of(rules)));
@@ -110,43 +113,40 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
         expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1));
         break;
       case 2:
-        expect_message(
-            isentrope_options_set_window(options, number_from(bytes), number_from(bytes)));
+        expect_message(isentrope_options_set_integer(
+            options, bytes.one_of({"window_left", "window_right", "bias"}), number_from(bytes)));
         break;
       case 3:
-        expect_message(isentrope_options_set_offsets(options, number_from(bytes),
-                                                     number_from(bytes), number_from(bytes)));
+        expect_message(isentrope_options_set_integer(
+            options, bytes.one_of({"query_offset", "key_offset", "sequence_keys"}),
+            number_from(bytes)));
         break;
       case 4:
         a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 1));
         a.extents[0] = s.batch;
-        expect_message(isentrope_options_set_padding(options, &a, nullptr));
+        set("key_begin", a);
         break;
       case 5:
         a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 3));
         a.extents[0] = s.batch;
-        expect_message(isentrope_options_set_padding(options, nullptr, &a));
+        set("key_end", a);
         break;
       case 6:
-        a = list({0, s.queries / 2, s.queries});
-        b = list({0, s.keys / 2, s.keys});
-        expect_message(isentrope_options_set_documents(options, &a, &b));
+        set("cu_seqlens_q", list({0, s.queries / 2, s.queries}));
+        set("cu_seqlens_k", list({0, s.keys / 2, s.keys}));
         break;
       case 7:
-        a = arena.array_from(bytes, ISENTROPE_U8, {s.batch, s.heads, s.queries, s.keys}, false);
-        expect_message(isentrope_options_set_admitted(options, &a));
+        set("attn_mask",
+            arena.array_from(bytes, ISENTROPE_U8, {s.batch, s.heads, s.queries, s.keys}, false));
         break;
       case 8:
-        a = floats({s.batch, s.heads, s.queries, s.keys});
-        expect_message(isentrope_options_set_bias(options, &a));
+        set("bias", floats({s.batch, s.heads, s.queries, s.keys}));
         break;
       case 9:
-        a = floats({s.heads});
-        expect_message(isentrope_options_set_sink(options, &a));
+        set("sinks", floats({s.heads}));
         break;
       case 10:
-        a = floats({s.batch, s.heads, s.queries});
-        expect_message(isentrope_options_set_lambda(options, &a));
+        set("lambda", floats({s.batch, s.heads, s.queries}));
         break;
       default:
         expect_message(
@@ -179,9 +179,9 @@ void run(ByteSource bytes) {
   call.k = in(type, {s.batch, s.kv_heads, s.keys, s.dim});
   call.v = in(type, {s.batch, s.kv_heads, s.keys, s.value_dim});
   if (bytes.byte() % 4 == 1) {
-    call.page_table = in(ISENTROPE_I32, {s.batch, 2});
+    call.block_table = in(ISENTROPE_I32, {s.batch, 2});
     call.paged_keys = number_from(bytes);
-    if (call.page_table.data != nullptr && bytes.flag()) std::memset(call.page_table.data, 0, 8);
+    if (call.block_table.data != nullptr && bytes.flag()) std::memset(call.block_table.data, 0, 8);
   }
   call.output = out(ISENTROPE_F32, output);
   call.lse = out(ISENTROPE_F32, rows);
@@ -203,7 +203,7 @@ void run(ByteSource bytes) {
   back.dk = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.dim});
   back.dv = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.value_dim});
   back.d_bias = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.keys});
-  back.d_sink = out(ISENTROPE_F32, {s.heads});
+  back.d_sinks = out(ISENTROPE_F32, {s.heads});
   expect_message(isentrope_backward(options, &back));
   isentrope_options_destroy(options);
 }

@@ -130,9 +130,9 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
       view.extents[3] = end - begin;
     }
   };
-  cut(options.admitted);
+  cut(options.attn_mask);
   cut(options.bias);
-  options.sink = {};
+  options.sinks = {};
   options.mask.sequence_keys = options.mask.key_offset + keys;
   options.mask.key_offset += begin;
   return attention_state(in, options);
@@ -179,7 +179,7 @@ TEST(AttentionState, SplittingKeysAnywhereGivesTheWholeCall) {
     for (std::uint32_t seed = 1; seed <= 20; ++seed) {
       std::mt19937 random(seed);
       AttentionState state = random_tree(data, 0, data.problem.keys, random);
-      if (data.problem.sink) state = with_sink(std::move(state), data.options().sink);
+      if (data.problem.sink) state = with_sinks(std::move(state), data.options().sinks);
       const check::Ratio ratio = check::forward_error_over_budget(data, result_of(state, whole));
       EXPECT_LE(ratio.worst, 1) << line << " seed " << seed << ": " << ratio.where;
       worst = std::max(worst, ratio.worst);
@@ -201,8 +201,8 @@ TEST(AttentionState, BadArgumentsAreNamed) {
   const check::Data data(check::parse_problem("shape=1x2x3x4x8 sink=1"));
   EXPECT_EQ(
       message_of([&] { (void)attention_state(data.input(), data.options()); }),
-      "[attention_state] sink must be absent, since it counts once and not once for each part: "
-      "add it to the merged state by with_sink(); got a sink");
+      "[attention_state] sinks must be absent, since they count once and not once for each part: "
+      "add them to the merged state by with_sinks(); got sinks");
   AttentionInput in = data.input();
   in.k.extents[3] = 7;
   EXPECT_EQ(message_of([&] { (void)attention_state(in, {}); }),
@@ -215,9 +215,9 @@ TEST(AttentionState, BadArgumentsAreNamed) {
   EXPECT_EQ(message_of([&] { (void)merge(many, many); }),
             "[merge] the supports must add up to less than 2^63; got 4611686018427387904 and "
             "4611686018427387904");
-  EXPECT_EQ(message_of([&] { (void)with_sink(two, data.options().sink); }), "");
-  EXPECT_EQ(message_of([&] { (void)with_sink(one, data.options().sink); }),
-            "[with_sink] sink must have one logit for each of the 1 heads; got 2");
+  EXPECT_EQ(message_of([&] { (void)with_sinks(two, data.options().sinks); }), "");
+  EXPECT_EQ(message_of([&] { (void)with_sinks(one, data.options().sinks); }),
+            "[with_sinks] sinks must have one logit for each of the 1 heads; got 2");
   EXPECT_EQ(message_of([] { AttentionState({1, -1, 1, 1}); }),
             "[AttentionState] the shape must have no negative extent and at most 2^48 elements; "
             "got [1, -1, 1, 1]");

@@ -24,11 +24,11 @@ struct Definition {
 
   // First query, end of queries, first key, end of keys of the row's document.
   [[nodiscard]] std::array<std::int64_t, 4> document(std::int64_t query) const {
-    if (!mask.query_starts) return {0, queries, 0, keys};
+    if (!mask.cu_seqlens_q) return {0, queries, 0, keys};
     for (std::int64_t d = 0;; ++d) {
-      if (mask.query_starts(d) <= query && query < mask.query_starts(d + 1)) {
-        return {mask.query_starts(d), mask.query_starts(d + 1), mask.key_starts(d),
-                mask.key_starts(d + 1)};
+      if (mask.cu_seqlens_q(d) <= query && query < mask.cu_seqlens_q(d + 1)) {
+        return {mask.cu_seqlens_q(d), mask.cu_seqlens_q(d + 1), mask.cu_seqlens_k(d),
+                mask.cu_seqlens_k(d + 1)};
       }
     }
   }
@@ -129,8 +129,8 @@ TEST(Mask, DocumentsDoNotSeeEachOther) {
     for (const auto& keys : key_cuts) {
       if (queries.size() != keys.size()) continue;
       for_each_mask(5, 6, [&](Definition d) {
-        d.mask.query_starts = list(queries);
-        d.mask.key_starts = list(keys);
+        d.mask.cu_seqlens_q = list(queries);
+        d.mask.cu_seqlens_k = list(keys);
         expect_as_defined(d);
       });
     }

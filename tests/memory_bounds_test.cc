@@ -72,15 +72,15 @@ Call guarded_call(const Data& data, Guarded& guarded) {
   guarded.move(call.in.q);
   guarded.move(call.in.k);
   guarded.move(call.in.v);
-  guarded.move(call.in.pages.table);
-  guarded.move(call.options.admitted);
+  guarded.move(call.in.pages.block_table);
+  guarded.move(call.options.attn_mask);
   guarded.move(call.options.bias);
-  guarded.move(call.options.sink);
+  guarded.move(call.options.sinks);
   guarded.move(call.options.lambda);
   guarded.move(call.options.mask.key_begin);
   guarded.move(call.options.mask.key_end);
-  guarded.move(call.options.mask.query_starts);
-  guarded.move(call.options.mask.key_starts);
+  guarded.move(call.options.mask.cu_seqlens_q);
+  guarded.move(call.options.mask.cu_seqlens_k);
   return call;
 }
 
@@ -209,10 +209,10 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   if (!bias || !admitted) GTEST_SKIP() << "the system refuses that much address space";
   for (std::int64_t i = 0; i < 12; ++i) {
     bias(0, i / 6, i / 3 % 2, i % 3) = options.bias(0, i / 6, i / 3 % 2, i % 3);
-    admitted(0, i / 6, i / 3 % 2, i % 3) = options.admitted(0, i / 6, i / 3 % 2, i % 3);
+    admitted(0, i / 6, i / 3 % 2, i % 3) = options.attn_mask(0, i / 6, i / 3 % 2, i % 3);
   }
   options.bias = bias;
-  options.admitted = admitted;
+  options.attn_mask = admitted;
 
   attention_forward({q, k, v}, options, {output, {}});
   each(output, [&](float x, std::size_t i) { EXPECT_EQ(x, want.output[i]); });

@@ -69,7 +69,7 @@ void expect_empty_rows(Data& data, AttentionOptions options) {
   expect_all("dv", backward.dv, 0);
   expect_all("d_bias", backward.d_bias, 0);
   expect_all("d_lambda", backward.d_lambda, 0);
-  expect_all("d_sink", backward.d_sink, 0);
+  expect_all("d_sinks", backward.d_sinks, 0);
 }
 
 TEST_P(RowPaths, ARowWithoutKeysIsZeroWhateverHidesThem) {
@@ -95,7 +95,7 @@ TEST_P(RowPaths, ARowWithoutKeysIsZeroWhateverHidesThem) {
       o.mask.query_offset = all;
     });
     expect("boolean mask", " sink=1", [&](AttentionOptions& o, const Problem& p) {
-      o.admitted = {&no, pairs(p), {0, 0, 0, 0}};
+      o.attn_mask = {&no, pairs(p), {0, 0, 0, 0}};
     });
     expect("bias", " bias=1", [&](AttentionOptions& o, const Problem& p) {
       o.bias = {&hidden, pairs(p), {0, 0, 0, 0}};
@@ -194,7 +194,7 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
         const std::int64_t head = row / p.queries, query = row % p.queries;
         const KeyRange range = row_view(options.mask, 0, query, p.queries, p.keys).keys;
         bool admits = head / (p.heads / p.kv_heads) == 0 && range.begin <= key && key < range.end;
-        if (options.admitted) admits = admits && options.admitted(0, head, query, key) != 0;
+        if (options.attn_mask) admits = admits && options.attn_mask(0, head, query, key) != 0;
         if (options.bias) admits = admits && options.bias(0, head, query, key) != -kInfinity;
         const std::vector<float> output = row_of(got.output, row, p.value_dim);
         if (admits) {

@@ -292,14 +292,13 @@ TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
     return std::string("no error");
   };
   input.k.extents[1] = 1;
-  EXPECT_EQ(message(), "[attention_forward] v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]");
+  EXPECT_EQ(message(), "[attention] v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]");
   input = data.input();
   input.q.data = nullptr;
-  EXPECT_EQ(message(), "[attention_forward] q must have data; got a null pointer");
+  EXPECT_EQ(message(), "[attention] q must have data; got a null pointer");
   input = data.input();
   input.q.extents[3] = 0;
-  EXPECT_EQ(message(),
-            "[attention_forward] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
+  EXPECT_EQ(message(), "[attention] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
   for (const float value : output) EXPECT_EQ(value, 7.0f);
 }
 

@@ -169,7 +169,7 @@ TEST(TorchAttention, WrongArgumentsAreNamed) {
             "[torch_attention] k must be float32; got Double");
   EXPECT_EQ(call(good[0], good, good), "[torch_attention] q must have 4 dimensions; got 3");
   EXPECT_EQ(call(good, good, torch::randn({1, 2, 5, 8})),
-            "[attention_forward] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");
+            "[attention] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");
 }
 
 TEST(TorchAttention, DoubleBackwardIsAnError) {

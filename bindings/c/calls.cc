@@ -61,7 +61,7 @@ isentrope_status isentrope_forward(const isentrope_options* options,
         .q = tensor("q", c.q),
         .k = tensor("k", c.k),
         .v = tensor("v", c.v),
-        .pages = {view_of<const std::int32_t, 2>(kFunction, "page_table", c.page_table),
+        .pages = {view_of<const std::int32_t, 2>(kFunction, "block_table", c.block_table),
                   c.paged_keys}};
     const AttentionOutput output{
         .output = tensor("output", c.output),
@@ -104,7 +104,7 @@ isentrope_status isentrope_backward(const isentrope_options* options,
                                     .dv = tensor("dv", c.dv),
                                     .d_bias = view_of<float, 4>(kFunction, "d_bias", c.d_bias),
                                     .d_lambda = row("d_lambda", c.d_lambda),
-                                    .d_sink = view_of<float, 1>(kFunction, "d_sink", c.d_sink)};
+                                    .d_sinks = view_of<float, 1>(kFunction, "d_sinks", c.d_sinks)};
     attention_backward(input, with, gradient, result);
   });
 }

@@ -4,9 +4,12 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
+#include <type_traits>
 
 #include "bindings/c/parallel.h"
 #include "isentrope/error.h"
+#include "src/call/arguments.h"
 
 namespace isentrope::c_api {
 namespace {
@@ -98,20 +101,23 @@ using namespace isentrope::c_api;
 
 namespace {
 
-// An array option: NULL takes it away.
-template <typename T, std::size_t Rank>
-isentrope_status set_view(const char* function, const char* name, isentrope_options* options,
-                          const isentrope_array* array, View<T, Rank> AttentionOptions::* member) {
-  return guarded([&] {
-    auto& to = given(function, "options", options).options.*member;
-    to = array == nullptr ? View<T, Rank>{} : view_of<T, Rank>(function, name, *array);
-  });
-}
-
-View<const std::int64_t, 1> list_of(const char* function, const char* name,
-                                    const isentrope_array* array) {
-  return array == nullptr ? View<const std::int64_t, 1>{}
-                          : view_of<const std::int64_t, 1>(function, name, *array);
+// Calls assign(name, member) for the argument of that name, if it is of a kind that assign takes.
+template <typename Assign>
+void set_argument(const char* function, isentrope_options* options, const char* name,
+                  const Assign& assign) {
+  const std::string_view wanted = &given(function, "name", name);
+  std::string names;
+  bool found = false;
+  for_each_argument(given(function, "options", options).options,
+                    [&]<typename Member>(const char* known, Member& member) {
+                      if constexpr (std::is_invocable_v<Assign, const char*, Member&>) {
+                        names += (names.empty() ? "" : ", ") + std::string(known);
+                        if (wanted != known) return;
+                        assign(known, member);
+                        found = true;
+                      }
+                    });
+  if (!found) fail(function, "name", "be one of " + names, '"' + std::string(wanted) + '"');
 }
 
 }  // namespace
@@ -156,70 +162,24 @@ isentrope_status isentrope_options_set_causal(isentrope_options* options, isentr
   });
 }
 
-isentrope_status isentrope_options_set_window(isentrope_options* options, int64_t left,
-                                              int64_t right) {
+isentrope_status isentrope_options_set_integer(isentrope_options* options, const char* name,
+                                               int64_t value) {
   return guarded([&] {
-    Mask& mask = given("isentrope_options_set_window", "options", options).options.mask;
-    mask.window_left = left;
-    mask.window_right = right;
+    set_argument("isentrope_options_set_integer", options, name,
+                 [&](const char*, std::int64_t& member) { member = value; });
   });
 }
 
-isentrope_status isentrope_options_set_offsets(isentrope_options* options, int64_t query_offset,
-                                               int64_t key_offset, int64_t sequence_keys) {
+isentrope_status isentrope_options_set_array(isentrope_options* options, const char* name,
+                                             const isentrope_array* array) {
   return guarded([&] {
-    Mask& mask = given("isentrope_options_set_offsets", "options", options).options.mask;
-    mask.query_offset = query_offset;
-    mask.key_offset = key_offset;
-    mask.sequence_keys = sequence_keys;
+    constexpr const char* kFunction = "isentrope_options_set_array";
+    set_argument(kFunction, options, name,
+                 [&]<typename T, std::size_t Rank>(const char* known, View<T, Rank>& member) {
+                   member = array == nullptr ? View<T, Rank>{}
+                                             : view_of<T, Rank>(kFunction, known, *array);
+                 });
   });
-}
-
-isentrope_status isentrope_options_set_padding(isentrope_options* options,
-                                               const isentrope_array* begin,
-                                               const isentrope_array* end) {
-  return guarded([&] {
-    constexpr const char* kFunction = "isentrope_options_set_padding";
-    Mask& mask = given(kFunction, "options", options).options.mask;
-    const auto from = list_of(kFunction, "begin", begin), to = list_of(kFunction, "end", end);
-    mask.key_begin = from;
-    mask.key_end = to;
-  });
-}
-
-isentrope_status isentrope_options_set_documents(isentrope_options* options,
-                                                 const isentrope_array* query_starts,
-                                                 const isentrope_array* key_starts) {
-  return guarded([&] {
-    constexpr const char* kFunction = "isentrope_options_set_documents";
-    Mask& mask = given(kFunction, "options", options).options.mask;
-    const auto queries = list_of(kFunction, "query_starts", query_starts);
-    const auto keys = list_of(kFunction, "key_starts", key_starts);
-    if (static_cast<bool>(queries) != static_cast<bool>(keys)) {
-      fail(kFunction, "query_starts and key_starts", "be given together", "one of them");
-    }
-    mask.query_starts = queries;
-    mask.key_starts = keys;
-  });
-}
-
-isentrope_status isentrope_options_set_admitted(isentrope_options* options,
-                                                const isentrope_array* admitted) {
-  return set_view("isentrope_options_set_admitted", "admitted", options, admitted,
-                  &AttentionOptions::admitted);
-}
-isentrope_status isentrope_options_set_bias(isentrope_options* options,
-                                            const isentrope_array* bias) {
-  return set_view("isentrope_options_set_bias", "bias", options, bias, &AttentionOptions::bias);
-}
-isentrope_status isentrope_options_set_sink(isentrope_options* options,
-                                            const isentrope_array* sink) {
-  return set_view("isentrope_options_set_sink", "sink", options, sink, &AttentionOptions::sink);
-}
-isentrope_status isentrope_options_set_lambda(isentrope_options* options,
-                                              const isentrope_array* lambda) {
-  return set_view("isentrope_options_set_lambda", "lambda", options, lambda,
-                  &AttentionOptions::lambda);
 }
 
 isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, float soft_cap) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
@@ -173,8 +172,10 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
                   const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0];
   const auto decode_one = [&](std::int64_t batch, const ParallelFor& parallel_for) {
-    AttentionInput one{
-        batch_of_numbers(in.q, batch), in.k, in.v, {batch_of(in.pages.table, batch), keys(batch)}};
+    AttentionInput one{batch_of_numbers(in.q, batch),
+                       in.k,
+                       in.v,
+                       {batch_of(in.pages.block_table, batch), keys(batch)}};
     AttentionOptions its = options;
     its.parallel_for = parallel_for;
     its.bias = batch_of(options.bias, batch);
@@ -191,14 +192,11 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const std::int64_t statistics = from.integer();
-  std::optional<Results> results;
-  with_operator_names([&] {
-    const AttentionInput in = call.input();
-    const AttentionOptions options = call.options();
-    results.emplace(call.q, call.v.size(3), statistics);
-    attention_forward(in, options, results->views());
-  });
-  results->put(stack);
+  const AttentionInput in = call.input();
+  const AttentionOptions options = call.options();
+  Results results(call.q, call.v.size(3), statistics);
+  attention_forward(in, options, results.views());
+  results.put(stack);
 }
 
 void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
@@ -209,36 +207,34 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const TorchTensor d_output = from.optional_tensor(), d_shared = from.optional_tensor();
   const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
 
+  const AttentionInput in = call.input();
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const std::int64_t keys = in.k.extents[2];
+  const std::array rows{batch, heads, queries};
+  const std::array weights{batch, heads, queries, keys};
   std::array<TorchTensor, 6> results;
-  with_operator_names([&] {
-    const AttentionInput in = call.input();
-    const auto [batch, heads, queries, dim] = in.q.extents;
-    const std::int64_t keys = in.k.extents[2];
-    const std::array rows{batch, heads, queries};
-    const std::array weights{batch, heads, queries, keys};
-    results[0] = empty_laid_out_as(call.q, queries, dim);
-    results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3]);
-    results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
-    AttentionGradients gradients{output_view(results[0]), output_view(results[1]),
-                                 output_view(results[2])};
-    gradients.d_bias = optional_result<4>(results[3], wants[0], weights);
-    gradients.d_lambda = optional_result<3>(results[4], wants[1], rows);
-    gradients.d_sink = optional_result<1>(results[5], wants[2], {heads});
-    const float* saved = row_major_statistics("statistics", shared);
-    const float* upstream = row_major_statistics("d_statistics", d_shared);
-    const auto of = [&](const float* data, Statistic statistic) {
-      return statistic_view(data, statistics, statistic, rows);
-    };
-    const auto upstream_of = [&](Statistic statistic) {
-      return d_shared ? of(upstream, statistic) : View<const float, 3>{};
-    };
-    isentrope::attention_backward(
-        in, call.options(),
-        {number_view("output", output), of(saved, kLse), of(saved, kEntropy), of(saved, kCollision),
-         of(saved, kVariance), number_view("d_output", d_output), upstream_of(kLse),
-         upstream_of(kEntropy), upstream_of(kCollision), upstream_of(kVariance)},
-        gradients);
-  });
+  results[0] = empty_laid_out_as(call.q, queries, dim);
+  results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3]);
+  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
+  AttentionGradients gradients{output_view(results[0]), output_view(results[1]),
+                               output_view(results[2])};
+  gradients.d_bias = optional_result<4>(results[3], wants[0], weights);
+  gradients.d_lambda = optional_result<3>(results[4], wants[1], rows);
+  gradients.d_sinks = optional_result<1>(results[5], wants[2], {heads});
+  const float* saved = row_major_statistics("statistics", shared);
+  const float* upstream = row_major_statistics("d_statistics", d_shared);
+  const auto of = [&](const float* data, Statistic statistic) {
+    return statistic_view(data, statistics, statistic, rows);
+  };
+  const auto upstream_of = [&](Statistic statistic) {
+    return d_shared ? of(upstream, statistic) : View<const float, 3>{};
+  };
+  isentrope::attention_backward(
+      in, call.options(),
+      {number_view("output", output), of(saved, kLse), of(saved, kEntropy), of(saved, kCollision),
+       of(saved, kVariance), number_view("d_output", d_output), upstream_of(kLse),
+       upstream_of(kEntropy), upstream_of(kCollision), upstream_of(kVariance)},
+      gradients);
   for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
 }
 
@@ -247,47 +243,41 @@ void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const CallArguments call(from);
   const TorchTensor block_table = from.tensor(), keys = from.tensor();
   const std::int64_t statistics = from.integer();
-  std::optional<Results> results;
-  with_operator_names([&] {
-    AttentionInput in = call.input();
-    in.pages.table = view_of<std::int32_t, 2>("block_table", block_table);
-    const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
-    const std::int64_t batches = call.q.size(0);
-    if (lengths.extents[0] != batches || in.pages.table.extents[0] != batches) {
-      throw Error("[decode] block_table and seqused_k must have a row for each of the " +
-                  std::to_string(batches) + " sequences; got " +
-                  std::to_string(in.pages.table.extents[0]) + " and " +
-                  std::to_string(lengths.extents[0]));
-    }
-    results.emplace(call.q, call.v.size(3), statistics);
-    decode_batch(in, call.options(), results->views(), lengths);
-  });
-  results->put(stack);
+  AttentionInput in = call.input();
+  in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table);
+  const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
+  const std::int64_t batches = call.q.size(0);
+  if (lengths.extents[0] != batches || in.pages.block_table.extents[0] != batches) {
+    throw Error("[decode] block_table and seqused_k must have a row for each of the " +
+                std::to_string(batches) + " sequences; got " +
+                std::to_string(in.pages.block_table.extents[0]) + " and " +
+                std::to_string(lengths.extents[0]));
+  }
+  Results results(call.q, call.v.size(3), statistics);
+  decode_batch(in, call.options(), results.views(), lengths);
+  results.put(stack);
 }
 
 void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  TorchTensor result;
-  with_operator_names([&] {
-    const AttentionInput in = call.input();
-    const AttentionOptions options = call.options();
-    validate_input("attention", in, options);
-    const auto [batches, heads, queries, dim] = in.q.extents;
-    const std::array rows{batches, heads, queries};
-    result = TorchTensor(rows, aoti_torch_dtype_int64());
-    const auto lengths = contiguous_view(static_cast<std::int64_t*>(result.write()), rows);
-    for (std::int64_t batch = 0; batch < batches; ++batch) {
-      for (std::int64_t query = 0; query < queries; ++query) {
-        const RowView row = row_view(options.mask, batch, query, queries, in.k.extents[2]);
-        for (std::int64_t head = 0; head < heads; ++head) {
-          lengths(batch, head, query) =
-              options.admitted ? count_admitted(options.admitted, batch, head, query, row.keys)
-                               : row.length.visible;
-        }
+  const AttentionInput in = call.input();
+  const AttentionOptions options = call.options();
+  validate_input("attention", in, options);
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::array rows{batches, heads, queries};
+  TorchTensor result(rows, aoti_torch_dtype_int64());
+  const auto lengths = contiguous_view(static_cast<std::int64_t*>(result.write()), rows);
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    for (std::int64_t query = 0; query < queries; ++query) {
+      const RowView row = row_view(options.mask, batch, query, queries, in.k.extents[2]);
+      for (std::int64_t head = 0; head < heads; ++head) {
+        lengths(batch, head, query) =
+            options.attn_mask ? count_admitted(options.attn_mask, batch, head, query, row.keys)
+                              : row.length.visible;
       }
     }
-  });
+  }
   stack[0] = to_value(std::move(result));
 }
 
@@ -297,14 +287,12 @@ void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor block_table = from.optional_tensor();
-  with_operator_names([&] {
-    AttentionInput in = call.input();
-    if (block_table) {
-      in.pages.table = view_of<std::int32_t, 2>("block_table", block_table);
-      in.pages.keys = in.pages.table.extents[1] * in.k.extents[2];
-    }
-    validate_input("attention", in, call.options());
-  });
+  AttentionInput in = call.input();
+  if (block_table) {
+    in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table);
+    in.pages.keys = in.pages.block_table.extents[1] * in.k.extents[2];
+  }
+  validate_input("attention", in, call.options());
 }
 
 }  // namespace isentrope::stable

@@ -1,90 +1,111 @@
 #include "bindings/torch/call.h"
 
-#include <array>
-#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
-namespace isentrope::stable {
+#include "bindings/torch/operators.h"
+#include "src/call/arguments.h"
 
-// Members are initialised in the order of their declaration, which is that of the schema.
+namespace isentrope::stable {
+namespace {
+
+// Python keeps the word lambda for itself.
+std::string name_in_python(std::string_view name) {
+  return name == "lambda" ? "lambda_" : std::string(name);
+}
+
+// How each type of an argument is called in a schema, read from the stack, given to the core, and
+// written as a default: four functions a type.
+template <typename T, std::size_t Rank>
+const char* schema_type(const View<T, Rank>&) {
+  return "Tensor?";
+}
+const char* schema_type(const ScaleRule&) { return "str"; }
+const char* schema_type(Causal) { return "int"; }
+const char* schema_type(std::int64_t) { return "SymInt"; }  // torch.compile may not know it
+const char* schema_type(float) { return "float"; }
+
+template <typename T, std::size_t Rank>
+TorchTensor take(Arguments& from, const View<T, Rank>&) {
+  return from.optional_tensor();
+}
+std::string take(Arguments& from, const ScaleRule&) { return from.text(); }
+std::int64_t take(Arguments& from, Causal) { return from.integer(); }
+std::int64_t take(Arguments& from, std::int64_t) { return from.integer(); }
+double take(Arguments& from, float) { return from.number(); }
+
+template <typename T, std::size_t Rank>
+void assign(View<const T, Rank>& to, const TorchTensor& tensor, std::string_view name) {
+  to = view_of<T, Rank>(name_in_python(name).c_str(), tensor);
+}
+void assign(ScaleRule& to, const std::string& text, std::string_view) { to = parsed_rule(text); }
+void assign(Causal& to, std::int64_t number, std::string_view) {
+  if (number < 0 || number > 2) {
+    throw Error("[attention] causal must be 0 (none), 1 (top left) or 2 (bottom right); got " +
+                std::to_string(number));
+  }
+  to = static_cast<Causal>(number);
+}
+void assign(std::int64_t& to, std::int64_t number, std::string_view) { to = number; }
+void assign(float& to, double number, std::string_view) { to = static_cast<float>(number); }
+
+template <typename T, std::size_t Rank>
+nlohmann::json default_of(const View<T, Rank>&) {
+  return nullptr;
+}
+nlohmann::json default_of(const ScaleRule& rule) { return rule.text(); }
+nlohmann::json default_of(Causal causal) { return static_cast<std::int64_t>(causal); }
+nlohmann::json default_of(std::int64_t number) { return number; }
+nlohmann::json default_of(float number) { return number; }
+
+}  // namespace
+
 CallArguments::CallArguments(Arguments& from)
-    : q(from.tensor()),
-      k(from.tensor()),
-      v(from.tensor()),
-      lambda(from.optional_tensor()),
-      attn_mask(from.optional_tensor()),
-      bias(from.optional_tensor()),
-      sink(from.optional_tensor()),
-      key_begin(from.optional_tensor()),
-      key_end(from.optional_tensor()),
-      query_starts(from.optional_tensor()),
-      key_starts(from.optional_tensor()),
-      rule(from.text()),
-      causal(from.integer()),
-      window_left(from.integer()),
-      window_right(from.integer()),
-      query_offset(from.integer()),
-      key_offset(from.integer()),
-      sequence_keys(from.integer()),
-      soft_cap(from.number()) {}
+    : q(from.tensor()), k(from.tensor()), v(from.tensor()) {
+  const AttentionOptions types;
+  for_each_argument(types, [&](std::string_view, const auto& member) {
+    values_.emplace_back(take(from, member));
+  });
+}
 
 AttentionInput CallArguments::input() const {
   return {number_view("q", q), number_view("k", k), number_view("v", v)};
 }
 
 AttentionOptions CallArguments::options() const {
-  if (causal < 0 || causal > 2) {
-    throw Error("[attention] causal must be 0 (none), 1 (top left) or 2 (bottom right); got " +
-                std::to_string(causal));
-  }
-  return {.rule = parsed_rule(rule),
-          .mask = {.causal = static_cast<Causal>(causal),
-                   .window_left = window_left,
-                   .window_right = window_right,
-                   .query_offset = query_offset,
-                   .key_offset = key_offset,
-                   .sequence_keys = sequence_keys,
-                   .key_begin = view_of<std::int64_t, 1>("key_begin", key_begin),
-                   .key_end = view_of<std::int64_t, 1>("key_end", key_end),
-                   .query_starts = view_of<std::int64_t, 1>("cu_seq_q", query_starts),
-                   .key_starts = view_of<std::int64_t, 1>("cu_seq_k", key_starts)},
-          .soft_cap = static_cast<float>(soft_cap),
-          .admitted = view_of<std::uint8_t, 4>("attn_mask", attn_mask),
-          .bias = view_of<float, 4>("bias", bias),
-          .sink = view_of<float, 1>("sink", sink),
-          .lambda = view_of<float, 3>("lambda_", lambda),
-          .parallel_for = run_on_torch_threads};
+  AttentionOptions options;
+  options.parallel_for = run_on_torch_threads;
+  auto value = values_.begin();
+  for_each_argument(options, [&]<typename T>(std::string_view name, T& member) {
+    using Taken = decltype(take(std::declval<Arguments&>(), member));
+    assign(member, std::get<Taken>(*value++), name);
+  });
+  return options;
+}
+
+std::string call_schema() {
+  std::string schema = "Tensor q, Tensor k, Tensor v";
+  const AttentionOptions types;
+  for_each_argument(types, [&](std::string_view name, const auto& member) {
+    schema += std::string(", ") + schema_type(member) + " " + name_in_python(name);
+  });
+  return schema;
+}
+
+void call_defaults(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  nlohmann::ordered_json defaults;
+  const AttentionOptions options;
+  for_each_argument(options, [&](std::string_view name, const auto& member) {
+    defaults[name_in_python(name)] = default_of(member);
+  });
+  stack[0] = to_value(defaults.dump());
 }
 
 const ScaleRule& parsed_rule(const std::string& text) {
   thread_local std::pair<std::string, ScaleRule> last{ScaleRule().text(), ScaleRule()};
   if (last.first != text) last = {text, ScaleRule::parse(text)};
   return last.second;
-}
-
-void with_operator_names(const std::function<void()>& body) {
-  static constexpr std::array<std::pair<const char*, const char*>, 10> kNames{{
-      {"[attention_forward]", "[attention]"},
-      {"[attention_backward]", "[attention]"},
-      {"mask.query_starts", "cu_seq_q"},
-      {"mask.key_starts", "cu_seq_k"},
-      {"pages.table", "block_table"},
-      {"pages.keys", "seqused_k"},
-      {"mask.", ""},
-      {" admitted ", " attn_mask "},
-      {" lambda ", " lambda_ "},
-      {" sink ", " sinks "},
-  }};
-  try {
-    body();
-  } catch (const Error& error) {
-    std::string message = error.what();
-    for (const auto& [from, to] : kNames) {
-      const std::size_t at = message.find(from);
-      if (at != std::string::npos) message.replace(at, std::strlen(from), to);
-    }
-    throw Error(message);
-  }
 }
 
 }  // namespace isentrope::stable

@@ -16,7 +16,7 @@ constexpr std::uint64_t kInterface = std::uint64_t{2} << 56 | std::uint64_t{10} 
 using Kernel = void(StableIValue*, std::uint64_t, std::uint64_t);
 
 void define(TorchLibraryHandle library) {
-  const std::string call = kCallSchema;
+  const std::string call = call_schema();
   const auto schema = [&](const std::string& text) {
     must(aoti_torch_library_def(library, text.c_str()), "define an operator");
   };
@@ -24,11 +24,12 @@ void define(TorchLibraryHandle library) {
   schema("attention(" + call + ", int wanted)" + results);
   schema("attention_backward(" + call +
          ", int wanted, Tensor output, Tensor statistics, Tensor? d_output, " +
-         "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sink)" +
-         " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sink)");
+         "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks)" +
+         " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
   schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
   schema("row_lengths(" + call + ") -> Tensor");
   schema("check_call(" + call + ", Tensor? block_table) -> ()");
+  schema("call_defaults() -> str");
   schema("rule_text(str rule) -> str");
   schema("rule_to_json(str rule) -> str");
   schema("rule_from_json(str json) -> str");
@@ -63,6 +64,7 @@ const bool registered = [] {
   implement(cpu, "check_call", check_call);
   // Without tensors there is no device to choose a kernel by.
   const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
+  implement(any, "call_defaults", call_defaults);
   implement(any, "rule_text", rule_text);
   implement(any, "rule_to_json", rule_to_json);
   implement(any, "rule_from_json", rule_from_json);

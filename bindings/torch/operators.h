@@ -14,6 +14,9 @@ void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results)
 void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
+// {"lambda_": null, ..., "soft_cap": 0.0}: what an argument is that the caller leaves out.
+void call_defaults(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
 // On rules.
 void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

@@ -19,12 +19,13 @@
 namespace isentrope {
 
 // Keys and values of a cache that is kept in pages: k and v are then [pages, kv_heads, page_size,
-// dim], and key j of a batch lies in page table(batch, j / page_size) at j % page_size.
+// dim], and key j of a batch lies in page block_table(batch, j / page_size) at j % page_size.
 struct PagedKeys {
-  View<const std::int32_t, 2> table;  // [batch, pages of a sequence]; without data: not paged
-  std::int64_t keys = 0;              // of the longest sequence; shorter ones end at Mask::key_end
+  // [batch, pages of a sequence]; without data: not paged.
+  View<const std::int32_t, 2> block_table;
+  std::int64_t keys = 0;  // of the longest sequence; shorter ones end at Mask::key_end
 
-  explicit operator bool() const { return static_cast<bool>(table); }
+  explicit operator bool() const { return static_cast<bool>(block_table); }
 };
 
 struct AttentionInput {
@@ -34,7 +35,7 @@ struct AttentionInput {
 
 // In the order in which they act on a score s = q.k:
 //
-//   z = soft_cap tanh(lambda s / soft_cap) + bias, then the masks; sink joins the softmax at the end
+//   z = soft_cap tanh(lambda s / soft_cap) + bias, then the masks; sinks join the softmax at the end
 //
 // A rule that acts after the soft-cap (ScalePlace) multiplies the capped value.
 struct AttentionOptions {
@@ -42,15 +43,15 @@ struct AttentionOptions {
   Mask mask{};
   float soft_cap = 0;  // > 0, or 0 for none
 
-  // [batch, heads, queries, keys], any strides, 0 included. `admitted` hides a key where it is 0,
-  // and hidden keys do not count in n. A bias of -inf removes the key from the support but not from
-  // n.
-  View<const std::uint8_t, 4> admitted{};
+  // [batch, heads, queries, keys], any strides, 0 included. `attn_mask` hides a key where it is
+  // 0, and hidden keys do not count in n. A bias of -inf removes the key from the support but not
+  // from n.
+  View<const std::uint8_t, 4> attn_mask{};
   View<const float, 4> bias{};
 
   // [heads]: the logit of a key without value that every row with a key sees. It takes weight from
   // the output alone: the statistics are those of the real keys, and lse is without it.
-  View<const float, 1> sink{};
+  View<const float, 1> sinks{};
 
   // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
   View<const float, 3> lambda{};
@@ -96,7 +97,7 @@ struct AttentionGradients {
       d_bias{};  // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
   View<float, 3> d_lambda{};  // [batch, heads, queries]; of the factor before the soft-cap; without
                               // one, of lambda
-  View<float, 1> d_sink{};    // [heads]
+  View<float, 1> d_sinks{};   // [heads]
 };
 
 // Recomputes the weights tile by tile: memory grows with queries + keys, never with their product.

@@ -43,8 +43,8 @@ struct AttentionState {
 // keys:
 //
 //   - causal bottom_right aligns with the keys of the call: take top_left with a query_offset;
-//   - `admitted` counts the keys of the call, so a rule that depends on n needs a table of lambda instead;
-//   - a sink counts once, not once a part: it is an Error here, and with_sink() adds it at the end.
+//   - `attn_mask` counts the keys of the call, so a rule that depends on n needs a table of lambda instead;
+//   - sinks count once, not once a part: they are an Error here, and with_sinks() adds them at the end.
 [[nodiscard]] AttentionState attention_state(const AttentionInput& input,
                                              const AttentionOptions& options);
 
@@ -52,9 +52,9 @@ struct AttentionState {
 // whose logits are all -inf weighs nothing, whatever its output.
 [[nodiscard]] AttentionState merge(const AttentionState& a, const AttentionState& b);
 
-// The output beside a sink, one logit per head. Statistics stay those of the real keys, so do this
+// The output beside sinks, one logit per head. Statistics stay those of the real keys, so do this
 // last.
-[[nodiscard]] AttentionState with_sink(AttentionState state, const View<const float, 1>& sink);
+[[nodiscard]] AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks);
 
 // Version 1, every number little-endian:
 //

@@ -81,37 +81,27 @@ enum {
 ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options,
                                                             isentrope_causal causal);
 
-/* Keys position - left ... position + right; negative: no limit. */
-ISENTROPE_API isentrope_status isentrope_options_set_window(isentrope_options* options,
-                                                            int64_t left, int64_t right);
+/* The other arguments go by the names of isentrope/attention.h and mask.h. Integers:
+ *
+ *   window_left, window_right                 keys position - left ... position + right; negative: no limit
+ *   query_offset, key_offset, sequence_keys   where this call's queries and keys lie in the sequence;
+ *                                             sequence_keys = 0: it ends with them
+ */
+ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* options,
+                                                             const char* name, int64_t value);
 
-/* Where this call's queries and keys lie in the sequence; sequence_keys = 0: the sequence ends with
- * them. */
-ISENTROPE_API isentrope_status isentrope_options_set_offsets(isentrope_options* options,
-                                                             int64_t query_offset,
-                                                             int64_t key_offset,
-                                                             int64_t sequence_keys);
-
-/* I64 [batch]: the keys that are no padding are begin ... end - 1. NULL: no limit on that side. */
-ISENTROPE_API isentrope_status isentrope_options_set_padding(isentrope_options* options,
-                                                             const isentrope_array* begin,
-                                                             const isentrope_array* end);
-
-/* I64 [documents + 1]: where packed documents begin. Both or neither. */
-ISENTROPE_API isentrope_status isentrope_options_set_documents(isentrope_options* options,
-                                                               const isentrope_array* query_starts,
-                                                               const isentrope_array* key_starts);
-
-/* U8 and F32 [batch, heads, queries, keys]; F32 [heads]; F32 [batch, heads, queries], which takes
- * the rule's place. NULL: none. */
-ISENTROPE_API isentrope_status isentrope_options_set_admitted(isentrope_options* options,
-                                                              const isentrope_array* admitted);
-ISENTROPE_API isentrope_status isentrope_options_set_bias(isentrope_options* options,
-                                                          const isentrope_array* bias);
-ISENTROPE_API isentrope_status isentrope_options_set_sink(isentrope_options* options,
-                                                          const isentrope_array* sink);
-ISENTROPE_API isentrope_status isentrope_options_set_lambda(isentrope_options* options,
-                                                            const isentrope_array* lambda);
+/* Arrays; NULL takes one away:
+ *
+ *   key_begin, key_end           I64 [batch]: the keys that are no padding are begin ... end - 1
+ *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: where packed documents begin; both or neither
+ *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key
+ *   bias                         F32 [batch, heads, queries, keys]
+ *   sinks                        F32 [heads]
+ *   lambda                       F32 [batch, heads, queries], in the rule's place
+ */
+ISENTROPE_API isentrope_status isentrope_options_set_array(isentrope_options* options,
+                                                           const char* name,
+                                                           const isentrope_array* array);
 
 ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options,
                                                               float soft_cap);
@@ -133,7 +123,7 @@ typedef struct isentrope_forward_call {
   isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike */
   /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest
    * sequence. */
-  isentrope_array page_table;
+  isentrope_array block_table;
   int64_t paged_keys;
   isentrope_array output; /* *; F32 or of the type of q */
   isentrope_array lse, entropy, collision, max_logit, variance,
@@ -152,7 +142,7 @@ typedef struct isentrope_backward_call {
   isentrope_array d_output;                     /* upstream */
   isentrope_array d_lse, d_entropy, d_collision, d_variance; /* upstream, F32 */
   isentrope_array dq, dk, dv;                                /* *; F32 or of the type of q */
-  isentrope_array d_bias, d_lambda, d_sink;                  /* F32 */
+  isentrope_array d_bias, d_lambda, d_sinks;                 /* F32 */
 } isentrope_backward_call;
 
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,

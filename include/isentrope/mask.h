@@ -31,9 +31,9 @@ struct Mask {
   // [batch]: the keys that are no padding, begin ... end - 1. Without data: all.
   View<const std::int64_t, 1> key_begin{}, key_end{};
 
-  // [documents + 1]: where the packed documents begin, as cu_seqlens has it: 0, ..., queries |
-  // keys. A row sees its own document; causal and window apply inside it. Both or neither.
-  View<const std::int64_t, 1> query_starts{}, key_starts{};
+  // [documents + 1]: where the packed documents begin: 0, ..., queries | keys. A row sees its own
+  // document; causal and window apply inside it. Both or neither.
+  View<const std::int64_t, 1> cu_seqlens_q{}, cu_seqlens_k{};
 };
 
 // Keys begin, begin + 1, ..., end - 1; none when end <= begin.

@@ -36,10 +36,10 @@ struct GradientInput {
 };
 
 struct Gradients {
-  std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sink;
+  std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sinks;
   // The same sums over magnitudes, from which error budgets are computed.
   std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude, d_bias_magnitude,
-      d_lambda_magnitude, d_sink_magnitude;
+      d_lambda_magnitude, d_sinks_magnitude;
 };
 
 [[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,13 @@ def _library() -> Path:
 torch.ops.load_library(str(_library()))
 OPS = torch.ops.isentrope
 
-# Where the schema of attention has its tensors; the arguments that all operators share are the first 19.
-Q, K, V, LAMBDA, MASK, BIAS, SINK, KEY_BEGIN, KEY_END, QUERY_STARTS, KEY_STARTS = range(11)
-TENSORS, SHARED = 11, 19
+# The arguments that all operators share, by name, with their defaults: what the library lists, tensors first.
+DEFAULTS: dict[str, Any] = json.loads(OPS.call_defaults())
+Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
+SHARED = len(Call._fields)
+TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
+# Those whose gradients are computed where somebody wants them.
+_LEARNED = ("bias", "lambda_", "sinks")
 LSE = 1 << 0  # of the argument `wanted`; the backward pass needs it
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
@@ -108,7 +114,7 @@ def _(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _gradient_results(
-    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sink: bool
+    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool
 ) -> tuple[Tensor, ...]:
     def optional(want: bool, *shape: Any) -> Tensor:
         return q.new_empty(shape if want else (0,), dtype=torch.float32)
@@ -119,7 +125,7 @@ def _gradient_results(
         _laid_out_as(v, v.shape[2], v.shape[3]),
         optional(wants_bias, *q.shape[:3], k.shape[2]),
         optional(wants_lambda, *q.shape[:3]),
-        optional(wants_sink, q.shape[1]),
+        optional(wants_sinks, q.shape[1]),
     )
 
 
@@ -131,27 +137,24 @@ def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> Non
 
 
 def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
-    none = (None,) * (TENSORS + len(ctx.numbers))
+    none = Call._make([None] * SHARED)
     if d_output is None and d_statistics is None:
-        return none
+        return *none, None
     if not ctx.numbers[-1] & LSE:
         raise ValueError(
             "[attention] backward needs a forward pass that was run, compiled or exported with gradients enabled; "
             "got one without"
         )
     *tensors, output, statistics = ctx.saved_tensors
-    wants = [ctx.needs_input_grad[index] for index in (BIAS, LAMBDA, SINK)]
+    wants = [ctx.needs_input_grad[Call._fields.index(name)] for name in _LEARNED]
     if d_statistics is not None:
         d_statistics = d_statistics.contiguous()
     arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants)
     transformed = torch._C._are_functorch_transforms_active()
     backward = TransformableBackward.apply if transformed else OPS.attention_backward
-    dq, dk, dv, d_bias, d_lambda, d_sink = backward(*arguments)
-    found = list(none)
-    found[Q], found[K], found[V] = dq, dk, dv
-    for index, want, gradient in zip((BIAS, LAMBDA, SINK), wants, (d_bias, d_lambda, d_sink)):
-        found[index] = gradient if want else None
-    return tuple(found)
+    dq, dk, dv, *learned = backward(*arguments)
+    wanted = {name: gradient for name, want, gradient in zip(_LEARNED, wants, learned) if want}
+    return *none._replace(q=dq, k=dk, v=dv, **wanted), None
 
 
 def _no_second_order(ctx: Any, *_: Any) -> tuple:

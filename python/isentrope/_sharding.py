@@ -7,21 +7,24 @@ from typing import Any
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from isentrope._operators import LAMBDA, OPS, SHARED, SINK, TENSORS, K, Q
+from isentrope._operators import OPS, SHARED, TENSORS, Call
 
 KEEP, BATCH, HEAD = Replicate(), Shard(0), Shard(1)
+_WITH_HEADS = dict.fromkeys(("q", "k", "v", "lambda_", "attn_mask", "bias"), HEAD) | {"sinks": Shard(0)}
+_WITHOUT_BATCH = ("sinks", "cu_seqlens_q", "cu_seqlens_k")
 # One placement for each tensor of the schema.
 WHOLE = [KEEP] * TENSORS
-BY_BATCH = [BATCH] * 6 + [KEEP] + [BATCH] * 2 + [KEEP] * 2
-BY_HEAD = [HEAD] * 6 + [Shard(0)] + [KEEP] * 4
+BY_BATCH = [KEEP if name in _WITHOUT_BATCH else BATCH for name in Call._fields[:TENSORS]]
+BY_HEAD = [_WITH_HEADS.get(name, KEEP) for name in Call._fields[:TENSORS]]
 # Every sequence may have its pages anywhere in the cache.
-CACHED_BY_BATCH = [BATCH, KEEP, KEEP, *BY_BATCH[LAMBDA:]]
+CACHED_BY_BATCH = [BATCH, KEEP, KEEP, *BY_BATCH[3:]]
 
 
 def _heads_may_part(args: tuple) -> bool:
     """Whether a mesh may cut the heads: not between those that share keys, nor a rule's numbers for each head."""
-    q, k, rule = args[Q], args[K], args[TENSORS]
-    return "[" not in rule and (q.shape[1] == k.shape[1] or k.shape[1] % k.mesh.size() == 0)
+    call = Call(*args[:SHARED])
+    own_keys = call.q.shape[1] == call.k.shape[1]
+    return "[" not in call.rule and (own_keys or call.k.shape[1] % call.k.mesh.size() == 0)
 
 
 def _ways(args: tuple, by_batch: list = BY_BATCH) -> list[tuple[list, Any]]:
@@ -38,7 +41,7 @@ def _(*args: Any) -> list:
     support = args[SHARED] >> 6 & 1
     numbers = [None] * (SHARED + 1 - TENSORS)
     return [
-        ([places[Q], statistics, places[Q] if support else KEEP], _inputs(places, args) + numbers)
+        ([places[0], statistics, places[0] if support else KEEP], _inputs(places, args) + numbers)
         for places, statistics in _ways(args)
     ]
 
@@ -50,7 +53,7 @@ def _(*args: Any) -> list:
 
     def strategy(places: list, statistics: Any) -> tuple[list, list]:
         tables = [BATCH if places is CACHED_BY_BATCH else KEEP] * 2
-        results = [places[Q], statistics, places[Q] if support else KEEP]
+        results = [places[0], statistics, places[0] if support else KEEP]
         return results, _inputs(places, args) + numbers + tables + [None]
 
     return [strategy(*way) for way in _ways(args, CACHED_BY_BATCH)]
@@ -59,7 +62,7 @@ def _(*args: Any) -> list:
 @register_sharding(OPS.row_lengths.default)
 def _(*args: Any) -> list:
     numbers = [None] * (SHARED - TENSORS)
-    return [([places[Q]], _inputs(places, args) + numbers) for places, _ in _ways(args)]
+    return [([places[0]], _inputs(places, args) + numbers) for places, _ in _ways(args)]
 
 
 @register_sharding(OPS.attention_backward.default)
@@ -68,10 +71,10 @@ def _(*args: Any) -> list:
     numbers = [None] * (SHARED + 1 - TENSORS)
 
     def strategy(places: list, statistics: Any) -> tuple[list, list]:
-        # Each sequence adds to the gradient of a sink.
-        d_sink = Partial() if places is BY_BATCH else places[SINK]
-        optional = [place if want else KEEP for place, want in zip((places[Q], places[Q], d_sink), wants)]
-        upstream = _inputs([places[Q], statistics] * 2, args[SHARED + 1 : SHARED + 5])
-        return [places[Q]] * 3 + optional, _inputs(places, args) + numbers + upstream + [None] * 3
+        # Each sequence adds to the gradients of the sinks.
+        d_sinks = Partial() if places is BY_BATCH else Call(*places).sinks
+        optional = [place if want else KEEP for place, want in zip((places[0], places[0], d_sinks), wants)]
+        upstream = _inputs([places[0], statistics] * 2, args[SHARED + 1 : SHARED + 5])
+        return [places[0]] * 3 + optional, _inputs(places, args) + numbers + upstream + [None] * 3
 
     return [strategy(*way) for way in _ways(args)]

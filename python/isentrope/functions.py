@@ -3,44 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import FORWARD_MODE, LSE, OPS, Transformable, check_ranks
+from isentrope._operators import DEFAULTS, FORWARD_MODE, LSE, OPS, Call, Transformable, check_ranks
 from isentrope.rules import ScaleRule, is_integer, rule_text
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Rule = str | ScaleRule
 StatisticNames = bool | Sequence[str]
+_Asked = Literal[True] | Sequence[str]
+_WithStatistics = tuple[Tensor, Statistics]
 
 _ATTENTION = OPS.attention.default
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
 _NO_WINDOW = (-1, -1)
 
 
+class Masks(TypedDict, total=False):
+    """Which keys a row sees: `attention` says what each means."""
+
+    causal: bool | str
+    window_size: tuple[int, int]
+    attn_mask: Tensor | None
+    key_begin: Tensor | None
+    key_end: Tensor | None
+    query_offset: int
+    key_offset: int
+    sequence_keys: int
+
+
+class RowOptions(Masks, total=False):
+    bias: Tensor | None
+    soft_cap: float
+    sinks: Tensor | None
+
+
+class Options(RowOptions, total=False):
+    rule: Rule
+    scale: float | None
+
+
+class SequenceOptions(TypedDict, total=False):
+    """Those of `Options` that packed documents and paged caches have."""
+
+    rule: Rule
+    scale: float | None
+    causal: bool | str
+    window_size: tuple[int, int]
+    soft_cap: float
+    sinks: Tensor | None
+
+
+_KNOWN = {
+    "attention": frozenset(Options.__annotations__),
+    "attention_rows": frozenset(RowOptions.__annotations__),
+    "varlen_attention": frozenset(SequenceOptions.__annotations__),
+    "decode": frozenset(SequenceOptions.__annotations__),
+    "row_lengths": frozenset(Masks.__annotations__),
+}
+
+
+@overload
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    rule: Rule = "standard",
-    scale: float | None = None,
-    causal: bool | str = False,
-    window_size: tuple[int, int] = _NO_WINDOW,
-    attn_mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    key_begin: Tensor | None = None,
-    key_end: Tensor | None = None,
-    query_offset: int = 0,
-    key_offset: int = 0,
-    sequence_keys: int = 0,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k: Tensor, v: Tensor, *,
+    return_stats: Literal[False] = False, **options: Unpack[Options],
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *,
+    return_stats: _Asked, **options: Unpack[Options],
+) -> _WithStatistics: ...  # fmt: skip
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *,
+    return_stats: StatisticNames = False, **options: Any,
+) -> Any:  # fmt: skip
     """Attention whose softmax scale depends on how many keys each row sees.
 
         z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
@@ -70,32 +117,27 @@ def attention(
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
     Source of the rules: docs/scale-rules.md.
     """
-    call = _call(
-        q, k, v, None, attn_mask, bias, sinks, key_begin, key_end, None, None, rule_text(rule, scale),
-        causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
-    )  # fmt: skip
-    return _attend(call, return_stats)
+    return _attend(_call(q, k, v, **_known("attention", options)), return_stats)
+
+
+@overload
+def attention_rows(
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
+    return_stats: Literal[False] = False, **options: Unpack[RowOptions],
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def attention_rows(
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
+    return_stats: _Asked, **options: Unpack[RowOptions],
+) -> _WithStatistics: ...  # fmt: skip
 
 
 def attention_rows(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lambda_: Tensor,
-    *,
-    causal: bool | str = False,
-    window_size: tuple[int, int] = _NO_WINDOW,
-    attn_mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    key_begin: Tensor | None = None,
-    key_end: Tensor | None = None,
-    query_offset: int = 0,
-    key_offset: int = 0,
-    sequence_keys: int = 0,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
+    return_stats: StatisticNames = False, **options: Any,
+) -> Any:  # fmt: skip
     """`attention` with the softmax scale of each row given, and differentiable with respect to it.
 
     lambda_: float32, broadcastable to [batch, heads, queries]. The rest, errors included, as in `attention`.
@@ -104,39 +146,40 @@ def attention_rows(
         raise TypeError(
             f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}"
         )
-    lambda_ = _expanded("lambda_", _floats("lambda_", lambda_, q), tuple(q.shape[:3]))
-    call = _call(
-        q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, None, None, "standard",
-        causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
-    )  # fmt: skip
+    call = _call(q, k, v, lambda_=lambda_, **_known("attention_rows", options))
     result = _attend(call, return_stats)
     if return_stats is False or result[1].lambda_ is None:
         return result
-    return result[0], result[1]._replace(lambda_=lambda_)
+    return result[0], result[1]._replace(lambda_=call.lambda_)
+
+
+@overload
+def varlen_attention(
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
+    max_k: int | None = None, *,
+    return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def varlen_attention(
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
+    max_k: int | None = None, *,
+    return_stats: _Asked, **options: Unpack[SequenceOptions],
+) -> _WithStatistics: ...  # fmt: skip
 
 
 def varlen_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int | None = None,
-    max_k: int | None = None,
-    *,
-    rule: Rule = "standard",
-    scale: float | None = None,
-    causal: bool | str = False,
-    window_size: tuple[int, int] = _NO_WINDOW,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
+    max_k: int | None = None, *,
+    return_stats: StatisticNames = False, **options: Any,
+) -> Any:  # fmt: skip
     """Attention within each of several documents that lie behind one another, without padding.
 
     Names as in `torch.nn.attention.varlen.varlen_attn`:
         q: [all queries, heads, dim], k: [all keys, kv_heads, dim], v: [all keys, kv_heads, value_dim].
-        cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], where documents begin: 0, ..., all queries | keys.
+        cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], where documents begin: 0, ..., all queries | keys. Errors
+            call them cu_seqlens_q and cu_seqlens_k.
         max_q, max_k: accepted and not needed.
         window_size: (-1, 0) is causal, as there.
 
@@ -147,11 +190,8 @@ def varlen_attention(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {_kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    starts = [_integers(name, x, q) for name, x in (("cu_seq_q", cu_seq_q), ("cu_seq_k", cu_seq_k))]
-    call = _call(
-        q, k, v, None, None, None, sinks, None, None, *starts, rule_text(rule, scale),
-        causal, window_size, 0, 0, 0, soft_cap,
-    )  # fmt: skip
+    options = _known("varlen_attention", options)
+    call = _call(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
     result = _attend(call, return_stats)
     output = result if return_stats is False else result[0]
     output = output.squeeze(0).transpose(0, 1)
@@ -160,21 +200,24 @@ def varlen_attention(
     return output, Statistics(*(None if x is None else x.squeeze(0) for x in result[1]))
 
 
+@overload
 def decode(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    block_table: Tensor,
-    seqused_k: Tensor,
-    *,
-    rule: Rule = "standard",
-    scale: float | None = None,
-    causal: bool | str = True,
-    window_size: tuple[int, int] = _NO_WINDOW,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
+) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def decode(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    return_stats: _Asked, **options: Unpack[SequenceOptions],
+) -> _WithStatistics: ...  # fmt: skip
+
+
+def decode(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    return_stats: StatisticNames = False, **options: Any,
+) -> Any:  # fmt: skip
     """Attention of the last few queries of each sequence over a cache that is kept in pages.
 
         q: [batch, heads, queries, dim]; the queries are the last of their sequence.
@@ -184,41 +227,26 @@ def decode(
 
     n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
     """
-    call = _call(q, k_cache, v_cache, None, None, None, sinks, None, None, None, None, rule_text(rule, scale),
-                 causal, window_size, 0, 0, 0, soft_cap)  # fmt: skip
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call[:11]):
+    call = _call(q, k_cache, v_cache, **({"causal": True} | _known("decode", options)))
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
-    if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call[:11]):
+    if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     # What int32 does not hold is no page either.
-    table = _integers("block_table", block_table, q).clamp(-1, (1 << 31) - 1).int()
-    used = _integers("seqused_k", seqused_k, q)
+    table = _integers("block_table", block_table, q, k_cache).clamp(-1, (1 << 31) - 1).int()
+    used = _integers("seqused_k", seqused_k, q, k_cache)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
-def row_lengths(
-    q: Tensor,
-    k: Tensor,
-    *,
-    causal: bool | str = False,
-    window_size: tuple[int, int] = _NO_WINDOW,
-    attn_mask: Tensor | None = None,
-    key_begin: Tensor | None = None,
-    key_end: Tensor | None = None,
-    query_offset: int = 0,
-    key_offset: int = 0,
-    sequence_keys: int = 0,
-) -> Tensor:
+def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
     """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
-    call = _call(q, k, k, None, attn_mask, None, None, key_begin, key_end, None, None, "standard",
-                 causal, window_size, query_offset, key_offset, sequence_keys, 0.0)  # fmt: skip
-    return OPS.row_lengths(*call)
+    return OPS.row_lengths(*_call(q, k, k, **_known("row_lengths", masks)))
 
 
-def _attend(call: tuple, return_stats: StatisticNames) -> Any:
+def _attend(call: Call, return_stats: StatisticNames) -> Any:
     # Without gradients and statistics a call has nothing to return but its output.
     names = statistic_names(return_stats)
     wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
@@ -241,11 +269,18 @@ def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def _known(function: str, options: dict[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if name not in _KNOWN[function]:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return options
+
+
 def _call(
-    q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
-    causal, window_size, query_offset, key_offset, sequence_keys, soft_cap,
-) -> tuple:  # fmt: skip
-    """The arguments the operators share, checked for what the library cannot see."""
+    q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
+    causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
+) -> Call:  # fmt: skip
+    """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         _fail_kinds(q, k, v)
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
@@ -254,32 +289,22 @@ def _call(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
+    given["window_left"], given["window_right"] = _window(window_size)
+    for name, value in options.items():
+        # None stands for a tensor that is not there, and for nothing else.
+        if value is not None or DEFAULTS[name] is not None:
+            given[name] = _CHECKS[name](name, value, q, k)
+    return Call(q, k, v, **given)
+
+
+def _alignment(causal: Any) -> int:
     try:
-        alignment = _CAUSAL[causal]
+        return _CAUSAL[causal]
     except (KeyError, TypeError):
         raise ValueError(
             f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
         ) from None
-    left, right = _NO_WINDOW if window_size is _NO_WINDOW else _window(window_size)
-    for name, number in (
-        ("query_offset", query_offset), ("key_offset", key_offset), ("sequence_keys", sequence_keys),
-    ):  # fmt: skip
-        if not is_integer(number):
-            raise TypeError(f"[attention] {name} must be an integer; got {number!r}")
-    if isinstance(soft_cap, bool) or not isinstance(soft_cap, (int, float)):
-        raise TypeError(f"[attention] soft_cap must be a number; got {soft_cap!r}")
-    if attn_mask is not None:
-        attn_mask = _mask(attn_mask, q, k)
-    if bias is not None:
-        bias = _bias(bias, q, k)
-    if sinks is not None:
-        sinks = _floats("sinks", sinks, q)
-    if key_begin is not None:
-        key_begin = _integers("key_begin", key_begin, q)
-    if key_end is not None:
-        key_end = _integers("key_end", key_end, q)
-    return (q, k, v, lambda_, attn_mask, bias, sinks, key_begin, key_end, query_starts, key_starts, rule,
-            alignment, left, right, query_offset, key_offset, sequence_keys, soft_cap)  # fmt: skip
 
 
 def _kind(value: object) -> str:
@@ -306,6 +331,8 @@ def _check_devices(*tensors: Tensor) -> None:
 
 
 def _window(window_size: Any) -> tuple[int, int]:
+    if window_size is _NO_WINDOW:
+        return _NO_WINDOW
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
         raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
     left, right = window_size
@@ -328,12 +355,15 @@ def _weights_shape(q: Tensor, k: Tensor) -> tuple:
     return (*q.shape[:3], k.shape[2])
 
 
-def _mask(mask: Any, q: Tensor, k: Tensor) -> Tensor:
+# Each check of an argument takes its name, the value, q and k, and returns what the operators take.
+
+
+def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(
-            f"[attention] attn_mask must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
+            f"[attention] {name} must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
         )
-    return _expanded("attn_mask", _beside(q, "attn_mask", mask), _weights_shape(q, k))
+    return _expanded(name, _beside(q, name, mask), _weights_shape(q, k))
 
 
 def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
@@ -342,17 +372,39 @@ def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _floats(name: str, tensor: Any, q: Tensor) -> Tensor:
+def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {_kind(tensor)}")
     return _beside(q, name, tensor).float()
 
 
-def _bias(bias: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded("bias", _floats("bias", bias, q), _weights_shape(q, k))
+def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
 
 
-def _integers(name: str, tensor: Any, q: Tensor) -> Tensor:
+def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, lambda_, q, k), tuple(q.shape[:3]))
+
+
+def _integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {_kind(tensor)}")
     return _beside(q, name, tensor).long()
+
+
+def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
+    if not is_integer(value):
+        raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
+    return value
+
+
+def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"[attention] {name} must be a number; got {value!r}")
+    return value
+
+
+# By the kind of the default, but for the tensors that are no list of integers.
+_BY_DEFAULT = {type(None): _integers, int: _integer, float: _number}
+_CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
+_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats}

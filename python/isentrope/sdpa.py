@@ -13,7 +13,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from isentrope._operators import LSE, OPS
+from isentrope._operators import LSE, OPS, Call
 from isentrope.rules import ScaleRule, rule_text
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -89,15 +89,13 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     return _active
 
 
-def _call(rule, q, k, v, is_causal, attn_mask, scale) -> tuple:
+def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:
     mask = bias = None
     if attn_mask is not None:
         # Boolean masks arrive as 0 and -inf.
         bias = attn_mask.float().expand(*q.shape[:3], k.shape[2])
         mask = bias > -torch.inf
-    text = rule_text(rule, scale)
-    alignment = 1 if is_causal else 0
-    return (q, k, v, None, mask, bias, *(None,) * 5, text, alignment, -1, -1, 0, 0, 0, 0.0)
+    return Call(q, k, v, attn_mask=mask, bias=bias, rule=rule_text(rule, scale), causal=int(is_causal))
 
 
 def _heads_inside(tensor: Tensor) -> Tensor:

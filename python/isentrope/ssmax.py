@@ -7,11 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isentrope.functions import attention_rows, row_lengths
-
-_MASKS = (
-    "causal", "window_size", "attn_mask", "key_begin", "key_end", "query_offset", "key_offset", "sequence_keys",
-)  # fmt: skip
+from isentrope.functions import Masks, attention_rows, row_lengths
 
 
 class SSMax(nn.Module):
@@ -35,7 +31,7 @@ class SSMax(nn.Module):
         """
         if q.dim() != 4 or q.shape[1] != self.s.shape[0]:
             raise ValueError(f"[SSMax] q must have {self.s.shape[0]} heads; got {list(q.shape)}")
-        n = row_lengths(q, k, **{name: options[name] for name in _MASKS if name in options})
+        n = row_lengths(q, k, **{name: x for name, x in options.items() if name in Masks.__annotations__})
         # A row without keys has no logarithm, and no need of one.
         log_n = n.clamp(min=1).log()
         lambda_ = (self.s[:, None] * log_n + self.b[:, None]) / q.shape[-1] ** 0.5

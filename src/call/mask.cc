@@ -14,15 +14,15 @@ struct Span {
 };
 
 Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::int64_t keys) {
-  if (!mask.query_starts) return {0, queries, 0, keys};
+  if (!mask.cu_seqlens_q) return {0, queries, 0, keys};
   // The last document that begins at or before the query: empty ones before it begin there too.
-  std::int64_t low = 0, high = mask.query_starts.extents[0] - 1;
+  std::int64_t low = 0, high = mask.cu_seqlens_q.extents[0] - 1;
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
-    (mask.query_starts(middle) <= query ? low : high) = middle;
+    (mask.cu_seqlens_q(middle) <= query ? low : high) = middle;
   }
-  return {mask.query_starts(low), mask.query_starts(low + 1) - mask.query_starts(low),
-          mask.key_starts(low), mask.key_starts(low + 1) - mask.key_starts(low)};
+  return {mask.cu_seqlens_q(low), mask.cu_seqlens_q(low + 1) - mask.cu_seqlens_q(low),
+          mask.cu_seqlens_k(low), mask.cu_seqlens_k(low + 1) - mask.cu_seqlens_k(low)};
 }
 
 KeyRange intersect(KeyRange a, KeyRange b) {

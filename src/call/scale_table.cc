@@ -18,7 +18,7 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
     : queries_(in.q.extents[2]) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
-  const auto& admitted = options.admitted;
+  const auto& admitted = options.attn_mask;
   const bool by_batch = options.lambda || options.mask.key_begin || options.mask.key_end ||
                         (admitted && admitted.strides[0] != 0);
   const bool by_head =

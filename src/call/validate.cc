@@ -122,17 +122,17 @@ void check_pages(const Checks& check, const AttentionInput& in) {
   const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
   if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
   const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
-  const auto& table = in.pages.table;
+  const auto& table = in.pages.block_table;
   if (in.pages.keys < 0 || in.pages.keys > kFarthest || table.extents[0] != in.q.extents[0] ||
       table.extents[1] < needed) {
-    check.fail("pages.table", "have a row for each batch and a column for each page of pages.keys",
+    check.fail("block_table", "have a row for each batch and a column for each page of keys",
                text_of(table.extents) + " for " + std::to_string(in.pages.keys) + " keys");
   }
   for (std::int64_t batch = 0; batch < table.extents[0]; ++batch) {
     for (std::int64_t page = 0; page < needed; ++page) {
       const std::int64_t index = table(batch, page);
       if (index < 0 || index >= pages) {
-        check.fail("pages.table", "name pages below " + std::to_string(pages),
+        check.fail("block_table", "name pages below " + std::to_string(pages),
                    std::to_string(index));
       }
     }
@@ -141,7 +141,7 @@ void check_pages(const Checks& check, const AttentionInput& in) {
 
 void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
                   std::int64_t rows) {
-  if (!starts) check.fail(name, "be given where the other side's starts are", "none");
+  if (!starts) check.fail(name, "be given where the other one is", "none");
   const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
   if (last < 1 || starts(0) != 0 || starts(last) != rows) {
     check.fail(name, "begin with 0 and end with " + std::to_string(rows),
@@ -158,26 +158,26 @@ void check_starts(const Checks& check, const char* name, const View<const std::i
 
 void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
                 std::int64_t keys) {
-  check.shape_if_given("mask.key_begin", mask.key_begin, Shape<1>{batch});
-  check.shape_if_given("mask.key_end", mask.key_end, Shape<1>{batch});
-  for (const auto& [name, value] : {std::pair{"mask.query_offset", mask.query_offset},
-                                    {"mask.key_offset", mask.key_offset},
-                                    {"mask.sequence_keys", mask.sequence_keys}}) {
+  check.shape_if_given("key_begin", mask.key_begin, Shape<1>{batch});
+  check.shape_if_given("key_end", mask.key_end, Shape<1>{batch});
+  for (const auto& [name, value] : {std::pair{"query_offset", mask.query_offset},
+                                    {"key_offset", mask.key_offset},
+                                    {"sequence_keys", mask.sequence_keys}}) {
     if (value < 0) check.fail(name, "not be negative", std::to_string(value));
     if (value > kFarthest) check.fail(name, "be at most 2^60", std::to_string(value));
   }
   if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
-    check.fail("mask.sequence_keys",
+    check.fail("sequence_keys",
                "count at least the " + std::to_string(mask.key_offset + keys) +
                    " keys up to the end of this call's",
                std::to_string(mask.sequence_keys));
   }
-  if (!mask.query_starts && !mask.key_starts) return;
-  check_starts(check, "mask.query_starts", mask.query_starts, queries);
-  check_starts(check, "mask.key_starts", mask.key_starts, keys);
-  if (mask.query_starts.extents != mask.key_starts.extents) {
-    check.fail("mask.key_starts", "have as many documents as mask.query_starts",
-               text_of(mask.key_starts.extents) + " for " + text_of(mask.query_starts.extents));
+  if (!mask.cu_seqlens_q && !mask.cu_seqlens_k) return;
+  check_starts(check, "cu_seqlens_q", mask.cu_seqlens_q, queries);
+  check_starts(check, "cu_seqlens_k", mask.cu_seqlens_k, keys);
+  if (mask.cu_seqlens_q.extents != mask.cu_seqlens_k.extents) {
+    check.fail("cu_seqlens_k", "have as many documents as cu_seqlens_q",
+               text_of(mask.cu_seqlens_k.extents) + " for " + text_of(mask.cu_seqlens_q.extents));
   }
 }
 
@@ -188,9 +188,9 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
     check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
   }
-  check.shape_if_given("admitted", options.admitted, Shape<4>{batch, heads, queries, keys});
+  check.shape_if_given("attn_mask", options.attn_mask, Shape<4>{batch, heads, queries, keys});
   check.shape_if_given("bias", options.bias, Shape<4>{batch, heads, queries, keys});
-  check.shape_if_given("sink", options.sink, Shape<1>{heads});
+  check.shape_if_given("sinks", options.sinks, Shape<1>{heads});
   check.shape_if_given("lambda", options.lambda, Shape<3>{batch, heads, queries});
   const std::int64_t rule_heads = options.rule.heads();
   if (!options.lambda && rule_heads != 1 && rule_heads != heads) {
@@ -212,8 +212,8 @@ void validate_input(const char* function, const AttentionInput& in,
 
 void validate_forward(const AttentionInput& in, const AttentionOptions& options,
                       const AttentionOutput& out) {
-  const Checks check("attention_forward");
-  validate_input("attention_forward", in, options);
+  const Checks check("attention");
+  validate_input("attention", in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<3> rows = {batch, heads, queries};
   check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
@@ -231,7 +231,7 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
 void validate_backward(const AttentionInput& in, const AttentionOptions& options,
                        const AttentionGradientInput& gradient, const AttentionGradients& result) {
   const Checks check("attention_backward");
-  if (in.pages) check.fail("pages", "be absent: paged keys have no backward pass", "a page table");
+  if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
   check_tensors(check, in);
   check_options(check, in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
@@ -255,7 +255,7 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   check.type_or_f32("dv", result.dv, in.q.type);
   check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
   check.output_if_given("d_lambda", result.d_lambda, rows);
-  check.output_if_given("d_sink", result.d_sink, Shape<1>{heads});
+  check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
 }
 
 }  // namespace isentrope

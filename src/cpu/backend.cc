@@ -71,7 +71,7 @@ class Cpu final : public Backend {
     const auto [batches, heads, queries, dim] = in.q.extents;
     const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
     fill_with_zeros(result.d_bias);  // the kernels visit admitted keys only
-    if (result.d_sink) add_sink_gradient(pass.options, pass.gradient, result.d_sink);
+    if (result.d_sinks) add_sink_gradient(pass.options, pass.gradient, result.d_sinks);
     if (batches * heads * queries * keys == 0) {
       // The kernels have nothing to visit, but the results are the caller's all the same.
       for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);

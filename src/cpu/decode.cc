@@ -137,7 +137,7 @@ class DecodeTask {
 std::int64_t most_rows(const ForwardCall& call) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   const bool whole = call.input.k.extents[3] % lanes == 0 && call.input.v.extents[3] % lanes == 0;
-  if (!whole || call.options.bias || call.options.admitted) return 0;
+  if (!whole || call.options.bias || call.options.attn_mask) return 0;
   return static_cast<std::int64_t>(kRegisterRows);
 }
 

@@ -77,19 +77,19 @@ void fill_with_zeros(const View<float, 3>& view) {
 }
 
 void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
-                       const View<float, 1>& d_sink) {
-  for (std::int64_t head = 0; head < d_sink.extents[0]; ++head) d_sink(head) = 0;
-  if (!gradient.d_output || !options.sink) return;
-  std::vector<double> sums(static_cast<std::size_t>(d_sink.extents[0]));
+                       const View<float, 1>& d_sinks) {
+  for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
+  if (!gradient.d_output || !options.sinks) return;
+  std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
   for_each_row(gradient.output.extents, [&](std::int64_t batch, std::int64_t head,
                                             std::int64_t query) {
     const double lse = gradient.lse(batch, head, query);
     if (std::isinf(lse) && lse < 0) return;
-    const double of_sink = 1 - non_sink_weight(lse, options.sink(head));
+    const double of_sink = 1 - non_sink_weight(lse, options.sinks(head));
     sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);
   });
   for (std::size_t head = 0; head < sums.size(); ++head) {
-    d_sink(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
+    d_sinks(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
   }
 }
 

@@ -32,6 +32,6 @@ void fill_with_zeros(const View<float, 3>& view);
 
 // d_sink_h = -sum over rows of (1 - w) do.output, w the weight beside the sink.
 void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
-                       const View<float, 1>& d_sink);
+                       const View<float, 1>& d_sinks);
 
 }  // namespace isentrope

@@ -14,7 +14,7 @@ namespace isentrope {
 // enough: 1.05 times at n = 64.
 inline bool all_rows_alike(const Mask& mask) {
   return mask.causal == Causal::none && mask.window_left < 0 && mask.window_right < 0 &&
-         !mask.query_starts;
+         !mask.cu_seqlens_q;
 }
 
 // Which of the work item's keys row `query` sees.

@@ -104,7 +104,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
   const Sums dv(r.dv, r.dv_magnitude, batches * kv_heads * keys * value_dim);
   const Sums d_bias(r.d_bias, r.d_bias_magnitude, batches * heads * queries * keys);
   const Sums d_lambda(r.d_lambda, r.d_lambda_magnitude, batches * heads * queries);
-  const Sums d_sink(r.d_sink, r.d_sink_magnitude, heads);
+  const Sums d_sinks(r.d_sinks, r.d_sinks_magnitude, heads);
   for (const Row& row : rows_of(in, options)) {
     const std::vector<Sum> dp = weight_gradients(in, row, g.d_output);
     const std::vector<Sum> dz = logit_gradients(row, dp, g);
@@ -121,8 +121,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!alone)
-        d_sink.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
-                   (1 - row.beside_sink) * p * dp[j].magnitude);
+        d_sinks.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
+                    (1 - row.beside_sink) * p * dp[j].magnitude);
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);

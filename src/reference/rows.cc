@@ -10,7 +10,7 @@ namespace {
 
 // Whether boolean mask and bias leave the row this key.
 bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j) {
-  if (options.admitted && options.admitted(row.batch, row.head, row.query, j) == 0) return false;
+  if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
   return !options.bias ||
          options.bias(row.batch, row.head, row.query, j) != -std::numeric_limits<float>::infinity();
 }
@@ -23,10 +23,10 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
     return;
   }
   RowLength length = view.length;
-  if (options.admitted) {
+  if (options.attn_mask) {
     length.visible = 0;
     for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
-      length.visible += options.admitted(row.batch, row.head, row.query, j) != 0;
+      length.visible += options.attn_mask(row.batch, row.head, row.query, j) != 0;
     }
   }
   row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
@@ -78,8 +78,8 @@ std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
           state = merge(state, row_state_of(row.keys.back().logit));
         }
         row.statistics = finalize(state);
-        if (options.sink)
-          row.beside_sink = 1 / (1 + std::exp(options.sink(head) - row.statistics.lse));
+        if (options.sinks)
+          row.beside_sink = 1 / (1 + std::exp(options.sinks(head) - row.statistics.lse));
         rows.push_back(std::move(row));
       }
     }

@@ -101,10 +101,10 @@ AttentionState::AttentionState(const std::array<std::int64_t, 4>& extents) : sha
 }
 
 AttentionState attention_state(const AttentionInput& input, const AttentionOptions& options) {
-  if (options.sink) {
+  if (options.sinks) {
     throw Error(
-        "[attention_state] sink must be absent, since it counts once and not once for each part: "
-        "add it to the merged state by with_sink(); got a sink");
+        "[attention_state] sinks must be absent, since they count once and not once for each part: "
+        "add them to the merged state by with_sinks(); got sinks");
   }
   validate_input("attention_state", input, options);
   const auto [batch, heads, queries, dim] = input.q.extents;
@@ -155,17 +155,17 @@ AttentionState merge(const AttentionState& a, const AttentionState& b) {
   return merged;
 }
 
-AttentionState with_sink(AttentionState state, const View<const float, 1>& sink) {
-  if (!sink || sink.extents[0] != state.shape[1]) {
-    throw Error("[with_sink] sink must have one logit for each of the " +
+AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks) {
+  if (!sinks || sinks.extents[0] != state.shape[1]) {
+    throw Error("[with_sinks] sinks must have one logit for each of the " +
                 std::to_string(state.shape[1]) + " heads; got " +
-                (sink ? std::to_string(sink.extents[0]) : "none"));
+                (sinks ? std::to_string(sinks.extents[0]) : "none"));
   }
   const auto columns = static_cast<std::size_t>(state.value_dim());
   for (std::size_t row = 0; row < state.statistics.size(); ++row) {
     if (state.statistics[row].support == 0) continue;
     const std::int64_t head = static_cast<std::int64_t>(row) / state.shape[2] % state.shape[1];
-    const double weight = non_sink_weight(state.statistics[row].lse, sink(head));
+    const double weight = non_sink_weight(state.statistics[row].lse, sinks(head));
     for (std::size_t c = 0; c < columns; ++c) {
       float& value = state.output[row * columns + c];
       value = static_cast<float>(weight * value);

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import isentrope
-from isentrope.functions import _call
+from isentrope._operators import Call
 
 Q = torch.randn(2, 4, 5, 8)
 K = V = torch.randn(2, 2, 7, 8)
@@ -56,7 +56,7 @@ WRONG = {
 ELSEWHERE = {
     "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
     "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
-    "cu_seq_q": CU_Q, "cu_seq_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
+    "cu_seqlens_q": CU_Q, "cu_seqlens_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_every_tensor_must_lie_where_q_does(name):
     passed = ELSEWHERE | {name: ELSEWHERE[name].to("meta")}
     with pytest.raises(ValueError, match=f"{name} must lie on cpu, as q does; got meta"):
         if name.startswith("cu_"):
-            isentrope.varlen_attention(*PACKED, passed["cu_seq_q"], passed["cu_seq_k"])
+            isentrope.varlen_attention(*PACKED, passed["cu_seqlens_q"], passed["cu_seqlens_k"])
         elif name in ("block_table", "seqused_k"):
             isentrope.decode(Q, K, V, passed["block_table"], passed["seqused_k"])
         elif name == "lambda_":
@@ -87,9 +87,9 @@ def test_attention_names_the_argument(name):
     "changed, error, message",
     [
         ({"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
-        ({"cu_seq_q": torch.tensor([0, 6])}, ValueError, "cu_seq_q must begin with 0 and end with 5; got 0 ... 6"),
-        ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seq_k must have as many documents as cu_seq_q"),
-        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seq_k must be a tensor of int32 or int64; got list"),
+        ({"cu_seq_q": torch.tensor([0, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
+        ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seqlens_k must have as many documents as cu_seqlens_q"),
+        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be a tensor of int32 or int64; got list"),
     ],
 )
 def test_varlen_attention_names_the_argument(changed, error, message):
@@ -140,7 +140,7 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
 
 
 def test_backward_reads_no_statistics_of_other_strides():
-    call = _call(Q, K, V, *(None,) * 8, "standard", False, (-1, -1), 0, 0, 0, 0.0)
+    call = Call(Q, K, V)
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
     with pytest.raises(ValueError, match="statistics must be contiguous"):

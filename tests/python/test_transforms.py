@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import isentrope
-from isentrope.functions import _call
+from isentrope._operators import Call
 from isentrope.statistics import ALL
 
 B, H, KV, S, K, D = 2, 4, 2, 9, 11, 8
@@ -30,11 +30,9 @@ def samples():
     """Arguments of the operator."""
     q, k, v = tensors(True)
     learned = {"bias": torch.randn(B, H, S, K, requires_grad=True), "sinks": torch.randn(H, requires_grad=True)}
-    plain = dict.fromkeys(("lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end"))
 
     def call(**options):
-        o = plain | options
-        return _call(q, k, v, *o.values(), None, None, RULE, True, (-1, -1), 0, 0, 0, 0.0)
+        return Call(q, k, v, rule=RULE, causal=2, **options)
 
     return {
         "plain": call(),
@@ -52,7 +50,7 @@ def test_opcheck(name, wanted):
 
 def test_opcheck_heads_inside_rows():
     q, k, v = (torch.randn(B, 5, H, D).transpose(1, 2).requires_grad_() for _ in range(3))
-    call = _call(q, k, v, *(None,) * 8, RULE, False, (-1, -1), 0, 0, 0, 0.0)
+    call = Call(q, k, v, rule=RULE)
     torch.library.opcheck(torch.ops.isentrope.attention, (*call, ALL))
 
 

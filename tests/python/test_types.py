@@ -2,27 +2,40 @@
 
 import inspect
 import typing
-from pathlib import Path
 
+import pytest
+import torch
+import typing_extensions
+
+import isentrope
 from isentrope import functions
-
-OVERLOADED = ("attention", "attention_rows", "varlen_attention", "decode")
-
-
-def stubs(monkeypatch):
-    """Every signature of functions.pyi."""
-    found = []
-    monkeypatch.setattr(typing, "overload", lambda function: found.append(function) or function)
-    names: dict = {"__name__": "isentrope.functions"}
-    exec(Path(functions.__file__).with_suffix(".pyi").read_text(), names)
-    return [*found, names["row_lengths"]]
+from isentrope._operators import OPS, Call
 
 
-def test_stubs_have_the_arguments_of_the_functions(monkeypatch):
-    signatures = stubs(monkeypatch)
-    assert [x.__name__ for x in signatures] == [name for name in OVERLOADED for _ in range(2)] + ["row_lengths"]
-    for stub in signatures:
-        *told, options = inspect.signature(stub).parameters.values()
-        (keywords,) = options.annotation.__args__
-        names = {parameter.name for parameter in told} | set(keywords.__annotations__)
-        assert names == set(inspect.signature(getattr(functions, stub.__name__)).parameters), stub.__name__
+def test_overloads_have_the_arguments_of_the_functions():
+    for name, known in functions._KNOWN.items():
+        function = getattr(functions, name)
+        stubs = typing_extensions.get_overloads(function) or [function]
+        assert len(stubs) == (1 if name == "row_lengths" else 2)
+        for stub in stubs:
+            hints = typing.get_type_hints(stub, vars(functions) | {"Unpack": typing_extensions.Unpack})
+            *told, options = inspect.signature(stub).parameters
+            (keywords,) = typing.get_args(hints[options])
+            assert set(keywords.__annotations__) == known
+            assert [x for x in told if x not in inspect.signature(function).parameters] == []
+
+
+def test_an_argument_that_no_function_has_is_named():
+    q = torch.randn(1, 1, 2, 4)
+    with pytest.raises(TypeError, match=r"attention\(\) got an unexpected keyword argument 'casual'"):
+        isentrope.attention(q, q, q, casual=True)
+    with pytest.raises(TypeError, match=r"row_lengths\(\) got an unexpected keyword argument 'sinks'"):
+        isentrope.row_lengths(q, q, sinks=None)
+
+
+def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_some_function():
+    schema = [argument.name for argument in OPS.attention.default._schema.arguments]
+    assert schema == [*Call._fields, "wanted"]
+    # What the functions call otherwise, or take by themselves.
+    renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
+    assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size"}

@@ -18,7 +18,6 @@ from isentrope.distributed.heads import attention_by_heads
 from isentrope.distributed.rows import needed_statistics
 from isentrope.distributed.tensors import on_local_tensors
 from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
-from isentrope.rules import rule_text
 from isentrope.statistics import statistic_names, unpack, wanted_bits
 
 METHODS = ("ring", "all_gather", "all_to_all")
@@ -79,12 +78,13 @@ def attention(
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
     call = _call(
-        q, k, v, None, None, None, sinks, key_begin, key_end, None, None, rule_text(rule, scale),
-        causal, window_size, 0, 0, 0, soft_cap,
+        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=rule, scale=scale, causal=causal,
+        window_size=window_size, soft_cap=soft_cap,
     )  # fmt: skip
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and _transformed()):
         raise NotImplementedError(FORWARD_MODE)
-    q, k, v, sinks, key_begin, key_end = (*call[:3], *call[6:9])
+    q, k, v, sinks = call.q, call.k, call.v, call.sinks
+    key_begin, key_end = call.key_begin, call.key_end
     if documents is not None:
         documents = _documents(documents, q, key_begin, key_end)
     tensors = Optional(sinks, key_begin, key_end, documents)
@@ -95,8 +95,8 @@ def attention(
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
     given = tuple(field for field, x in zip(Optional._fields, tensors) if x is not None)
     text = agreed(
-        name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call[11],
-        call[12] > 0, *call[13:15], float(soft_cap), wanted, given,
+        name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
+        call.causal > 0, call.window_left, call.window_right, float(soft_cap), wanted, given,
     )  # fmt: skip
     if method == "all_to_all":
         output, statistics = attention_by_heads(q, k, v, tensors, text, name, names)
@@ -112,4 +112,4 @@ def _documents(documents: Tensor, q: Tensor, *padding: Tensor | None) -> Tensor:
             "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their own; "
             "got both"
         )
-    return _integers("documents", documents, q)
+    return _integers("documents", documents, q, q)

@@ -124,9 +124,9 @@ def attention_by_heads(
     sinks = None if tensors.sinks is None else tensors.sinks[slice(*mine)]
     queries, keys, values = dealer.to_heads([q, k, v], [False, True, True])
     call = _call(
-        queries, keys, values, None, None, None, sinks, tensors.key_begin, tensors.key_end, tensors.documents,
-        tensors.documents, dealer.rule, "top_left" if c.causal else False,
-        (c.window_left, c.window_right), 0, 0, 0, c.soft_cap,
+        queries, keys, values, sinks=sinks, key_begin=tensors.key_begin, key_end=tensors.key_end,
+        cu_seqlens_q=tensors.documents, cu_seqlens_k=tensors.documents, rule=dealer.rule, soft_cap=c.soft_cap,
+        causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right),
     )  # fmt: skip
     if names is None:
         return dealer.to_rows(_attend(call, False)), None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._operators import LSE
+from isentrope._operators import LSE, Call
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.functions import _call
@@ -28,15 +28,20 @@ def needed_statistics(wanted: int) -> int:
 def arguments(
     c: Configuration, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None,
     key_begin: Tensor | None, key_end: Tensor | None,
-) -> tuple:  # fmt: skip
+) -> Call:  # fmt: skip
     """What the operators take for one segment."""
-    starts, place = None, (segment.queries[0] - segment.origin, segment.keys[0] - segment.origin, segment.length)
     if segment.documents is not None:
-        starts, place = torch.tensor(segment.documents, device=q.device), (0, 0, 0)
-    causal = "top_left" if c.causal else False
-    window = (c.window_left, c.window_right)
-    return _call(q, k, v, None, None, None, sinks, key_begin, key_end, starts, starts, c.rule,
-                 causal, window, *place, c.soft_cap)  # fmt: skip
+        starts = torch.tensor(segment.documents, device=q.device)
+        place = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+    else:
+        place = {
+            "query_offset": segment.queries[0] - segment.origin, "key_offset": segment.keys[0] - segment.origin,
+            "sequence_keys": segment.length,
+        }  # fmt: skip
+    return _call(
+        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=c.rule, soft_cap=c.soft_cap,
+        causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right), **place,
+    )  # fmt: skip
 
 
 def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -66,14 +66,14 @@ class _Rows:
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
             _some(call.key_begin, integers), _some(call.key_end, integers),
-            _some(call.query_starts, integers), _some(call.key_starts, integers),
-            0 if call.query_starts is None else len(call.query_starts) - 1,
+            _some(call.cu_seqlens_q, integers), _some(call.cu_seqlens_k, integers),
+            0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
             _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
             total, total.shape[-1], tables.heads if tables else 1,
             self.batches, self.heads, call.queries, call.keys, call.causal, min(call.window_left, _FAR), call.window_right,
             call.query_offset, call.key_offset, call.sequence_keys,
             LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
-            DOCUMENTS=call.query_starts is not None, POSITION=tables is not None and position.shape[-1] > 0,
+            DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
             TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=64,
         )  # fmt: skip
 
@@ -82,7 +82,7 @@ def _shape(call: Call) -> dict[str, Any]:
     """What every tile kernel is compiled for."""
     return {
         "CAPPED": call.soft_cap > 0, "ADMITTED": call.attn_mask is not None, "BIAS": call.bias is not None,
-        "SINK": call.sink is not None, "DIM": plan.padded(call.dim), "COLUMNS": plan.padded(call.value_dim),
+        "SINK": call.sinks is not None, "DIM": plan.padded(call.dim), "COLUMNS": plan.padded(call.value_dim),
         "EVEN": plan.padded(call.dim) == call.dim, "EVEN_COLUMNS": plan.padded(call.value_dim) == call.value_dim,
     }  # fmt: skip
 
@@ -116,7 +116,7 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         **slices, "DISTANCE": -1, "SUPPORT": bool(wanted >> SUPPORT & 1), "SINK": shape["SINK"],
         "COLUMNS": shape["COLUMNS"], "EVEN_COLUMNS": shape["EVEN_COLUMNS"],
     }  # fmt: skip
-    sink = _some(call.sink, rows.scales)
+    sink = _some(call.sinks, rows.scales)
     forward_kernel[(strip, strips, splits)](
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.scales, sink,
         _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
@@ -166,7 +166,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     slices = _slices(wanted)
     slices = {name: slices[name] for name in ("LSE", "ENTROPY", "COLLISION", "VARIANCE")}
     gradient_rows_kernel[(triton.cdiv(call.queries, 16), lanes)](
-        output, d_output, statistics, _some(d_statistics, terms), _some(call.sink, terms), terms, d_sinks,
+        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), terms, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim,
         **slices, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=shape["COLUMNS"],
     )  # fmt: skip

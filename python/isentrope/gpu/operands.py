@@ -16,7 +16,7 @@ LONGEST = 1 << 26
 
 _CALL = tuple(argument.name for argument in OPS.row_lengths.default._schema.arguments)
 # Their contents are checked as well, so that the validator is given some that are always right.
-_STARTS = ("query_starts", "key_starts")
+_STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 class Call:

@@ -119,19 +119,20 @@ class Problem:
         rule, table = _call("rule", self._handle).decode(), other("block_table")
         if table is not None:
             used = torch.full((q.shape[0],), self.number("keys"), device=device)
-            options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sink")}
+            options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sinks")}
             self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
             return
-        leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sink": other("sink")}
+        leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
         backward = self.number("backward") == 1
         for leaf in leaves.values():
             if leaf is not None:
                 leaf.requires_grad_(backward)
         # A problem may have documents and a batch, which no single function takes.
+        listed = ("attn_mask", "key_begin", "key_end", "cu_seqlens_q", "cu_seqlens_k")
         call = functions._call(
-            q, k, v, leaves["d_lambda"], other("admitted"), leaves["d_bias"], leaves["d_sink"], other("key_begin"),
-            other("key_end"), other("query_starts"), other("key_starts"), rule, causal, window,
-            self.number("query_offset"), self.number("key_offset"), 0, soft_cap,
+            q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
+            causal=causal, window_size=window, soft_cap=soft_cap, **{name: other(name) for name in listed},
+            **{name: self.number(name) for name in ("query_offset", "key_offset")},
         )  # fmt: skip
         result = functions._attend(call, True)
         self._put_forward(result)
@@ -145,7 +146,7 @@ class Problem:
             return ""
         if self.number("backward"):
             return "paged keys have no backward pass"
-        others = ("bias", "admitted", "lambda", "query_starts", "key_begin", "key_end")
+        others = ("bias", "attn_mask", "lambda", "cu_seqlens_q", "key_begin", "key_end")
         if any(self.tensor(name) is not None for name in others) or self.number("query_offset") or self.number("key_offset"):
             return "decode takes no mask but causal and windows"
         return ""

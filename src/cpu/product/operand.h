@@ -75,7 +75,7 @@ class Operand {
     if (!pages) return add(batch, head, begin, end);
     const std::int64_t page_size = tensor_.extents[2];
     for (std::int64_t key = begin; key < end; ++key) {
-      const std::int64_t page = pages.table(batch, key / page_size);
+      const std::int64_t page = pages.block_table(batch, key / page_size);
       rows_[count_++] = at_offset(page * tensor_.strides[0] + head * tensor_.strides[1] +
                                   key % page_size * tensor_.strides[2]);
       if (count_ == 2) step_ = rows_[1] - rows_[0];

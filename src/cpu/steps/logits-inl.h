@@ -53,9 +53,9 @@ HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadSca
     terms.bias = &options.bias(batch, head, query, first);
     terms.bias_stride = options.bias.strides[3];
   }
-  if (options.admitted) {
-    terms.admitted = &options.admitted(batch, head, query, first);
-    terms.admitted_stride = options.admitted.strides[3];
+  if (options.attn_mask) {
+    terms.admitted = &options.attn_mask(batch, head, query, first);
+    terms.admitted_stride = options.attn_mask.strides[3];
   }
   return terms;
 }

@@ -102,7 +102,7 @@ struct GradientTile {
   }
   // Whether a key that a range holds may be masked.
   [[nodiscard]] bool masks_one_by_one() const {
-    return queries.call.options.bias || queries.call.options.admitted;
+    return queries.call.options.bias || queries.call.options.attn_mask;
   }
   [[nodiscard]] bool has_terms() const {
     return queries.call.options.soft_cap > 0 || masks_one_by_one();

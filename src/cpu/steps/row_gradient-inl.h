@@ -74,7 +74,7 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
   // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it admit
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
   if (lse == -std::numeric_limits<float>::infinity()) return {.lse_log2 = lse};
-  const auto& sink = call.options.sink;
+  const auto& sink = call.options.sinks;
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
   non_sink = static_cast<float>(share);
   const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;

@@ -13,7 +13,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   const RowStats stats = finalize(state);
   // An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
   double factor = state.empty() ? 0 : 1 / state.s0;
-  const auto& sink = call.options.sink;
+  const auto& sink = call.options.sinks;
   if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
   write_row(call.output.output, batch, head, query, static_cast<float>(factor), sums);
 

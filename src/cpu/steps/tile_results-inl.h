@@ -56,8 +56,8 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
 // The weight that the sink leaves the real keys of a row.
 HWY_INLINE float non_sink_weight_of(const ForwardCall& call, std::int64_t head,
                                     std::int64_t support, float lse) {
-  if (!call.options.sink || support == 0) return 1;
-  return static_cast<float>(non_sink_weight(lse, call.options.sink(head)));
+  if (!call.options.sinks || support == 0) return 1;
+  return static_cast<float>(non_sink_weight(lse, call.options.sinks(head)));
 }
 
 // Output and statistics of rows row ... row + rows - 1 of a work item, all of one row tile.

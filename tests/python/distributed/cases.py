@@ -33,10 +33,8 @@ def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats
     documents = options.get("documents")
     if documents is None:
         return isentrope.attention(q, k, v, **options, return_stats=return_stats)
-    rule, causal = options.get("rule", "standard"), options.get("causal", False)
-    window = options.get("window_size", (-1, -1))
-    call = _call(q, k, v, None, None, None, options.get("sinks"), None, None, documents, documents, rule, causal,
-                 window, 0, 0, 0, options.get("soft_cap", 0.0))  # fmt: skip
+    others = {name: x for name, x in options.items() if name != "documents"}
+    call = _call(q, k, v, cu_seqlens_q=documents, cu_seqlens_k=documents, **others)
     return _attend(call, return_stats)
 
 
