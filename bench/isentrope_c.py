@@ -5,7 +5,7 @@ import ctypes
 import torch
 
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.int64: 6}
-STATISTICS = ("lse", "entropy", "collision", "max_logit", "variance", "lambda")
+STATISTICS = ("lse", "entropy", "collision", "variance", "max_logit", "lambda", "support")
 NONE, BOTTOM_RIGHT = 0, 2
 
 
@@ -19,17 +19,19 @@ class Array(ctypes.Structure):
     ]
 
 
-def struct(*names):
-    fields = [("struct_size", ctypes.c_size_t)]
-    fields += [(name, ctypes.c_int64 if name == "paged_keys" else Array) for name in names]
-    return type("Call", (ctypes.Structure,), {"_fields_": fields})
+def struct(fields):
+    return type("Struct", (ctypes.Structure,), {"_fields_": [("struct_size", ctypes.c_size_t), *fields.items()]})
 
 
-Forward = struct("q", "k", "v", "block_table", "paged_keys", "output", *STATISTICS, "support")
+Statistics = struct(dict.fromkeys(STATISTICS, Array))
+Forward = struct(
+    dict.fromkeys(("q", "k", "v", "block_table"), Array)
+    | {"paged_keys": ctypes.c_int64, "output": Array, "statistics": ctypes.POINTER(Statistics)}
+)
 Backward = struct(
-    *("q", "k", "v", "output", "lse", "entropy", "collision", "variance"),
-    *("d_output", "d_lse", "d_entropy", "d_collision", "d_variance"),
-    *("dq", "dk", "dv", "d_bias", "d_lambda", "d_sinks"),
+    dict.fromkeys(("q", "k", "v", "output"), Array)
+    | {"statistics": ctypes.POINTER(Statistics), "d_output": Array, "d_statistics": ctypes.POINTER(Statistics)}
+    | dict.fromkeys(("dq", "dk", "dv", "d_bias", "d_lambda", "d_sinks"), Array)
 )
 
 
@@ -51,30 +53,32 @@ class Isentrope:
     def target(self):
         return self.library.isentrope_active_target().decode()
 
-    def _caller(self, function, struct_type, causal, tensors):
+    def _caller(self, function, struct_type, causal, tensors, statistics):
         options = ctypes.c_void_p(self.library.isentrope_options_create())
         self.library.isentrope_options_set_causal(options, BOTTOM_RIGHT if causal else NONE)
-        call = struct_type(struct_size=ctypes.sizeof(struct_type))
-        for name, tensor in tensors.items():
-            setattr(call, name, array_of(tensor))
+        asked = Statistics(struct_size=ctypes.sizeof(Statistics))
+        call = struct_type(struct_size=ctypes.sizeof(struct_type), statistics=ctypes.pointer(asked))
+        for struct, arrays in ((call, tensors), (asked, statistics)):
+            for name, tensor in arrays.items():
+                setattr(struct, name, array_of(tensor))
 
-        def run(keep=tensors):  # the tensors live as long as the call does
+        def run(keep=(tensors, asked, statistics)):  # what the call points at lives as long as the call does
             if function(options, ctypes.byref(call)) != 0:
                 raise RuntimeError(self.library.isentrope_last_error().decode())
 
         return run
 
     def forward(self, q, k, v, output, causal, statistics):
-        tensors = {"q": q, "k": k, "v": v, "output": output} | statistics
-        return self._caller(self.library.isentrope_forward, Forward, causal, tensors)
+        tensors = {"q": q, "k": k, "v": v, "output": output}
+        return self._caller(self.library.isentrope_forward, Forward, causal, tensors, statistics)
 
     def backward(self, q, k, v, output, causal, statistics, d_output, dq, dk, dv):
-        tensors = {"q": q, "k": k, "v": v, "output": output, "lse": statistics["lse"]}
+        tensors = {"q": q, "k": k, "v": v, "output": output}
         tensors |= {"d_output": d_output, "dq": dq, "dk": dk, "dv": dv}
-        return self._caller(self.library.isentrope_backward, Backward, causal, tensors)
+        lse = {"lse": statistics["lse"]}
+        return self._caller(self.library.isentrope_backward, Backward, causal, tensors, lse)
 
 
 def all_statistics(q):
     rows = q.shape[:3]
-    statistics = {name: torch.empty(rows) for name in STATISTICS}
-    return statistics | {"support": torch.empty(rows, dtype=torch.int64)}
+    return {name: torch.empty(rows, dtype=torch.int64 if name == "support" else None) for name in STATISTICS}

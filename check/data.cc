@@ -220,8 +220,13 @@ reference::GradientInput random_gradient(const Problem& p) {
     const std::vector<float> values = normal_floats(count, 1, type, random);
     return std::vector<double>(values.begin(), values.end());
   };
-  return {draw(rows * p.value_dim, p.type), draw(rows, DType::f32), draw(rows, DType::f32),
-          draw(rows, DType::f32), draw(rows, DType::f32)};
+  reference::GradientInput gradient{.d_output = draw(rows * p.value_dim, p.type)};
+  for_each_statistic(
+      [&](const Statistic& statistic, std::vector<double>& values) {
+        if (statistic.differentiable) values = draw(rows, DType::f32);
+      },
+      gradient.d_statistics);
+  return gradient;
 }
 
 }  // namespace isentrope::check

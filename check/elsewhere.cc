@@ -72,10 +72,13 @@ const std::vector<double>* upstream(const OpenProblem& open, const std::string& 
   const reference::GradientInput* all = open.judge.upstream();
   if (all == nullptr) return nullptr;
   if (name == "d_output") return &all->d_output;
-  if (name == "d_lse") return &all->d_lse;
-  if (name == "d_entropy") return &all->d_entropy;
-  if (name == "d_collision") return &all->d_collision;
-  if (name == "d_variance") return &all->d_variance;
+  const std::vector<double>* found = nullptr;
+  for_each_statistic(
+      [&](const Statistic& statistic, const std::vector<double>& values) {
+        if (statistic.differentiable && name == "d_" + std::string(statistic.name)) found = &values;
+      },
+      all->d_statistics);
+  if (found != nullptr) return found;
   throw Error("[check] an upstream gradient must be that of a result; got " + name);
 }
 
@@ -183,15 +186,12 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool rounds_
     const std::size_t outputs = rows * static_cast<std::size_t>(p.value_dim);
     ForwardResult forward;
     forward.output = result("output", outputs);
-    forward.lse = result("lse", rows);
-    forward.entropy = result("entropy", rows);
-    forward.collision = result("collision", rows);
-    forward.variance = result("variance", rows);
-    forward.max_logit = result("max_logit", rows);
-    forward.lambda = result("lambda", rows);
-    for (const float value : result("support", rows)) {
-      forward.support.push_back(static_cast<std::int64_t>(value));
-    }
+    for_each_statistic(
+        [&](const Statistic& statistic, auto& to) {
+          const std::vector<float> values = result(statistic.name.data(), rows);
+          to.assign(values.begin(), values.end());
+        },
+        forward);
     BackwardResult backward;
     const bool has_backward = open.judge.upstream() != nullptr;
     if (has_backward) {

@@ -28,14 +28,13 @@ PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)
     : data_(p), options_(data_.options()), input_(data_.input()) {
   options_.parallel_for = parallel_for;
   const std::array<std::int64_t, 4> result = {p.batch, p.heads, p.queries, p.value_dim};
-  support_.resize(static_cast<std::size_t>(p.batch * p.heads * p.queries));
   output_.output = room(result);
-  RowStatistics& to = output_.statistics;
-  for (auto* view :
-       {&to.lse, &to.entropy, &to.collision, &to.max_logit, &to.variance, &to.lambda}) {
-    *view = statistic();
-  }
-  to.support = contiguous_view<std::int64_t, 3>(support_.data(), {p.batch, p.heads, p.queries});
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, std::vector<T>& values, View<T, 3>& view) {
+        values.resize(static_cast<std::size_t>(p.batch * p.heads * p.queries));
+        view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
+      },
+      statistics_, output_.statistics);
   if (!p.backward) return;
   const Tensor d_output = room(result);
   for (std::int64_t i = 0; i < result[0] * result[1] * result[2] * result[3]; ++i) {
@@ -47,7 +46,9 @@ PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)
       static_cast<std::uint16_t*>(d_output.data)[i] = one;
     }
   }
-  upstream_ = {.output = output_.output, .lse = to.lse, .d_output = d_output};
+  upstream_ = {.output = output_.output,
+               .statistics = {.lse = output_.statistics.lse},
+               .d_output = d_output};
   gradients_.dq = room({p.batch, p.heads, p.queries, p.dim});
   gradients_.dk = room({p.batch, p.kv_heads, p.keys, p.dim});
   gradients_.dv = room({p.batch, p.kv_heads, p.keys, p.value_dim});
@@ -58,12 +59,6 @@ Tensor PreparedCall::room(const std::array<std::int64_t, 4>& shape) {
   floats_.emplace_back(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
   const auto view = contiguous_view<float, 4>(floats_.back().data(), shape);
   return {view.data, data_.problem.type, shape, view.strides};
-}
-
-View<float, 3> PreparedCall::statistic() {
-  const Problem& p = data_.problem;
-  floats_.emplace_back(static_cast<std::size_t>(p.batch * p.heads * p.queries));
-  return contiguous_view<float, 3>(floats_.back().data(), {p.batch, p.heads, p.queries});
 }
 
 double PreparedCall::run() {

@@ -29,12 +29,12 @@ class PreparedCall {
 
  private:
   Tensor room(const std::array<std::int64_t, 4>& shape);
-  View<float, 3> statistic();
 
   Data data_;
   AttentionOptions options_;
-  std::vector<std::vector<float>> floats_;  // what the views below look at
-  std::vector<std::int64_t> support_;
+  // What the views below look at.
+  std::vector<std::vector<float>> floats_;
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> statistics_;
   AttentionInput input_;
   AttentionOutput output_;
   AttentionGradientInput upstream_;

@@ -72,16 +72,13 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   Room output(p.type, {p.batch, p.heads, p.queries, p.value_dim});
   ForwardResult result;
-  const auto view = [&](std::vector<float>& values) {
-    values.resize(rows);
-    return contiguous_view<float, 3>(values.data(), {p.batch, p.heads, p.queries});
-  };
-  result.support.resize(rows);
-  const AttentionOutput out{
-      output.tensor(),
-      {view(result.lse), view(result.entropy), view(result.collision), view(result.max_logit),
-       view(result.variance), view(result.lambda),
-       contiguous_view<std::int64_t, 3>(result.support.data(), {p.batch, p.heads, p.queries})}};
+  AttentionOutput out{output.tensor(), {}};
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, std::vector<T>& values, View<T, 3>& view) {
+        values.resize(rows);
+        view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
+      },
+      result, out.statistics);
   attention_forward(data.input(), options, out);
   result.output = output.floats();
   return result;
@@ -91,23 +88,26 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                             const reference::GradientInput& gradient,
                             const AttentionOptions& options) {
   const Problem& p = data.problem;
-  const auto d_output = floats_of(gradient.d_output), d_lse = floats_of(gradient.d_lse),
-             d_entropy = floats_of(gradient.d_entropy),
-             d_collision = floats_of(gradient.d_collision),
-             d_variance = floats_of(gradient.d_variance);
+  const std::vector<float> d_output = floats_of(gradient.d_output);
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
-  const auto view = [&](const std::vector<float>& values) {
-    const auto all = contiguous_view<const float, 3>(values.data(), {p.batch, p.heads, p.queries});
-    return values.size() == rows ? all : View<const float, 3>{};
-  };
   const std::array<std::int64_t, 4> output_shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, output_shape, forward.output);
   Room upstream(p.type, output_shape,
                 d_output.empty() ? std::vector<float>(forward.output.size()) : d_output);
-  AttentionGradientInput in{
-      output.tensor(),        view(forward.lse), view(forward.entropy), view(forward.collision),
-      view(forward.variance), upstream.tensor(), view(d_lse),           view(d_entropy),
-      view(d_collision),      view(d_variance)};
+  AttentionGradientInput in{.output = output.tensor(), .d_output = upstream.tensor()};
+  const auto place = [&]<typename T>(const Statistic&, const std::vector<T>& values,
+                                     View<const T, 3>& view) {
+    if (values.size() != rows) return;
+    view = contiguous_view<const T, 3>(values.data(), {p.batch, p.heads, p.queries});
+  };
+  for_each_statistic(place, forward, in.statistics);
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> d_statistics;
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, const std::vector<double>& values, std::vector<T>& to) {
+        to.assign(values.begin(), values.end());
+      },
+      gradient.d_statistics, d_statistics);
+  for_each_statistic(place, d_statistics, in.d_statistics);
   Room dq(p.type, {p.batch, p.heads, p.queries, p.dim}),
       dk(p.type, {p.batch, p.kv_heads, p.keys, p.dim}),
       dv(p.type, {p.batch, p.kv_heads, p.keys, p.value_dim});

@@ -9,9 +9,8 @@ namespace isentrope::check {
 
 // What the kernels return, contiguous, every statistic asked for. Output and gradients of q, k and
 // v are written in the problem's type and widened.
-struct ForwardResult {
-  std::vector<float> output, lse, entropy, collision, max_logit, variance, lambda;
-  std::vector<std::int64_t> support;
+struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
+  std::vector<float> output;
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data,
                                         const ParallelFor& parallel_for = run_serially);

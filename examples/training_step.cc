@@ -76,10 +76,9 @@ int main() {
 
     attention_backward(input, options,
                        {.output = output.view(),
-                        .lse = lse.view(),
-                        .entropy = entropy.view(),
+                        .statistics = {.lse = lse.view(), .entropy = entropy.view()},
                         .d_output = d_output.view(),
-                        .d_entropy = d_entropy.view()},
+                        .d_statistics = {.entropy = d_entropy.view()}},
                        {.dq = dq.view(), .dk = dk.view(), .dv = dv.view()});
     step_down(q, dq);
     step_down(k, dk);

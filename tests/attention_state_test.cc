@@ -153,11 +153,11 @@ check::ForwardResult result_of(const AttentionState& state, const check::Forward
   result.output = state.output;
   result.lambda = whole.lambda;
   for (const RowStats& stats : state.statistics) {
-    result.lse.push_back(static_cast<float>(stats.lse));
-    result.entropy.push_back(static_cast<float>(stats.entropy));
-    result.collision.push_back(static_cast<float>(stats.collision));
-    result.max_logit.push_back(static_cast<float>(stats.max_logit));
-    result.variance.push_back(static_cast<float>(stats.variance));
+    for_each_statistic(
+        [&]<typename T>(const Statistic& statistic, std::vector<T>& values) {
+          if (statistic.of_row) values.push_back(static_cast<T>(stats.*statistic.of_row));
+        },
+        result);
     result.support.push_back(stats.support);
   }
   return result;
@@ -233,8 +233,8 @@ TEST(AttentionState, HostileBytesAreRejected) {
   };
   EXPECT_EQ(with(0, 'i', 1),
             "[state_from_bytes] the bytes must begin with ISENSTAT; got something else");
-  EXPECT_EQ(with(8, 2, 4), "[state_from_bytes] the version must be 1; got 2");
-  EXPECT_EQ(with(12, 5, 4), "[state_from_bytes] the word after the version must be 0; got 5");
+  EXPECT_EQ(with(8, 1, 4), "[state_from_bytes] the version must be 2; got 1");
+  EXPECT_EQ(with(12, 4, 4), "[state_from_bytes] a row must have 5 numbers; got 4");
   EXPECT_EQ(with(16, ~std::uint64_t{0}, 8),
             "[state_from_bytes] no extent must be negative; got -1");
   EXPECT_NE(with(16, std::uint64_t{1} << 62, 8), "");

@@ -28,6 +28,9 @@ static float output[ROWS * DIM], lse[ROWS], entropy[ROWS], collision[ROWS], vari
 static float max_logit[ROWS], lambda[ROWS];
 static int64_t support[ROWS], alone[2] = {0, QUERIES};
 
+/* Given to every call. */
+static isentrope_statistics asked, upstream;
+
 static const int64_t kQueryShape[4] = {1, HEADS, QUERIES, DIM}, kKeyShape[4] = {1, HEADS, KEYS, DIM};
 static const int64_t kPairShape[4] = {1, HEADS, QUERIES, KEYS};
 
@@ -53,13 +56,16 @@ static isentrope_forward_call forward_call(void) {
   call.k = floats(k, 4, kKeyShape);
   call.v = floats(v, 4, kKeyShape);
   call.output = floats(output, 4, kQueryShape);
-  call.lse = floats(lse, 3, kQueryShape);
-  call.entropy = floats(entropy, 3, kQueryShape);
-  call.collision = floats(collision, 3, kQueryShape);
-  call.max_logit = floats(max_logit, 3, kQueryShape);
-  call.variance = floats(variance, 3, kQueryShape);
-  call.lambda = floats(lambda, 3, kQueryShape);
-  call.support = isentrope_array_contiguous(support, ISENTROPE_I64, 3, kQueryShape);
+  memset(&asked, 0, sizeof asked);
+  asked.struct_size = sizeof asked;
+  asked.lse = floats(lse, 3, kQueryShape);
+  asked.entropy = floats(entropy, 3, kQueryShape);
+  asked.collision = floats(collision, 3, kQueryShape);
+  asked.max_logit = floats(max_logit, 3, kQueryShape);
+  asked.variance = floats(variance, 3, kQueryShape);
+  asked.lambda = floats(lambda, 3, kQueryShape);
+  asked.support = isentrope_array_contiguous(support, ISENTROPE_I64, 3, kQueryShape);
+  call.statistics = &asked;
   return call;
 }
 
@@ -202,6 +208,8 @@ static void test_pages(void) {
 
 static float dq[ROWS * DIM], dk[HEADS * KEYS * DIM], dv[HEADS * KEYS * DIM], ones[ROWS * DIM];
 
+static isentrope_statistics only_lse;
+
 static isentrope_backward_call backward_call(const isentrope_forward_call* forward) {
   isentrope_backward_call call;
   size_t i;
@@ -214,7 +222,13 @@ static isentrope_backward_call backward_call(const isentrope_forward_call* forwa
   call.k = forward->k;
   call.v = forward->v;
   call.output = forward->output;
-  call.lse = forward->lse;
+  memset(&upstream, 0, sizeof upstream);
+  upstream.struct_size = sizeof upstream;
+  memset(&only_lse, 0, sizeof only_lse);
+  only_lse.struct_size = sizeof only_lse;
+  only_lse.lse = asked.lse;
+  call.statistics = &only_lse;
+  call.d_statistics = &upstream;
   call.d_output = floats(ones, 4, kQueryShape);
   call.dq = floats(dq, 4, kQueryShape);
   call.dk = floats(dk, 4, kKeyShape);
@@ -279,13 +293,13 @@ static void test_bad_forward_arguments(void) {
   expect_array_errors(options, &call, &call.k, "k", "F32, BF16 or F16", ISENTROPE_U8);
   expect_array_errors(options, &call, &call.v, "v", "F32, BF16 or F16", ISENTROPE_I32);
   expect_array_errors(options, &call, &call.output, "output", "F32, BF16 or F16", ISENTROPE_I64);
-  expect_array_errors(options, &call, &call.lse, "lse", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &call.entropy, "entropy", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &call.collision, "collision", "F32", ISENTROPE_BF16);
-  expect_array_errors(options, &call, &call.max_logit, "max_logit", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &call.variance, "variance", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &call.lambda, "lambda", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &call.support, "support", "I64", ISENTROPE_I32);
+  expect_array_errors(options, &call, &asked.lse, "lse", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.entropy, "entropy", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.collision, "collision", "F32", ISENTROPE_BF16);
+  expect_array_errors(options, &call, &asked.max_logit, "max_logit", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.variance, "variance", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.lambda, "lambda", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
   call.k.extents[1] = 3;
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] k must have heads that divide those of q; got 3 for 2");
   call = forward_call();
@@ -313,7 +327,7 @@ static void test_bad_backward_arguments(void) {
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call forward = forward_call();
   isentrope_backward_call call = backward_call(&forward);
-  isentrope_array* const arrays[] = {&call.q, &call.k, &call.v, &call.output, &call.lse, &call.d_output, &call.dq, &call.dk, &call.dv};
+  isentrope_array* const arrays[] = {&call.q, &call.k, &call.v, &call.output, &only_lse.lse, &call.d_output, &call.dq, &call.dk, &call.dv};
   size_t i;
   for (i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
     const isentrope_array good = *arrays[i];
@@ -327,8 +341,21 @@ static void test_bad_backward_arguments(void) {
     EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
     *arrays[i] = good;
   }
-  call.d_entropy = forward.entropy;
+  upstream.entropy = asked.entropy;
   EXPECT_ERROR(isentrope_backward(options, &call), "[attention_backward] entropy must have shape [1, 2, 3]; got [0, 0, 0]");
+  upstream.entropy.rank = 0, upstream.entropy.dtype = 0, upstream.entropy.data = NULL;
+  upstream.variance = asked.variance;
+  only_lse.variance = asked.variance;
+  EXPECT_ERROR(isentrope_backward(options, &call), "[attention_backward] entropy must have shape [1, 2, 3]; got [0, 0, 0]");
+  memset(&upstream.variance, 0, sizeof upstream.variance);
+  upstream.max_logit = asked.max_logit;
+  EXPECT_ERROR(isentrope_backward(options, &call), "[attention_backward] d_max_logit must be absent: the statistic has no gradient; got one");
+  upstream.max_logit.dtype = ISENTROPE_I64;
+  EXPECT_ERROR(isentrope_backward(options, &call), "[isentrope_backward] d_max_logit must be F32; got I64");
+  upstream.struct_size = 3;
+  EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(strstr(isentrope_last_error(), "[isentrope_backward] statistics.struct_size must be the size of the struct, ") == isentrope_last_error());
+  memset(&upstream, 0, sizeof upstream);
   EXPECT_ERROR(isentrope_backward(NULL, &call), "[isentrope_backward] options must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_backward(options, NULL), "[isentrope_backward] call must not be NULL; got NULL");
   for (i = 0; i < sizeof dq / sizeof *dq; ++i) EXPECT(dq[i] == -77);

@@ -88,7 +88,7 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
   const std::int64_t forward =
       measure([&] { attention_forward(data.input(), options, {tensor(output), statistics}); });
   AttentionGradientInput upstream{
-      .output = tensor(output), .lse = statistics.lse, .d_output = tensor(output)};
+      .output = tensor(output), .statistics = {.lse = statistics.lse}, .d_output = tensor(output)};
   const std::int64_t backward = measure([&] {
     attention_backward(data.input(), options, upstream, {tensor(dq), tensor(dk), tensor(dv)});
   });

@@ -104,25 +104,29 @@ void expect_within_bounds(const Problem& p, Flush flush) {
   Guarded guarded(flush);
   const Call call = guarded_call(data, guarded);
   const std::array<std::int64_t, 3> rows = {p.batch, p.heads, p.queries};
-  const auto lse = guarded.room<float>(rows), entropy = guarded.room<float>(rows),
-             collision = guarded.room<float>(rows), variance = guarded.room<float>(rows);
+  RowStatistics statistics;
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, View<T, 3>& view) { view = guarded.room<T>(rows); },
+      statistics);
   const Tensor output = guarded.room(p.type, {p.batch, p.heads, p.queries, p.value_dim});
-  attention_forward(call.in, call.options,
-                    {output,
-                     {lse, entropy, collision, guarded.room<float>(rows), variance,
-                      guarded.room<float>(rows), guarded.room<std::int64_t>(rows)}});
+  attention_forward(call.in, call.options, {output, statistics});
   const ForwardResult want = run_forward(data);
   expect_same("output", output, want.output);
-  expect_same("entropy", entropy.data, want.entropy);
+  expect_same("entropy", statistics.entropy.data, want.entropy);
   guarded.expect_untouched_slack();
   if (p.page_size > 0) return;
 
   const reference::GradientInput upstream = random_gradient(p);
-  const auto given = [&](const std::vector<double>& values) {
-    const auto view = guarded.room<float>(rows);
-    std::copy(values.begin(), values.end(), view.data);
-    return view;
-  };
+  ConstRowStatistics d_statistics;
+  for_each_statistic(
+      [&]<typename T>(const Statistic& statistic, const std::vector<double>& values,
+                      View<const T, 3>& view) {
+        if (!statistic.differentiable) return;
+        const auto room = guarded.room<T>(rows);
+        std::copy(values.begin(), values.end(), room.data);
+        view = room;
+      },
+      upstream.d_statistics, d_statistics);
   const auto d_output = guarded.room<float, 4>(output.extents);  // f32, which every type may take
   std::copy(upstream.d_output.begin(), upstream.d_output.end(), d_output.data);
   const AttentionGradients to{guarded.room(p.type, call.in.q.extents),
@@ -131,11 +135,8 @@ void expect_within_bounds(const Problem& p, Flush flush) {
                               guarded.room<float, 4>({p.batch, p.heads, p.queries, p.keys}),
                               guarded.room<float>(rows),
                               guarded.room<float, 1>({p.heads})};
-  attention_backward(
-      call.in, call.options,
-      {output, lse, entropy, collision, variance, d_output, given(upstream.d_lse),
-       given(upstream.d_entropy), given(upstream.d_collision), given(upstream.d_variance)},
-      to);
+  attention_backward(call.in, call.options, {output, as_const(statistics), d_output, d_statistics},
+                     to);
   const BackwardResult gradient = run_backward(data, want, upstream);
   expect_same("dq", to.dq, gradient.dq);
   expect_same("dk", to.dk, gradient.dk);
@@ -216,19 +217,19 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
 
   attention_forward({q, k, v}, options, {output, {}});
   each(output, [&](float x, std::size_t i) { EXPECT_EQ(x, want.output[i]); });
-  const auto rows = [](const std::vector<float>& values) {
-    return contiguous_view<const float, 3>(values.data(), {1, 2, 2});
-  };
-  const auto floats = [](const std::vector<double>& values) {
-    return std::vector<float>(values.begin(), values.end());
-  };
-  const auto d_lse = floats(upstream.d_lse), d_entropy = floats(upstream.d_entropy),
-             d_collision = floats(upstream.d_collision), d_variance = floats(upstream.d_variance);
-  attention_backward(
-      {q, k, v}, options,
-      {output, rows(want.lse), rows(want.entropy), rows(want.collision), rows(want.variance),
-       d_output, rows(d_lse), rows(d_entropy), rows(d_collision), rows(d_variance)},
-      {dq, dk, dv});
+  AttentionGradientInput gradient{.output = output, .d_output = d_output};
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> d_statistics;
+  for_each_statistic(
+      []<typename T>(const Statistic& statistic, const std::vector<T>& result,
+                     const std::vector<double>& values, std::vector<T>& d,
+                     View<const T, 3>& result_view, View<const T, 3>& d_view) {
+        if (!statistic.differentiable) return;
+        d.assign(values.begin(), values.end());
+        result_view = contiguous_view<const T, 3>(result.data(), {1, 2, 2});
+        d_view = contiguous_view<const T, 3>(d.data(), {1, 2, 2});
+      },
+      want, upstream.d_statistics, d_statistics, gradient.statistics, gradient.d_statistics);
+  attention_backward({q, k, v}, options, gradient, {dq, dk, dv});
   each(dq, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dq[i]); });
   each(dk, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dk[i]); });
   each(dv, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dv[i]); });

@@ -59,10 +59,10 @@ void expect_empty_rows(Data& data, AttentionOptions options) {
   for (const std::int64_t support : forward.support) ASSERT_EQ(support, 0);
   if (p.page_size > 0) return;
   reference::GradientInput upstream = random_gradient(p);
-  for (auto* values : {&upstream.d_output, &upstream.d_lse, &upstream.d_entropy,
-                       &upstream.d_collision, &upstream.d_variance}) {
-    std::fill(values->begin(), values->end(), kNaN);
-  }
+  std::fill(upstream.d_output.begin(), upstream.d_output.end(), kNaN);
+  for_each_statistic(
+      [](const Statistic&, auto& values) { std::fill(values.begin(), values.end(), kNaN); },
+      upstream.d_statistics);
   const BackwardResult backward = run_backward(data, forward, upstream, options);
   expect_all("dq", backward.dq, 0);
   expect_all("dk", backward.dk, 0);

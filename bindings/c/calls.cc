@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -16,25 +17,49 @@ namespace {
 // The caller's struct as this version has it. A caller of an older version has fewer fields, which
 // are then not given; one of a newer version may only leave those empty that this version does not
 // know.
-template <typename Call>
-Call call_of(const char* function, const Call* call) {
-  const Call& theirs = given(function, "call", call);
+template <typename Struct>
+Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
+  const Struct& theirs = given(function, name.c_str(), pointer);
   // Version 0.1.0 is the first. Once the struct has grown, the least size stays that of the first
   // version.
-  constexpr std::size_t kLeast = sizeof(Call), kMost = 1 << 16;
+  constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
   const std::size_t size = theirs.struct_size;
   if (size < kLeast || size > kMost) {
-    fail(function, "call.struct_size", "be the size of the struct, " + std::to_string(kLeast),
+    fail(function, name + ".struct_size", "be the size of the struct, " + std::to_string(kLeast),
          std::to_string(size));
   }
-  const auto* bytes = reinterpret_cast<const unsigned char*>(call);
-  if (std::any_of(bytes + sizeof(Call), bytes + size,
+  const auto* bytes = reinterpret_cast<const unsigned char*>(pointer);
+  if (std::any_of(bytes + sizeof(Struct), bytes + size,
                   [](unsigned char byte) { return byte != 0; })) {
-    fail(function, "call", "leave empty what version " ISENTROPE_VERSION " does not know", "more");
+    fail(function, name, "leave empty what version " ISENTROPE_VERSION " does not know", "more");
   }
-  Call ours{};
-  std::memcpy(&ours, call, std::min(size, sizeof(Call)));
+  Struct ours{};
+  std::memcpy(&ours, pointer, std::min(size, sizeof(Struct)));
   return ours;
+}
+
+// The statistics behind the size, in the order of the list.
+template <typename T, typename Count>
+StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
+                                                          const std::string& prefix,
+                                                          const isentrope_statistics* statistics) {
+  using Arrays = StatisticFields<isentrope_array>;
+  static_assert(sizeof(isentrope_statistics) ==
+                offsetof(isentrope_statistics, lse) + sizeof(Arrays));
+  StatisticFields<View<T, 3>, View<Count, 3>> views;
+  if (statistics == nullptr) return views;
+  const isentrope_statistics ours = struct_of(function, "statistics", statistics);
+  Arrays arrays;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&ours);
+  std::memcpy(&arrays, bytes + offsetof(isentrope_statistics, lse), sizeof arrays);
+  for_each_statistic(
+      [&]<typename Number>(const Statistic& statistic, const isentrope_array& array,
+                           View<Number, 3>& view) {
+        const std::string name = prefix + std::string(statistic.name);
+        view = view_of<Number, 3>(function, name.c_str(), array);
+      },
+      arrays, views);
+  return views;
 }
 
 AttentionOptions options_of(const char* function, const isentrope_options* options) {
@@ -49,13 +74,10 @@ isentrope_status isentrope_forward(const isentrope_options* options,
                                    const isentrope_forward_call* call) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_forward";
-    const isentrope_forward_call c = call_of(kFunction, call);
+    const isentrope_forward_call c = struct_of(kFunction, "call", call);
     const AttentionOptions with = options_of(kFunction, options);
     const auto tensor = [](const char* name, const isentrope_array& array) {
       return tensor_of(kFunction, name, array);
-    };
-    const auto row = [](const char* name, const isentrope_array& array) {
-      return view_of<float, 3>(kFunction, name, array);
     };
     const AttentionInput input{
         .q = tensor("q", c.q),
@@ -65,13 +87,7 @@ isentrope_status isentrope_forward(const isentrope_options* options,
                   c.paged_keys}};
     const AttentionOutput output{
         .output = tensor("output", c.output),
-        .statistics = {.lse = row("lse", c.lse),
-                       .entropy = row("entropy", c.entropy),
-                       .collision = row("collision", c.collision),
-                       .max_logit = row("max_logit", c.max_logit),
-                       .variance = row("variance", c.variance),
-                       .lambda = row("lambda", c.lambda),
-                       .support = view_of<std::int64_t, 3>(kFunction, "support", c.support)}};
+        .statistics = statistics_of<float, std::int64_t>(kFunction, "", c.statistics)};
     attention_forward(input, with, output);
   });
 }
@@ -80,31 +96,26 @@ isentrope_status isentrope_backward(const isentrope_options* options,
                                     const isentrope_backward_call* call) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_backward";
-    const isentrope_backward_call c = call_of(kFunction, call);
+    const isentrope_backward_call c = struct_of(kFunction, "call", call);
     const AttentionOptions with = options_of(kFunction, options);
     const auto tensor = [](const char* name, const isentrope_array& array) {
       return tensor_of(kFunction, name, array);
     };
-    const auto row = [](const char* name, const isentrope_array& array) {
-      return view_of<float, 3>(kFunction, name, array);
-    };
     const AttentionInput input{.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)};
+    const auto statistics = [](const char* prefix, const isentrope_statistics* of) {
+      return statistics_of<const float, const std::int64_t>(kFunction, prefix, of);
+    };
     const AttentionGradientInput gradient{.output = tensor("output", c.output),
-                                          .lse = row("lse", c.lse),
-                                          .entropy = row("entropy", c.entropy),
-                                          .collision = row("collision", c.collision),
-                                          .variance = row("variance", c.variance),
+                                          .statistics = statistics("", c.statistics),
                                           .d_output = tensor("d_output", c.d_output),
-                                          .d_lse = row("d_lse", c.d_lse),
-                                          .d_entropy = row("d_entropy", c.d_entropy),
-                                          .d_collision = row("d_collision", c.d_collision),
-                                          .d_variance = row("d_variance", c.d_variance)};
-    const AttentionGradients result{.dq = tensor("dq", c.dq),
-                                    .dk = tensor("dk", c.dk),
-                                    .dv = tensor("dv", c.dv),
-                                    .d_bias = view_of<float, 4>(kFunction, "d_bias", c.d_bias),
-                                    .d_lambda = row("d_lambda", c.d_lambda),
-                                    .d_sinks = view_of<float, 1>(kFunction, "d_sinks", c.d_sinks)};
+                                          .d_statistics = statistics("d_", c.d_statistics)};
+    const AttentionGradients result{
+        .dq = tensor("dq", c.dq),
+        .dk = tensor("dk", c.dk),
+        .dv = tensor("dv", c.dv),
+        .d_bias = view_of<float, 4>(kFunction, "d_bias", c.d_bias),
+        .d_lambda = view_of<float, 3>(kFunction, "d_lambda", c.d_lambda),
+        .d_sinks = view_of<float, 1>(kFunction, "d_sinks", c.d_sinks)};
     attention_backward(input, with, gradient, result);
   });
 }

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <string>
+#include <type_traits>
 
 #include "isentrope/attention.h"
 #include "isentrope/error.h"
@@ -59,6 +60,15 @@ AttentionInput input_of(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return {view_of<const float, 4>(q), view_of<const float, 4>(k), view_of<const float, 4>(v)};
 }
 
+// Views of one tensor for each statistic, in the order of the list.
+ConstRowStatistics statistics_of(const at::Tensor* tensors) {
+  ConstRowStatistics views;
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, View<T, 3>& view) { view = view_of<T, 3>(*tensors++); },
+      views);
+  return views;
+}
+
 class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
@@ -66,28 +76,26 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const auto rows = [&](at::ScalarType type) {
       return at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(type));
     };
-    TorchAttention result;
-    result.output = empty_laid_out_as(q, q.size(2), v.size(3));
-    for (at::Tensor* statistic : {&result.lse, &result.entropy, &result.collision, &result.variance,
-                                  &result.max_logit, &result.lambda}) {
-      *statistic = rows(at::kFloat);
-    }
-    result.support = rows(at::kLong);
-    attention_forward(input_of(q, k, v), options,
-                      {view_of<float, 4>(result.output),
-                       {view_of<float, 3>(result.lse), view_of<float, 3>(result.entropy),
-                        view_of<float, 3>(result.collision), view_of<float, 3>(result.max_logit),
-                        view_of<float, 3>(result.variance), view_of<float, 3>(result.lambda),
-                        view_of<std::int64_t, 3>(result.support)}});
-    context->save_for_backward(
-        {q, k, v, result.output, result.lse, result.entropy, result.collision, result.variance});
+    const at::Tensor output = empty_laid_out_as(q, q.size(2), v.size(3));
+    variable_list results{output}, fixed;
+    RowStatistics views;
+    for_each_statistic(
+        [&]<typename T>(const Statistic& statistic, View<T, 3>& view) {
+          results.push_back(rows(std::is_same_v<T, float> ? at::kFloat : at::kLong));
+          view = view_of<T, 3>(results.back());
+          if (!statistic.differentiable) fixed.push_back(results.back());
+        },
+        views);
+    attention_forward(input_of(q, k, v), options, {view_of<float, 4>(output), views});
+    variable_list saved{q, k, v};
+    saved.insert(saved.end(), results.begin(), results.end());
+    context->save_for_backward(saved);
     context->set_materialize_grads(false);
-    context->mark_non_differentiable({result.max_logit, result.lambda, result.support});
+    context->mark_non_differentiable(fixed);
     // Rule and mask are no tensors: they travel as what they are.
     context->saved_data["rule"] = options.rule.text();
     context->saved_data["causal"] = static_cast<std::int64_t>(options.mask.causal);
-    return {result.output,   result.lse,       result.entropy, result.collision,
-            result.variance, result.max_logit, result.lambda,  result.support};
+    return results;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& upstream) {
@@ -104,11 +112,10 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const at::Tensor dk = empty_laid_out_as(k, k.size(2), k.size(3));
     const at::Tensor dv = empty_laid_out_as(v, v.size(2), v.size(3));
     attention_backward(input_of(q, k, v), options,
-                       {view_of<const float, 4>(saved[3]), view_of<const float, 3>(saved[4]),
-                        view_of<const float, 3>(saved[5]), view_of<const float, 3>(saved[6]),
-                        view_of<const float, 3>(saved[7]), view_of<const float, 4>(upstream[0]),
-                        view_of<const float, 3>(upstream[1]), view_of<const float, 3>(upstream[2]),
-                        view_of<const float, 3>(upstream[3]), view_of<const float, 3>(upstream[4])},
+                       {.output = view_of<const float, 4>(saved[3]),
+                        .statistics = statistics_of(saved.data() + 4),
+                        .d_output = view_of<const float, 4>(upstream[0]),
+                        .d_statistics = statistics_of(upstream.data() + 1)},
                        {view_of<float, 4>(dq), view_of<float, 4>(dk), view_of<float, 4>(dv)});
     return {dq, dk, dv, {}};
   }
@@ -125,8 +132,11 @@ TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const a
       q, k, v,
       AttentionOptions{
           .rule = rule, .mask = {.causal = causal}, .parallel_for = run_on_torch_threads});
-  return {results[0], results[1], results[2], results[3],
-          results[4], results[5], results[6], results[7]};
+  TorchAttention attention;
+  attention.output = results[0];
+  auto next = results.begin() + 1;
+  for_each_statistic([&](const Statistic&, at::Tensor& tensor) { tensor = *next++; }, attention);
+  return attention;
 }
 
 }  // namespace isentrope

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
@@ -12,50 +16,42 @@
 namespace isentrope::stable {
 namespace {
 
-// Bits of the argument `statistics`. The first six share one f32 tensor [statistics, batch, heads,
-// queries], in this order; support has an int64 tensor of its own.
-enum Statistic : std::int64_t {
-  kLse,
-  kEntropy,
-  kCollision,
-  kVariance,
-  kMaxLogit,
-  kLambda,
-  kSupport
-};
+// The argument `wanted` has a bit for each statistic, in the order of the list. Those wanted share
+// one f32 tensor [statistics, batch, heads, queries]; the support has an int64 tensor of its own.
+using Rows = std::array<std::int64_t, 3>;
 
-bool wanted(std::int64_t statistics, Statistic statistic) {
-  return (statistics >> statistic & 1) != 0;
+constexpr std::int64_t bit_of(std::string_view name) {
+  std::int64_t bit = 1, found = 0;
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.name == name) found = bit;
+    bit <<= 1;
+  });
+  return found;
+}
+constexpr std::int64_t kSupport = bit_of("support");
+
+std::int64_t count_shared(std::int64_t wanted) {
+  return std::popcount(static_cast<std::uint64_t>(wanted & (kSupport - 1)));
 }
 
-// A slice of the shared tensor; no view where it was not asked for. Tensors without elements have
-// no data, but their slices still have a shape.
-template <typename T>
-View<T, 3> statistic_view(T* data, std::int64_t statistics, Statistic statistic,
-                          const std::array<std::int64_t, 3>& rows) {
-  if (!wanted(statistics, statistic)) return {};
-  std::int64_t before = 0;
-  for (std::int64_t bit = 0; bit < statistic; ++bit) before += statistics >> bit & 1;
-  return contiguous_view(data + before * rows[0] * rows[1] * rows[2], rows);
-}
-
-RowStatistics statistics_of(float* data, std::int64_t statistics,
-                            const std::array<std::int64_t, 3>& rows) {
-  const auto view = [&](Statistic statistic) {
-    return statistic_view(data, statistics, statistic, rows);
-  };
-  return {.lse = view(kLse),
-          .entropy = view(kEntropy),
-          .collision = view(kCollision),
-          .max_logit = view(kMaxLogit),
-          .variance = view(kVariance),
-          .lambda = view(kLambda)};
-}
-
-std::int64_t shared_statistics(std::int64_t statistics) {
-  std::int64_t count = 0;
-  for (std::int64_t bit = kLse; bit < kSupport; ++bit) count += statistics >> bit & 1;
-  return count;
+// The slices of the shared tensor; no view where one was not asked for. Tensors without elements
+// have no data, but their slices still have a shape.
+template <typename Views, typename T>
+Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
+  Views views;
+  std::int64_t bit = 1;
+  for_each_statistic(
+      [&](const Statistic&, auto& view) {
+        if constexpr (std::is_same_v<T*, decltype(view.data)>) {
+          if (wanted & bit) {
+            view = contiguous_view(data, rows);
+            data += rows[0] * rows[1] * rows[2];
+          }
+        }
+        bit <<= 1;
+      },
+      views);
+  return views;
 }
 
 // [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
@@ -100,20 +96,21 @@ const float* row_major_statistics(const char* name, const TorchTensor& tensor) {
 
 // What attention and decode return.
 struct Results {
-  Results(const TorchTensor& q, std::int64_t columns, std::int64_t statistics)
+  Results(const TorchTensor& q, std::int64_t columns, std::int64_t bits)
       : rows{q.size(0), q.size(1), q.size(2)},
-        asked(statistics),
+        wanted(bits),
         output(empty_laid_out_as(q, rows[2], columns)),
-        shared(std::array{shared_statistics(statistics), rows[0], rows[1], rows[2]},
+        shared(std::array{count_shared(wanted), rows[0], rows[1], rows[2]},
                aoti_torch_dtype_float32()),
-        support(wanted(statistics, kSupport)
+        support(wanted & kSupport
                     ? TorchTensor(rows, aoti_torch_dtype_int64())
                     : TorchTensor(std::array{std::int64_t{0}}, aoti_torch_dtype_int64())) {}
 
   [[nodiscard]] AttentionOutput views() const {
-    AttentionOutput views{output_view(output),
-                          statistics_of(static_cast<float*>(shared.write()), asked, rows)};
-    if (wanted(asked, kSupport)) {
+    AttentionOutput views{
+        output_view(output),
+        slices_of<RowStatistics>(static_cast<float*>(shared.write()), wanted, rows)};
+    if (wanted & kSupport) {
       views.statistics.support = contiguous_view(static_cast<std::int64_t*>(support.write()), rows);
     }
     return views;
@@ -125,8 +122,8 @@ struct Results {
     stack[2] = to_value(std::move(support));
   }
 
-  std::array<std::int64_t, 3> rows;
-  std::int64_t asked;
+  Rows rows;
+  std::int64_t wanted;
   TorchTensor output, shared, support;
 };
 
@@ -159,11 +156,11 @@ Any batch_of_numbers(const Any& tensor, std::int64_t batch) {
 }
 
 AttentionOutput batch_of(const AttentionOutput& all, std::int64_t batch) {
-  const RowStatistics& s = all.statistics;
-  return {batch_of_numbers(all.output, batch),
-          {batch_of(s.lse, batch), batch_of(s.entropy, batch), batch_of(s.collision, batch),
-           batch_of(s.max_logit, batch), batch_of(s.variance, batch), batch_of(s.lambda, batch),
-           batch_of(s.support, batch)}};
+  AttentionOutput one{batch_of_numbers(all.output, batch)};
+  for_each_statistic(
+      [&](const Statistic&, const auto& view, auto& its) { its = batch_of(view, batch); },
+      all.statistics, one.statistics);
+  return one;
 }
 
 // Sequences of a batch differ in length, and with it in the position of their queries: each is a
@@ -188,13 +185,28 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
 
 }  // namespace
 
+void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  nlohmann::ordered_json list;
+  for_each_statistic([&](const Statistic& statistic) {
+    nlohmann::json needs = nlohmann::json::array();
+    for (const std::string_view result : statistic.needs) {
+      if (!result.empty()) needs.push_back(result);
+    }
+    list.push_back({{"name", name_in_python(statistic.name)},
+                    {"differentiable", statistic.differentiable},
+                    {"needs", needs},
+                    {"weighted_mean", statistic.weighted_mean}});
+  });
+  stack[0] = to_value(list.dump());
+}
+
 void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  const std::int64_t statistics = from.integer();
+  const std::int64_t wanted = from.integer();
   const AttentionInput in = call.input();
   const AttentionOptions options = call.options();
-  Results results(call.q, call.v.size(3), statistics);
+  Results results(call.q, call.v.size(3), wanted);
   attention_forward(in, options, results.views());
   results.put(stack);
 }
@@ -202,7 +214,7 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  const std::int64_t statistics = from.integer();
+  const std::int64_t wanted = from.integer();
   const TorchTensor output = from.tensor(), shared = from.tensor();
   const TorchTensor d_output = from.optional_tensor(), d_shared = from.optional_tensor();
   const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
@@ -221,20 +233,22 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   gradients.d_bias = optional_result<4>(results[3], wants[0], weights);
   gradients.d_lambda = optional_result<3>(results[4], wants[1], rows);
   gradients.d_sinks = optional_result<1>(results[5], wants[2], {heads});
-  const float* saved = row_major_statistics("statistics", shared);
-  const float* upstream = row_major_statistics("d_statistics", d_shared);
-  const auto of = [&](const float* data, Statistic statistic) {
-    return statistic_view(data, statistics, statistic, rows);
+  const auto slices = [&](const char* name, const TorchTensor& tensor) {
+    if (!tensor) return ConstRowStatistics{};
+    return slices_of<ConstRowStatistics>(row_major_statistics(name, tensor), wanted, rows);
   };
-  const auto upstream_of = [&](Statistic statistic) {
-    return d_shared ? of(upstream, statistic) : View<const float, 3>{};
-  };
-  isentrope::attention_backward(
-      in, call.options(),
-      {number_view("output", output), of(saved, kLse), of(saved, kEntropy), of(saved, kCollision),
-       of(saved, kVariance), number_view("d_output", d_output), upstream_of(kLse),
-       upstream_of(kEntropy), upstream_of(kCollision), upstream_of(kVariance)},
-      gradients);
+  ConstRowStatistics upstream = slices("d_statistics", d_shared);
+  for_each_statistic(
+      [](const Statistic& statistic, auto& view) {
+        if (!statistic.differentiable) view = {};
+      },
+      upstream);
+  isentrope::attention_backward(in, call.options(),
+                                {.output = number_view("output", output),
+                                 .statistics = slices("statistics", shared),
+                                 .d_output = number_view("d_output", d_output),
+                                 .d_statistics = upstream},
+                                gradients);
   for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
 }
 
@@ -242,7 +256,7 @@ void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor block_table = from.tensor(), keys = from.tensor();
-  const std::int64_t statistics = from.integer();
+  const std::int64_t wanted = from.integer();
   AttentionInput in = call.input();
   in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table);
   const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
@@ -253,7 +267,7 @@ void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
                 std::to_string(in.pages.block_table.extents[0]) + " and " +
                 std::to_string(lengths.extents[0]));
   }
-  Results results(call.q, call.v.size(3), statistics);
+  Results results(call.q, call.v.size(3), wanted);
   decode_batch(in, call.options(), results.views(), lengths);
   results.put(stack);
 }

@@ -1,7 +1,6 @@
 #include "bindings/torch/call.h"
 
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "bindings/torch/operators.h"
@@ -9,11 +8,6 @@
 
 namespace isentrope::stable {
 namespace {
-
-// Python keeps the word lambda for itself.
-std::string name_in_python(std::string_view name) {
-  return name == "lambda" ? "lambda_" : std::string(name);
-}
 
 // How each type of an argument is called in a schema, read from the stack, given to the core, and
 // written as a default: four functions a type.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -27,6 +28,11 @@ class CallArguments {
 
   std::vector<Value> values_;
 };
+
+// Python keeps the word lambda for itself.
+[[nodiscard]] inline std::string name_in_python(std::string_view name) {
+  return name == "lambda" ? "lambda_" : std::string(name);
+}
 
 // The same arguments as a schema lists them: "Tensor q, ..., float soft_cap".
 [[nodiscard]] std::string call_schema();

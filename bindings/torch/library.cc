@@ -30,6 +30,7 @@ void define(TorchLibraryHandle library) {
   schema("row_lengths(" + call + ") -> Tensor");
   schema("check_call(" + call + ", Tensor? block_table) -> ()");
   schema("call_defaults() -> str");
+  schema("statistics() -> str");
   schema("rule_text(str rule) -> str");
   schema("rule_to_json(str rule) -> str");
   schema("rule_from_json(str json) -> str");
@@ -65,6 +66,7 @@ const bool registered = [] {
   // Without tensors there is no device to choose a kernel by.
   const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
   implement(any, "call_defaults", call_defaults);
+  implement(any, "statistics", statistics);
   implement(any, "rule_text", rule_text);
   implement(any, "rule_to_json", rule_to_json);
   implement(any, "rule_from_json", rule_from_json);

@@ -17,6 +17,10 @@ void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t resu
 // {"lambda_": null, ..., "soft_cap": 0.0}: what an argument is that the caller leaves out.
 void call_defaults(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
+// The list of statistics, in the order of the bits of `wanted`; the last one counts. [{"name": ...,
+// "differentiable": ..., "needs": [...], "weighted_mean": ...}, ...].
+void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
 // On rules.
 void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

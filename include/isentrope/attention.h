@@ -13,6 +13,7 @@
 #include "isentrope/mask.h"
 #include "isentrope/parallel.h"
 #include "isentrope/scale_rule.h"
+#include "isentrope/statistics.h"
 #include "isentrope/tensor.h"
 #include "isentrope/view.h"
 
@@ -59,21 +60,9 @@ struct AttentionOptions {
   ParallelFor parallel_for{};  // empty: the library's own threads
 };
 
-// What the operator tells of each row. Views without data are not computed. A row that admits no
-// key has lse -inf, max_logit -inf and 0 everywhere else.
-struct RowStatistics {
-  View<float, 3> lse{};             // ln sum_j e^z_j
-  View<float, 3> entropy{};         // -sum p ln p, in [0, ln support]
-  View<float, 3> collision{};       // sum p^2, in [1 / support, 1]
-  View<float, 3> max_logit{};       // largest admitted z_j
-  View<float, 3> variance{};        // of z under p: the varentropy
-  View<float, 3> lambda{};          // the softmax scale the row was given
-  View<std::int64_t, 3> support{};  // admitted keys
-};
-
 struct AttentionOutput {
-  Tensor output{};  // [batch, heads, queries, value_dim], f32 or of the input's type
-  RowStatistics statistics{};
+  Tensor output{};             // [batch, heads, queries, value_dim], f32 or of the input's type
+  RowStatistics statistics{};  // what the operator tells of each row
 };
 
 // Throws Error before anything is written when an argument does not fit.
@@ -81,13 +70,14 @@ void attention_forward(const AttentionInput& input, const AttentionOptions& opti
                        const AttentionOutput& output);
 
 // Gradients of a scalar with respect to what the forward pass returned, and the results the
-// backward pass takes up again. Views without data count as zero; output and lse of the forward
-// pass are needed always, entropy, collision and variance only beside their gradients.
+// backward pass takes up again: output and lse always, and beside the gradient of a statistic what
+// the list in statistics.h says it needs, entropy and variance for that of variance. Gradients
+// without data count as zero; max_logit, lambda and support have none.
 struct AttentionGradientInput {
-  ConstTensor output{};                                            // of the forward pass
-  View<const float, 3> lse{}, entropy{}, collision{}, variance{};  // of the forward pass
+  ConstTensor output{};
+  ConstRowStatistics statistics{};
   ConstTensor d_output{};
-  View<const float, 3> d_lse{}, d_entropy{}, d_collision{}, d_variance{};
+  ConstRowStatistics d_statistics{};
 };
 
 // dq, dk and dv are f32 or of the input's type. The others are computed where they have data.

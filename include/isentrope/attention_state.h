@@ -56,13 +56,13 @@ struct AttentionState {
 // last.
 [[nodiscard]] AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks);
 
-// Version 1, every number little-endian:
+// Version 2, every number little-endian:
 //
 //   bytes  0 ...  7   "ISENSTAT"
 //          8 ... 11   version, u32
-//         12 ... 15   0, u32
+//         12 ... 15   f64 numbers of a row, u32
 //         16 ... 47   shape, four i64
-//   then of each row  lse, entropy, collision, max_logit, variance, five f64, and support, i64
+//   then of each row  its statistics in the order of statistics.h, lambda left out: f64, and support, i64
 //   then the output   f32, row-major, and nothing after it
 [[nodiscard]] std::vector<std::byte> to_bytes(const AttentionState& state);
 

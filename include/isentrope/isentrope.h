@@ -118,6 +118,14 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
  * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the
  * caller's. Arrays that are not given are not computed; those marked * must be given. */
 
+/* One array for each statistic, in the order of isentrope/statistics.h: F32 [batch, heads,
+ * queries], the support I64. */
+typedef struct isentrope_statistics {
+  size_t struct_size;
+  isentrope_array lse, entropy, collision, variance, max_logit, lambda;
+  isentrope_array support;
+} isentrope_statistics;
+
 typedef struct isentrope_forward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike */
@@ -125,10 +133,8 @@ typedef struct isentrope_forward_call {
    * sequence. */
   isentrope_array block_table;
   int64_t paged_keys;
-  isentrope_array output; /* *; F32 or of the type of q */
-  isentrope_array lse, entropy, collision, max_logit, variance,
-      lambda;              /* F32 [batch, heads, queries] */
-  isentrope_array support; /* I64 [batch, heads, queries] */
+  isentrope_array output;                 /* *; F32 or of the type of q */
+  const isentrope_statistics* statistics; /* NULL: none */
 } isentrope_forward_call;
 
 ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* options,
@@ -136,13 +142,16 @@ ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* option
 
 typedef struct isentrope_backward_call {
   size_t struct_size;
-  isentrope_array q, k, v;                      /* * */
-  isentrope_array output, lse;                  /* *; of the forward pass */
-  isentrope_array entropy, collision, variance; /* of the forward pass, beside their gradients */
-  isentrope_array d_output;                     /* upstream */
-  isentrope_array d_lse, d_entropy, d_collision, d_variance; /* upstream, F32 */
-  isentrope_array dq, dk, dv;                                /* *; F32 or of the type of q */
-  isentrope_array d_bias, d_lambda, d_sinks;                 /* F32 */
+  isentrope_array q, k, v; /* * */
+  isentrope_array output;  /* *; of the forward pass */
+  /* Of the forward pass: lse *, and beside their gradients entropy, collision and variance; that of
+   * variance needs entropy too. */
+  const isentrope_statistics* statistics;
+  isentrope_array d_output; /* upstream */
+  const isentrope_statistics*
+      d_statistics;           /* upstream; NULL: zeros. Not of max_logit, lambda, support */
+  isentrope_array dq, dk, dv; /* *; F32 or of the type of q */
+  isentrope_array d_bias, d_lambda, d_sinks; /* F32 */
 } isentrope_backward_call;
 
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,

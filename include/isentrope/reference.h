@@ -32,7 +32,7 @@ struct Result {
 // Upstream gradients, row-major; an empty vector stands for zeros.
 struct GradientInput {
   std::vector<double> d_output{};
-  std::vector<double> d_lse{}, d_entropy{}, d_collision{}, d_variance{};
+  StatisticFields<std::vector<double>> d_statistics{};
 };
 
 struct Gradients {

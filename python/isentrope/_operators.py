@@ -32,7 +32,16 @@ SHARED = len(Call._fields)
 TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
 # Those whose gradients are computed where somebody wants them.
 _LEARNED = ("bias", "lambda_", "sinks")
-LSE = 1 << 0  # of the argument `wanted`; the backward pass needs it
+
+# What the library lists of each statistic, in the order of the bits of the argument `wanted`. The last one counts.
+STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())
+BITS = {statistic["name"]: 1 << index for index, statistic in enumerate(STATISTICS)}
+SUPPORT = BITS["support"]
+# Of each, together with what its gradient takes up again, which a forward pass saves unasked.
+WITH_NEEDS = {
+    s["name"]: BITS[s["name"]] | sum(BITS[name] for name in s["needs"] if name != s["name"]) for s in STATISTICS
+}
+LSE = BITS["lse"]  # every backward pass needs it
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
 
@@ -79,8 +88,8 @@ def check_ranks(**tensors: Tensor) -> None:
 
 def _results(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = q.shape[:3]
-    count = (wanted & 0b111111).bit_count()
-    support = rows if wanted >> 6 & 1 else (0,)
+    count = (wanted & (SUPPORT - 1)).bit_count()
+    support = rows if wanted & SUPPORT else (0,)
     return (
         _laid_out_as(q, q.shape[2], columns),
         q.new_empty((count, *rows), dtype=torch.float32),

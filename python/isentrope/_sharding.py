@@ -7,7 +7,7 @@ from typing import Any
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from isentrope._operators import OPS, SHARED, TENSORS, Call
+from isentrope._operators import OPS, SHARED, SUPPORT, TENSORS, Call
 
 KEEP, BATCH, HEAD = Replicate(), Shard(0), Shard(1)
 _WITH_HEADS = dict.fromkeys(("q", "k", "v", "lambda_", "attn_mask", "bias"), HEAD) | {"sinks": Shard(0)}
@@ -38,7 +38,7 @@ def _inputs(places: list, args: tuple) -> list:
 
 @register_sharding(OPS.attention.default)
 def _(*args: Any) -> list:
-    support = args[SHARED] >> 6 & 1
+    support = args[SHARED] & SUPPORT
     numbers = [None] * (SHARED + 1 - TENSORS)
     return [
         ([places[0], statistics, places[0] if support else KEEP], _inputs(places, args) + numbers)
@@ -48,7 +48,7 @@ def _(*args: Any) -> list:
 
 @register_sharding(OPS.decode.default)
 def _(*args: Any) -> list:
-    support = args[SHARED + 2] >> 6 & 1
+    support = args[SHARED + 2] & SUPPORT
     numbers = [None] * (SHARED - TENSORS)
 
     def strategy(places: list, statistics: Any) -> tuple[list, list]:

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from isentrope._operators import STATISTICS
 from isentrope.statistics import Statistics
+
+_WEIGHTED_MEANS = {statistic["name"] for statistic in STATISTICS if statistic["weighted_mean"]}
 
 
 class AttentionState(NamedTuple):
@@ -51,22 +54,22 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         )
     lse, w_a, w_b = _weights(x.lse, y.lse)
     output = (w_a[..., None] * a.output + w_b[..., None] * b.output).to(a.output.dtype)
+    both = {name for name in Statistics._fields if None not in (getattr(x, name), getattr(y, name))}
     merged: dict[str, Tensor] = {"lse": lse}
-    if x.collision is not None and y.collision is not None:
+    for name in both & _WEIGHTED_MEANS:
+        merged[name] = w_a * getattr(x, name) + w_b * getattr(y, name)
+    if "entropy" in both:
+        merged["entropy"] = merged["entropy"] + (_entropy_of(w_a) + _entropy_of(w_b))
+    if "variance" in both:
+        met = (w_a > 0) & (w_b > 0)
+        gap = torch.where(met, x.lse - x.entropy, 0) - torch.where(met, y.lse - y.entropy, 0)
+        merged["variance"] = merged["variance"] + w_a * w_b * gap * gap
+    if "collision" in both:
         merged["collision"] = w_a * w_a * x.collision + w_b * w_b * y.collision
-    if x.entropy is not None and y.entropy is not None:
-        surprise = _entropy_of(w_a) + _entropy_of(w_b)
-        merged["entropy"] = (w_a * x.entropy + w_b * y.entropy) + surprise
-        if x.variance is not None and y.variance is not None:
-            both = (w_a > 0) & (w_b > 0)
-            gap = torch.where(both, x.lse - x.entropy, 0) - torch.where(both, y.lse - y.entropy, 0)
-            merged["variance"] = (w_a * x.variance + w_b * y.variance) + w_a * w_b * gap * gap
-    if x.max_logit is not None and y.max_logit is not None:
-        merged["max_logit"] = torch.maximum(x.max_logit, y.max_logit)
-    if x.support is not None and y.support is not None:
+    if "support" in both:
         merged["support"] = x.support + y.support
-    if x.lambda_ is not None and y.lambda_ is not None:
-        merged["lambda_"] = torch.maximum(x.lambda_, y.lambda_)
+    for name in both & {"max_logit", "lambda_"}:
+        merged[name] = torch.maximum(getattr(x, name), getattr(y, name))
     return AttentionState(output, Statistics(**merged))
 
 

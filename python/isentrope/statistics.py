@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from isentrope._operators import LSE
+from isentrope._operators import BITS, LSE, STATISTICS, WITH_NEEDS
 
 
 class Statistics(NamedTuple):
@@ -50,10 +50,9 @@ def _asked(what: str, name: str, value: Tensor | None) -> Tensor:
     return value
 
 
-SUPPORT = 1 << Statistics._fields.index("support")
-ALL = (1 << len(Statistics._fields)) - 1
-# Constants of a rule, and the derivative of a maximum, which nobody has asked for yet.
-_WITHOUT_GRADIENT = ("max_logit", "lambda_")
+ALL = sum(BITS.values())
+# max_logit, whose derivative nobody has asked for yet, and the constants of a rule.
+_DETACHED = {statistic["name"] for statistic in STATISTICS if not statistic["differentiable"]}
 
 
 def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | None:
@@ -78,20 +77,25 @@ def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | Non
 
 
 def wanted_bits(names: tuple[str, ...]) -> int:
-    """The operators' argument `wanted`. The backward pass needs lse, so it is always there."""
-    bits = LSE
-    for name in names:
-        bits |= 1 << Statistics._fields.index(name)
-    return bits
+    """The operators' argument `wanted`: the names, and what their gradients need."""
+    return with_needs(sum(BITS[name] for name in set(names)))
+
+
+def with_needs(wanted: int) -> int:
+    """The bits of `wanted`, of lse, and of what gradients take up again beside them."""
+    for name, bit in BITS.items():
+        if wanted & bit:
+            wanted |= WITH_NEEDS[name]
+    return wanted | LSE
 
 
 def unpack(names: tuple[str, ...], bits: int, shared: Tensor, support: Tensor) -> Statistics:
     """Names the slices of the tensor in which the operators return their float32 statistics."""
     found: dict[str, Tensor] = {}
-    for index, name in enumerate(Statistics._fields[:-1]):
-        if bits >> index & 1 and name in names:
-            piece = shared.select(0, (bits & ((1 << index) - 1)).bit_count())
-            found[name] = piece.detach() if name in _WITHOUT_GRADIENT else piece
-    if bits & SUPPORT:
-        found["support"] = support
+    for name in names:
+        if name == "support":
+            found[name] = support
+        else:
+            piece = shared.select(0, (bits & (BITS[name] - 1)).bit_count())
+            found[name] = piece.detach() if name in _DETACHED else piece
     return Statistics(**found)

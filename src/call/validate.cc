@@ -200,6 +200,31 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
 }
 
+// Gradients of statistics, and the results of the forward pass that they need: lse even where there
+// is none of them.
+void check_gradients(const Checks& check, const AttentionGradientInput& gradient,
+                     const Shape<3>& rows) {
+  const auto is_needed = [&](std::string_view result) {
+    bool needed = result == "lse";
+    for_each_statistic(
+        [&](const Statistic& statistic, const auto& view) {
+          needed = needed || (view && statistic.needs_result(result));
+        },
+        gradient.d_statistics);
+    return needed;
+  };
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& result, const auto& upstream) {
+        const std::string d_name = "d_" + std::string(statistic.name);
+        if (upstream && !statistic.differentiable) {
+          check.fail(d_name, "be absent: the statistic has no gradient", "one");
+        }
+        check.shape_if_given(d_name.c_str(), upstream, rows);
+        if (is_needed(statistic.name)) check.shape(statistic.name.data(), result, rows);
+      },
+      gradient.statistics, gradient.d_statistics);
+}
+
 }  // namespace
 
 void validate_input(const char* function, const AttentionInput& in,
@@ -218,14 +243,11 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
   const Shape<3> rows = {batch, heads, queries};
   check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
   check.type_or_f32("output", out.output, in.q.type);
-  const RowStatistics& statistics = out.statistics;
-  check.output_if_given("lse", statistics.lse, rows);
-  check.output_if_given("entropy", statistics.entropy, rows);
-  check.output_if_given("collision", statistics.collision, rows);
-  check.output_if_given("max_logit", statistics.max_logit, rows);
-  check.output_if_given("variance", statistics.variance, rows);
-  check.output_if_given("lambda", statistics.lambda, rows);
-  check.output_if_given("support", statistics.support, rows);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        check.output_if_given(statistic.name.data(), view, rows);
+      },
+      out.statistics);
 }
 
 void validate_backward(const AttentionInput& in, const AttentionOptions& options,
@@ -238,15 +260,8 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   const Shape<3> rows = {batch, heads, queries};
   const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
   check.shape("output", gradient.output, output);
-  check.shape("lse", gradient.lse, rows);
   check.shape_if_given("d_output", gradient.d_output, output);
-  check.shape_if_given("d_lse", gradient.d_lse, rows);
-  check.shape_if_given("d_entropy", gradient.d_entropy, rows);
-  check.shape_if_given("d_collision", gradient.d_collision, rows);
-  check.shape_if_given("d_variance", gradient.d_variance, rows);
-  if (gradient.d_entropy || gradient.d_variance) check.shape("entropy", gradient.entropy, rows);
-  if (gradient.d_collision) check.shape("collision", gradient.collision, rows);
-  if (gradient.d_variance) check.shape("variance", gradient.variance, rows);
+  check_gradients(check, gradient, rows);
   check.output("dq", result.dq, in.q.extents);
   check.output("dk", result.dk, in.k.extents);
   check.output("dv", result.dv, in.v.extents);

@@ -33,16 +33,15 @@ namespace isentrope::HWY_NAMESPACE {
 namespace {
 
 // Whether the gradient of the logits has terms beyond those of output and lse.
-bool has_moments(const AttentionGradientInput& g) {
-  return g.d_entropy || g.d_collision || g.d_variance;
-}
+bool has_moments(const ConstRowStatistics& d) { return d.entropy || d.collision || d.variance; }
 
 class BackwardTask {
  public:
   explicit BackwardTask(const BackwardCall& call)
       : call_(call),
         sizes_(call),
-        gradient_row_(has_moments(call.gradient) ? gradient_row<true> : gradient_row<false>),
+        gradient_row_(has_moments(call.gradient.d_statistics) ? gradient_row<true>
+                                                              : gradient_row<false>),
         keys_(call.input.k),
         values_(call.input.v),
         tile_(call),
@@ -219,7 +218,7 @@ class BackwardTask {
   // Of a row that sees no key dq is 0, while its q and lambda may be NaN.
   void write_row_gradients(std::size_t r) {
     const std::int64_t query = tile_.query(r);
-    const bool is_empty = call_.gradient.lse(item_.batch, tile_.head, query) ==
+    const bool is_empty = call_.gradient.statistics.lse(item_.batch, tile_.head, query) ==
                           -std::numeric_limits<float>::infinity();
     const float* dq = sums_.dq.at(r * sizes_.columns, sizes_.columns);
     if (const View<float, 3>& d_lambda = call_.d_lambda_of_block[item_.block]) {

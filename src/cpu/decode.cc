@@ -32,7 +32,7 @@ class DecodeTask {
       : call_(call),
         columns_(static_cast<std::size_t>(call.input.q.extents[3])),
         value_columns_(static_cast<std::size_t>(call.input.v.extents[3])),
-        softmax_(softmax_for(moments_of(call.output.statistics))),
+        softmax_(softmax_for(weight_sums_of(call.output.statistics))),
         block_(call),
         keys_(call.input.k),
         values_(call.input.v),

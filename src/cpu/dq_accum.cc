@@ -83,7 +83,7 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
   std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
   for_each_row(gradient.output.extents, [&](std::int64_t batch, std::int64_t head,
                                             std::int64_t query) {
-    const double lse = gradient.lse(batch, head, query);
+    const double lse = gradient.statistics.lse(batch, head, query);
     if (std::isinf(lse) && lse < 0) return;
     const double of_sink = 1 - non_sink_weight(lse, options.sinks(head));
     sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);

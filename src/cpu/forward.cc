@@ -61,7 +61,7 @@ class ForwardTask {
   explicit ForwardTask(const ForwardCall& call)
       : call_(call),
         sizes_(call),
-        softmax_(softmax_for(moments_of(call.output.statistics))),
+        softmax_(softmax_for(weight_sums_of(call.output.statistics))),
         queries_(call),
         keys_(call.input.k),
         values_(call.input.v),

@@ -71,7 +71,7 @@ double softmax_weights() {
   HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, rescale[kStateRows];
   RowTileState state;
   state.clear();
-  const Softmax softmax = softmax_for(kEntropy | kVariance | kCollision);
+  const Softmax softmax = softmax_for(kS1 | kS1Prime | kS2);
   return best_rate(static_cast<double>(panel_width() * kBlockKeys * kTimes), [&] {
     for (std::size_t i = 0; i < kTimes; ++i)
       softmax.transposed(tile, panel_width(), kBlockKeys, state, rescale);

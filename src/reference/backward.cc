@@ -52,8 +52,9 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
     const double p = std::exp(row.keys[j].logit - stats.lse);
     mean.add(row.beside_sink * p * dp[j].value, row.beside_sink * p * dp[j].magnitude);
   }
-  const double d_lse = at(g.d_lse, row.index), d_entropy = at(g.d_entropy, row.index);
-  const double d_collision = at(g.d_collision, row.index), d_variance = at(g.d_variance, row.index);
+  const auto& d = g.d_statistics;
+  const double d_lse = at(d.lse, row.index), d_entropy = at(d.entropy, row.index);
+  const double d_collision = at(d.collision, row.index), d_variance = at(d.variance, row.index);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double x = row.keys[j].logit - stats.lse, p = std::exp(x);

@@ -9,13 +9,30 @@
 
 #include "isentrope/attention_state.h"
 #include "isentrope/error.h"
+#include "isentrope/statistics.h"
 
 namespace isentrope {
 namespace {
 
 constexpr char kMagic[] = "ISENSTAT";
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kHeader = 48, kRow = 48;
+constexpr std::uint32_t kVersion = 2;
+constexpr std::size_t kHeader = 48;
+
+// f64 numbers of a row: the statistics of its keys, in the order of their list.
+constexpr std::uint32_t kNumbers = [] {
+  std::uint32_t count = 0;
+  for_each_statistic([&](const Statistic& statistic) { count += statistic.of_row != nullptr; });
+  return count;
+}();
+constexpr std::size_t kRow = 8 * (kNumbers + 1);
+
+// Calls visit(number of the row).
+template <typename Row, typename Visit>
+void for_each_number(Row& row, const Visit& visit) {
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.of_row) visit(row.*statistic.of_row);
+  });
+}
 
 [[noreturn]] void fail(const std::string& required, const std::string& got) {
   throw Error("[state_from_bytes] " + required + "; got " + got);
@@ -45,9 +62,13 @@ std::array<std::int64_t, 4> take_shape(std::span<const std::byte>& from) {
   if (std::memcmp(from.data(), kMagic, 8) != 0)
     fail("the bytes must begin with ISENSTAT", "something else");
   from = from.subspan(8);
-  const auto version = take<std::uint32_t>(from), reserved = take<std::uint32_t>(from);
-  if (version != kVersion) fail("the version must be 1", std::to_string(version));
-  if (reserved != 0) fail("the word after the version must be 0", std::to_string(reserved));
+  const auto version = take<std::uint32_t>(from), numbers = take<std::uint32_t>(from);
+  if (version != kVersion) {
+    fail("the version must be " + std::to_string(kVersion), std::to_string(version));
+  }
+  if (numbers != kNumbers) {
+    fail("a row must have " + std::to_string(kNumbers) + " numbers", std::to_string(numbers));
+  }
   std::array<std::int64_t, 4> shape;
   for (std::int64_t& extent : shape) extent = static_cast<std::int64_t>(take<std::uint64_t>(from));
   return shape;
@@ -59,7 +80,7 @@ std::size_t payload_of(const std::array<std::int64_t, 4>& shape) {
   constexpr double kMost = 0x1p48;
   double rows = 1;
   for (std::size_t axis = 0; axis < 3; ++axis) rows *= static_cast<double>(shape[axis]);
-  const double bytes = rows * (48 + 4 * static_cast<double>(shape[3]));
+  const double bytes = rows * (static_cast<double>(kRow) + 4 * static_cast<double>(shape[3]));
   for (const std::int64_t extent : shape) {
     if (extent < 0) fail("no extent must be negative", std::to_string(extent));
   }
@@ -69,10 +90,7 @@ std::size_t payload_of(const std::array<std::int64_t, 4>& shape) {
 
 RowStats take_row(std::span<const std::byte>& from) {
   RowStats stats;
-  for (double* number :
-       {&stats.lse, &stats.entropy, &stats.collision, &stats.max_logit, &stats.variance}) {
-    *number = take_double(from);
-  }
+  for_each_number(stats, [&](double& number) { number = take_double(from); });
   stats.support = static_cast<std::int64_t>(take<std::uint64_t>(from));
   return stats;
 }
@@ -83,15 +101,19 @@ void check_row(const RowStats& stats, std::span<const float> output, std::size_t
   if (stats.support < 0)
     fail("the support must not be negative", std::to_string(stats.support) + where);
   if (stats.lse == kInfinity) fail("lse must not be +inf", "that" + where);
-  for (const double number : {stats.entropy, stats.collision, stats.variance}) {
-    if (number < 0 || std::isinf(number)) {
-      fail("entropy, collision and variance must be finite and not negative",
+  const RowStats nothing;
+  bool neutral = true;
+  for_each_statistic([&](const Statistic& statistic) {
+    if (!statistic.of_row) return;
+    const double number = stats.*statistic.of_row, of_no_key = nothing.*statistic.of_row;
+    neutral = neutral && number == of_no_key;
+    // A number that is 0 without keys is never below it; the others are logits.
+    if (of_no_key == 0 && (number < 0 || std::isinf(number))) {
+      fail(std::string(statistic.name) + " must be finite and not negative",
            std::to_string(number) + where);
     }
-  }
+  });
   if (stats.support > 0) return;
-  bool neutral = stats.lse == -kInfinity && stats.max_logit == -kInfinity && stats.entropy == 0 &&
-                 stats.collision == 0 && stats.variance == 0;
   for (const float value : output) neutral = neutral && value == 0;
   if (!neutral) fail("a row without keys must be empty", "statistics or an output" + where);
 }
@@ -103,13 +125,10 @@ std::vector<std::byte> to_bytes(const AttentionState& state) {
   bytes.reserve(kHeader + state.statistics.size() * kRow + state.output.size() * 4);
   for (std::size_t i = 0; i < 8; ++i) bytes.push_back(static_cast<std::byte>(kMagic[i]));
   put(bytes, kVersion);
-  put(bytes, std::uint32_t{0});
+  put(bytes, kNumbers);
   for (const std::int64_t extent : state.shape) put(bytes, static_cast<std::uint64_t>(extent));
   for (const RowStats& stats : state.statistics) {
-    for (const double x :
-         {stats.lse, stats.entropy, stats.collision, stats.max_logit, stats.variance}) {
-      put(bytes, std::bit_cast<std::uint64_t>(x));
-    }
+    for_each_number(stats, [&](double x) { put(bytes, std::bit_cast<std::uint64_t>(x)); });
     put(bytes, static_cast<std::uint64_t>(stats.support));
   }
   for (const float value : state.output) put(bytes, std::bit_cast<std::uint32_t>(value));

@@ -37,18 +37,22 @@ RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
   const std::int64_t support = a.support + b.support;
   // Always the same NaN: a sum of two passes on the first one's sign and payload, and would not
   // commute.
-  if (std::isnan(a.lse) || std::isnan(b.lse)) return {kNaN, kNaN, kNaN, kNaN, kNaN, support};
   RowStats merged;
-  merged.max_logit = std::fmax(a.max_logit, b.max_logit) + 0.0;  // of 0 and -0 always 0
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.of_row) merged.*statistic.of_row = kNaN;
+  });
   merged.support = support;
-  if (no_a && no_b) {
-    merged.entropy = merged.collision = merged.variance = kNaN;
-    return merged;
-  }
+  if (std::isnan(a.lse) || std::isnan(b.lse)) return merged;
+  merged.max_logit = std::fmax(a.max_logit, b.max_logit) + 0.0;  // of 0 and -0 always 0
+  merged.lse = -kInfinity;
+  if (no_a && no_b) return merged;
   merged.lse = std::fmax(a.lse, b.lse) + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
-  merged.entropy = term(w.a, a.entropy, no_a) + term(w.b, b.entropy, no_b) + entropy_of(w);
   merged.collision = term(w.a * w.a, a.collision, no_a) + term(w.b * w.b, b.collision, no_b);
-  merged.variance = term(w.a, a.variance, no_a) + term(w.b, b.variance, no_b);
+  for_each_statistic([&](const Statistic& statistic) {
+    const auto of = statistic.of_row;
+    if (statistic.weighted_mean) merged.*of = term(w.a, a.*of, no_a) + term(w.b, b.*of, no_b);
+  });
+  merged.entropy += entropy_of(w);
   if (w.a * w.b > 0) {
     const double apart = (a.lse - a.entropy) - (b.lse - b.entropy);
     merged.variance += w.a * w.b * (apart * apart);
@@ -110,27 +114,26 @@ AttentionState attention_state(const AttentionInput& input, const AttentionOptio
   const auto [batch, heads, queries, dim] = input.q.extents;
   AttentionState state({batch, heads, queries, input.v.extents[3]});
   const auto rows = state.statistics.size();
-  std::vector<float> lse(rows), entropy(rows), collision(rows), max_logit(rows), variance(rows);
-  std::vector<std::int64_t> support(rows);
-  const auto view = [&shape = state.shape](auto& values) {
-    return contiguous_view(values.data(), std::array{shape[0], shape[1], shape[2]});
-  };
-  attention_forward(input, options,
-                    {.output = contiguous_view(state.output.data(), state.shape),
-                     .statistics = {.lse = view(lse),
-                                    .entropy = view(entropy),
-                                    .collision = view(collision),
-                                    .max_logit = view(max_logit),
-                                    .variance = view(variance),
-                                    .support = view(support)}});
-  for (std::size_t row = 0; row < rows; ++row) {
-    state.statistics[row] = {.lse = lse[row],
-                             .entropy = entropy[row],
-                             .collision = collision[row],
-                             .max_logit = max_logit[row],
-                             .variance = variance[row],
-                             .support = support[row]};
-  }
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> numbers;
+  RowStatistics views;
+  for_each_statistic(
+      [&, batch = batch, heads = heads, queries = queries](const Statistic&, auto& values,
+                                                           auto& view) {
+        values.resize(rows);
+        view = contiguous_view(values.data(), std::array{batch, heads, queries});
+      },
+      numbers, views);
+  attention_forward(
+      input, options,
+      {.output = contiguous_view(state.output.data(), state.shape), .statistics = views});
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& values) {
+        if (!statistic.of_row) return;
+        for (std::size_t row = 0; row < rows; ++row)
+          state.statistics[row].*statistic.of_row = static_cast<double>(values[row]);
+      },
+      numbers);
+  for (std::size_t row = 0; row < rows; ++row) state.statistics[row].support = numbers.support[row];
   return state;
 }
 

@@ -5,8 +5,10 @@ import torch
 from dense import dense
 
 import isentrope
+from isentrope._operators import STATISTICS
 
 B, H, KV, S, K, D, DV = 2, 4, 2, 19, 31, 16, 24
+DIFFERENTIABLE = [statistic["name"] for statistic in STATISTICS if statistic["differentiable"]]
 RULE = "entropy_invariant(base=7)"
 
 
@@ -84,7 +86,8 @@ def test_gradients_equal_dense_float64(name):
             output, s = attention(leaves["q"], leaves["k"], leaves["v"], rule=RULE, return_stats=True, **passed)
         torch.manual_seed(3)
         loss = (output * torch.randn(output.shape)).sum()
-        for statistic in (s.lse, s.entropy, s.collision, s.variance):
+        for name_ in DIFFERENTIABLE:
+            statistic = getattr(s, name_)
             weights = torch.randn(statistic.shape)
             loss = loss + (weights * torch.where(s.support > 0, statistic, 0)).sum()
         loss.backward()
@@ -96,7 +99,7 @@ def test_gradients_equal_dense_float64(name):
 
 
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")
-@pytest.mark.parametrize("field", ["output", "lse", "entropy", "collision", "variance"])
+@pytest.mark.parametrize("field", ["output", *DIFFERENTIABLE])
 def test_gradcheck(field):
     """Against differences of the operator itself; float32 needs long steps, and dense float64 above is sharper."""
     q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
@@ -109,6 +112,18 @@ def test_gradcheck(field):
         return output if field == "output" else getattr(s, field)
 
     assert torch.autograd.gradcheck(one, (q, k, v, lambda_, sinks, bias), eps=2e-2, atol=5e-3, rtol=5e-3, nondet_tol=0)
+
+
+@pytest.mark.parametrize("field", DIFFERENTIABLE)
+def test_a_statistic_alone_has_the_gradients_it_has_among_all(field):
+    q, k, v = (x.requires_grad_() for x in tensors())
+
+    def gradients(names):
+        _, s = isentrope.attention(q, k, v, rule=RULE, return_stats=names)
+        return torch.autograd.grad(getattr(s, field).square().sum(), (q, k))
+
+    for alone, among in zip(gradients((field,)), gradients(True)):
+        torch.testing.assert_close(alone, among)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

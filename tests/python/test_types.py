@@ -9,7 +9,7 @@ import typing_extensions
 
 import isentrope
 from isentrope import functions
-from isentrope._operators import OPS, Call
+from isentrope._operators import OPS, STATISTICS, Call
 
 
 def test_overloads_have_the_arguments_of_the_functions():
@@ -39,3 +39,8 @@ def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_so
     # What the functions call otherwise, or take by themselves.
     renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
     assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size"}
+
+
+def test_the_statistics_are_those_of_the_library():
+    assert isentrope.Statistics._fields == tuple(statistic["name"] for statistic in STATISTICS)
+    assert STATISTICS[-1]["name"] == "support"  # which the operators return apart from the others

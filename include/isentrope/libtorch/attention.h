@@ -5,14 +5,14 @@
 
 #include "isentrope/mask.h"
 #include "isentrope/scale_rule.h"
+#include "isentrope/statistics.h"
 
 namespace isentrope {
 
-// Row statistics are [batch, heads, queries], f32; support is int64.
-struct TorchAttention {
-  at::Tensor output;                             // [batch, heads, queries, value_dim]
-  at::Tensor lse, entropy, collision, variance;  // differentiable, as output is
-  at::Tensor max_logit, lambda, support;         // not differentiable
+// The row statistics are [batch, heads, queries], f32; support is int64. Those that statistics.h
+// calls differentiable are so, as output is.
+struct TorchAttention : StatisticFields<at::Tensor> {
+  at::Tensor output;  // [batch, heads, queries, value_dim]
 };
 
 // q, k, v: f32 CPU tensors [batch, heads, queries | keys, dim] of any strides. Runs on torch's

@@ -24,8 +24,9 @@ from isentrope._operators import _no_second_order as no_second_order
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
-from isentrope.distributed.rows import Rows, arguments, empty_results, needed_statistics, sink_gradient
+from isentrope.distributed.rows import Rows, arguments, empty_results, sink_gradient
 from isentrope.distributed.visibility import Mask, Segment, needed_keys, seen_keys, segments
+from isentrope.statistics import with_needs
 
 
 class Block(NamedTuple):
@@ -166,7 +167,7 @@ def travelling_attention(
     tensors = Optional(sinks, key_begin, key_end, documents)
     journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
     held = journey.held[journey.rank]
-    wanted = needed_statistics(c.statistics)
+    wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
     for blocks in journey.blocks():
         for block in blocks:
@@ -179,7 +180,7 @@ def travelling_attention(
 
 @travelling_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_results(q, v.shape[3], needed_statistics(parsed(rest[4]).statistics))
+    return empty_results(q, v.shape[3], with_needs(parsed(rest[4]).statistics))
 
 
 @torch.library.custom_op("isentrope::travelling_attention_backward", mutates_args=())
@@ -193,7 +194,7 @@ def travelling_attention_backward(
     tensors = Optional(sinks, key_begin, key_end, documents)
     journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
     held = journey.held[journey.rank]
-    wanted = needed_statistics(c.statistics)
+    wanted = with_needs(c.statistics)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
 
     def gradients_of(block: Block) -> Block:

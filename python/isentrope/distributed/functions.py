@@ -15,10 +15,9 @@ from isentrope.distributed.agreement import agreed
 from isentrope.distributed.blocks import Optional, travelling_attention
 from isentrope.distributed.exchange import Group, group_name
 from isentrope.distributed.heads import attention_by_heads
-from isentrope.distributed.rows import needed_statistics
 from isentrope.distributed.tensors import on_local_tensors
 from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
-from isentrope.statistics import statistic_names, unpack, wanted_bits
+from isentrope.statistics import statistic_names, unpack, wanted_bits, with_needs
 
 METHODS = ("ring", "all_gather", "all_to_all")
 
@@ -102,7 +101,7 @@ def attention(
         output, statistics = attention_by_heads(q, k, v, tensors, text, name, names)
     else:
         output, shared, support = travelling_attention(q, k, v, *tensors, text, name)
-        statistics = None if names is None else unpack(names, needed_statistics(wanted), shared, support)
+        statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 
 

@@ -19,7 +19,7 @@ from isentrope.distributed.exchange import exchange, resolved
 from isentrope.distributed.layout import Range, local_slices, pieces, rows_of
 from isentrope.functions import _attend, _call
 from isentrope.rules import ScaleRule
-from isentrope.statistics import _WITHOUT_GRADIENT, Statistics
+from isentrope.statistics import _DETACHED, Statistics
 
 
 def heads_of_ranks(heads: int, kv_heads: int, ranks: int) -> list[tuple[Range, Range]]:
@@ -140,7 +140,7 @@ def _statistics_home(dealer: Trade, statistics: Statistics) -> Statistics:
     if floats:
         columns = dealer.to_rows(torch.stack(list(floats.values()), -1))
         for name, column in zip(floats, columns.unbind(-1)):
-            found[name] = column.detach() if name in _WITHOUT_GRADIENT else column
+            found[name] = column.detach() if name in _DETACHED else column
     if statistics.support is not None:
         found["support"] = dealer.to_rows(statistics.support[..., None]).squeeze(-1)
     return Statistics(**found)

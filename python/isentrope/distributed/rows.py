@@ -7,22 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._operators import LSE, Call
+from isentrope._operators import SUPPORT, Call
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.functions import _call
 from isentrope.states import AttentionState, merge
-from isentrope.statistics import SUPPORT, Statistics, unpack
+from isentrope.statistics import Statistics, unpack
 
-FLOATS = Statistics._fields[:-1]
 # Of a row that has seen no key yet.
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
-
-
-def needed_statistics(wanted: int) -> int:
-    """The bits of `wanted`, and of what merging and the backward pass need beside them."""
-    variance, entropy = (1 << Statistics._fields.index(name) for name in ("variance", "entropy"))
-    return wanted | LSE | (entropy if wanted & variance else 0)
 
 
 def arguments(
@@ -47,7 +40,7 @@ def arguments(
 def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor]:
     """As the operators lay out their results, row-major."""
     rows = tuple(q.shape[:3])
-    count = sum(statistics >> index & 1 for index in range(len(FLOATS)))
+    count = (statistics & (SUPPORT - 1)).bit_count()
     return (
         q.new_empty((*rows, columns)),
         q.new_empty((count, *rows), dtype=torch.float32),

@@ -17,9 +17,8 @@ from isentrope.gpu.operands import Call, RuleTables
 from isentrope.gpu.rows import rows_kernel
 from isentrope.gpu.tile import LOG2E
 
-# The bits of `wanted`, in the order of Statistics, and what the kernels call them.
-_SLICES = ("LSE", "ENTROPY", "COLLISION", "VARIANCE", "MAX_LOGIT", "LAMBDA")
-SUPPORT = 6
+# The bits of `wanted`, by what the kernels call their slices.
+_SLICES = {name.upper().rstrip("_"): bit for name, bit in _operators.BITS.items() if bit != _operators.SUPPORT}
 _FEW_ROWS = 16
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
@@ -27,7 +26,7 @@ _FAR = 1 << 62
 
 def _slices(wanted: int) -> dict[str, int]:
     """Which slice of the tensor of statistics each is; -1 for those nobody asked for."""
-    return {name: (wanted & ((1 << bit) - 1)).bit_count() if wanted >> bit & 1 else -1 for bit, name in enumerate(_SLICES)}
+    return {name: (wanted & (bit - 1)).bit_count() if wanted & bit else -1 for name, bit in _SLICES.items()}
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -113,7 +112,7 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
         sums = torch.empty((splits, plane, shape["COLUMNS"]), dtype=torch.float32, device=call.q.device)
     options = {
-        **slices, "DISTANCE": -1, "SUPPORT": bool(wanted >> SUPPORT & 1), "SINK": shape["SINK"],
+        "DISTANCE": -1, **slices, "SUPPORT": bool(wanted & _operators.SUPPORT), "SINK": shape["SINK"],
         "COLUMNS": shape["COLUMNS"], "EVEN_COLUMNS": shape["EVEN_COLUMNS"],
     }  # fmt: skip
     sink = _some(call.sinks, rows.scales)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import isentrope
 from isentrope import functions
+from isentrope._operators import STATISTICS
 from isentrope.functions import decode
 from isentrope.statistics import Statistics
 
@@ -20,7 +21,7 @@ _TYPES = {
     "u8": torch.bool,
 }  # fmt: skip
 _CAUSAL = {0: False, 1: "top_left", 2: "bottom_right"}
-_DIFFERENTIABLE = ("lse", "entropy", "collision", "variance")
+_DIFFERENTIABLE = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
 
 def _library() -> Any:

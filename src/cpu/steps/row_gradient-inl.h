@@ -66,10 +66,11 @@ HWY_INLINE double row_product(const AttentionGradientInput& g, std::int64_t batc
 HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch, std::int64_t head,
                                     std::int64_t query, float& non_sink) {
   const AttentionGradientInput& g = call.gradient;
+  const ConstRowStatistics &of = g.statistics, &d = g.d_statistics;
   const auto value = [&](const View<const float, 3>& view) {
     return view ? view(batch, head, query) : 0.0f;
   };
-  const float lse = value(g.lse);
+  const float lse = value(of.lse);
   non_sink = 0;
   // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it admit
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
@@ -78,12 +79,12 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
   non_sink = static_cast<float>(share);
   const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;
-  const float d_collision = value(g.d_collision), d_variance = value(g.d_variance);
+  const float d_collision = value(d.collision), d_variance = value(d.variance);
   return {.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
-          .entropy = value(g.entropy),
-          .base = value(g.d_lse) - static_cast<float>(mean_dp) -
-                  2 * d_collision * value(g.collision) - d_variance * value(g.variance),
-          .linear = 2 * d_variance - value(g.d_entropy),
+          .entropy = value(of.entropy),
+          .base = value(d.lse) - static_cast<float>(mean_dp) -
+                  2 * d_collision * value(of.collision) - d_variance * value(of.variance),
+          .linear = 2 * d_variance - value(d.entropy),
           .quadratic = d_variance,
           .collision = 2 * d_collision};
 }

@@ -18,16 +18,14 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   write_row(call.output.output, batch, head, query, static_cast<float>(factor), sums);
 
   const RowStatistics& to = call.output.statistics;
-  const auto write = [&](const View<float, 3>& view, double value) {
-    if (view) view(batch, head, query) = static_cast<float>(value);
-  };
+  for_each_statistic(
+      [&]<typename T>(const Statistic& statistic, const View<T, 3>& view) {
+        if (view && statistic.of_row)
+          view(batch, head, query) = static_cast<T>(stats.*statistic.of_row);
+      },
+      to);
   const HeadScale scale = call.scale.of(batch, head);
-  write(to.lse, stats.lse);
-  write(to.entropy, stats.entropy);
-  write(to.collision, stats.collision);
-  write(to.max_logit, stats.max_logit);
-  write(to.variance, stats.variance);
-  write(to.lambda, scale.before_cap[query] * scale.after_cap[query]);
+  if (to.lambda) to.lambda(batch, head, query) = scale.before_cap[query] * scale.after_cap[query];
   if (to.support) to.support(batch, head, query) = stats.support;
 }
 

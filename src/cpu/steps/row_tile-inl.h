@@ -53,7 +53,9 @@ struct RowTile {
   // Whether soft-cap, bias or boolean mask have a part in the logits.
   [[nodiscard]] bool has_terms() const { return call.options.soft_cap > 0 || masks_one_by_one(); }
   // Whether a key that a range holds may be masked.
-  [[nodiscard]] bool masks_one_by_one() const { return call.options.bias || call.options.attn_mask; }
+  [[nodiscard]] bool masks_one_by_one() const {
+    return call.options.bias || call.options.attn_mask;
+  }
 };
 
 // The scores of row r become logits. Returns how many keys of [begin, end), counted from the

@@ -85,16 +85,13 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
   return hn::Max(max, other);
 }
 
-// Which sums beside s0 a call needs; what nobody asked for is not compiled into its loop.
-inline constexpr int kEntropy = 1, kVariance = 2, kCollision = 4;
-
 // Sums over a row's weights w = 2^t, a vector of lanes each.
 struct WeightSums {
   hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
 };
 
 // Logits become weights, in place: of row i of a group, a vector every `step` floats.
-template <int kMoments>
+template <unsigned kSums>
 HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t step,
                       hn::Vec<Floats> origin, std::size_t i, WeightSums& sums) {
   const Floats d;
@@ -104,14 +101,14 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
     const auto w = weight_of(t);
     hn::Store(w, d, logits + j);
     s0 = hn::Add(s0, w);
-    if constexpr (kMoments & kVariance) {
+    if constexpr (kSums & kS1Prime) {
       const auto wt = hn::Mul(w, t);
       s1 = hn::Add(s1, wt);
       s1_prime = hn::MulAdd(wt, t, s1_prime);
-    } else if constexpr (kMoments & kEntropy) {
+    } else if constexpr (kSums & kS1) {
       s1 = hn::MulAdd(w, t, s1);
     }
-    if constexpr (kMoments & kCollision) s2 = hn::MulAdd(w, w, s2);
+    if constexpr (kSums & kS2) s2 = hn::MulAdd(w, w, s2);
   }
   sums.s0[i] = s0;
   sums.s1[i] = s1;
@@ -126,7 +123,7 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
 //
 // Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
 // max-exp-rescale chain on every vector.
-template <int kMoments>
+template <unsigned kSums>
 bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
                      std::size_t columns, RowTileState& state, float* HWY_RESTRICT rescale) {
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
@@ -144,19 +141,19 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     WeightSums sums;
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
     for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
-      weigh<kMoments>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
-                      hn::Lanes(Floats()), hn::Set(Floats(), origin[group + i]), i, sums);
+      weigh<kSums>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
+                   hn::Lanes(Floats()), hn::Set(Floats(), origin[group + i]), i, sums);
     }
     add_sums(sums.s0, state.s0 + group);
-    if constexpr (kMoments & (kEntropy | kVariance)) add_sums(sums.s1, state.s1 + group);
-    if constexpr (kMoments & kVariance) add_sums(sums.s1_prime, state.s1_prime + group);
-    if constexpr (kMoments & kCollision) add_sums(sums.s2, state.s2 + group);
+    if constexpr (kSums & kS1) add_sums(sums.s1, state.s1 + group);
+    if constexpr (kSums & kS1Prime) add_sums(sums.s1_prime, state.s1_prime + group);
+    if constexpr (kSums & kS2) add_sums(sums.s2, state.s2 + group);
   }
   return moved;
 }
 
 // The same of a transposed tile: tile[key][row], and any number of keys.
-template <int kMoments>
+template <unsigned kSums>
 bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
                         RowTileState& state, float* HWY_RESTRICT rescale) {
   const Floats d;
@@ -168,16 +165,16 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   const bool moved = raise(max, whole, state, origin, rescale);
   for (std::size_t r = 0; r < rows; r += lanes) {
     WeightSums sums;
-    weigh<kMoments>(tile + r, keys * width, width, hn::Load(d, origin + r), 0, sums);
+    weigh<kSums>(tile + r, keys * width, width, hn::Load(d, origin + r), 0, sums);
     add_lanes(sums.s0[0], state.s0 + r);
-    if constexpr (kMoments & (kEntropy | kVariance)) add_lanes(sums.s1[0], state.s1 + r);
-    if constexpr (kMoments & kVariance) add_lanes(sums.s1_prime[0], state.s1_prime + r);
-    if constexpr (kMoments & kCollision) add_lanes(sums.s2[0], state.s2 + r);
+    if constexpr (kSums & kS1) add_lanes(sums.s1[0], state.s1 + r);
+    if constexpr (kSums & kS1Prime) add_lanes(sums.s1_prime[0], state.s1_prime + r);
+    if constexpr (kSums & kS2) add_lanes(sums.s2[0], state.s2 + r);
   }
   return moved;
 }
 
-// Both loops for a set of moments.
+// Both loops for a set of sums beside s0: what nobody asked for is not compiled into them.
 struct Softmax {
   bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, RowTileState&,
                   float* HWY_RESTRICT);
@@ -185,19 +182,22 @@ struct Softmax {
                      float* HWY_RESTRICT);
 };
 
-template <int kMoments>
-inline constexpr Softmax kSoftmax = {softmax_of_rows<kMoments>, softmax_transposed<kMoments>};
+template <unsigned kSums>
+inline constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
 
 // What a call's statistics need.
-inline int moments_of(const RowStatistics& wanted) {
-  return (wanted.entropy ? kEntropy : 0) | (wanted.variance ? kVariance : 0) |
-         (wanted.collision ? kCollision : 0);
+inline unsigned weight_sums_of(const RowStatistics& wanted) {
+  unsigned sums = kOnlyS0;
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) { sums |= view ? statistic.sums : 0u; },
+      wanted);
+  return sums;
 }
 
-HWY_INLINE Softmax softmax_for(int moments) {
+HWY_INLINE Softmax softmax_for(unsigned sums) {
   static constexpr Softmax kAll[] = {kSoftmax<0>, kSoftmax<1>, kSoftmax<2>, kSoftmax<3>,
                                      kSoftmax<4>, kSoftmax<5>, kSoftmax<6>, kSoftmax<7>};
-  return kAll[moments];
+  return kAll[sums];
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -9,10 +9,11 @@ from torch import Tensor
 
 import isentrope
 from isentrope import Statistics, distributed
+from isentrope._operators import STATISTICS
 from isentrope.distributed.layout import pieces
 from isentrope.functions import _attend, _call
 
-WITH_GRADIENT = ("lse", "entropy", "collision", "variance")
+WITH_GRADIENT = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
 
 def tensors(length: int, heads: int = 4, kv_heads: int = 2, dtype: torch.dtype = torch.float32) -> list[Tensor]:

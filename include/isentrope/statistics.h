@@ -1,0 +1,88 @@
+// The statistics of a row: the list of them, and in it everything that is known of each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "isentrope/row_state.h"
+#include "isentrope/view.h"
+
+namespace isentrope {
+
+// One T for each statistic, Count for those that count: views, vectors, tensors of all rows'
+// numbers. In nats where they have a unit. A row that admits no key has lse -inf, max_logit -inf
+// and 0 everywhere else.
+template <typename T, typename Count = T>
+struct StatisticFields {
+  T lse{};          // ln sum_j e^z_j
+  T entropy{};      // -sum p ln p, in [0, ln support]
+  T collision{};    // sum p^2, in [1 / support, 1]
+  T variance{};     // of z under p: the varentropy
+  T max_logit{};    // largest admitted z_j
+  T lambda{};       // the softmax scale the row was given
+  Count support{};  // admitted keys
+};
+
+// Views [batch, heads, queries]. Those without data are not computed.
+using RowStatistics = StatisticFields<View<float, 3>, View<std::int64_t, 3>>;
+using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std::int64_t, 3>>;
+
+// Sums of a RowState that only some statistics need.
+enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4 };
+
+// What front ends, validation and kernels have to know of a statistic.
+struct Statistic {
+  std::string_view name;
+  double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it is none of the keys'
+  unsigned sums = kOnlyS0;              // what the forward pass must add up for it
+  bool differentiable = false;
+  // Of two parts of a row's keys: the mean of both, weighted by their shares of the softmax.
+  // Entropy and variance add what lies between the parts.
+  bool weighted_mean = false;
+  // The results of the forward pass, beside output and lse, that its gradient takes up again.
+  std::array<std::string_view, 2> needs{};
+
+  [[nodiscard]] constexpr bool needs_result(std::string_view result) const {
+    return differentiable && (result == "lse" || result == needs[0] || result == needs[1]);
+  }
+};
+
+// Calls visit(statistic, fields.NAME...) for each statistic, in the order in which everybody has
+// them: of one StatisticFields, of several side by side, or of none.
+template <typename Visit, typename... Fields>
+constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
+  visit(Statistic{.name = "lse", .of_row = &RowStats::lse, .differentiable = true}, fields.lse...);
+  visit(Statistic{.name = "entropy",
+                  .of_row = &RowStats::entropy,
+                  .sums = kS1,
+                  .differentiable = true,
+                  .weighted_mean = true,
+                  .needs = {"entropy"}},
+        fields.entropy...);
+  visit(Statistic{.name = "collision",
+                  .of_row = &RowStats::collision,
+                  .sums = kS2,
+                  .differentiable = true,
+                  .needs = {"collision"}},
+        fields.collision...);
+  visit(Statistic{.name = "variance",
+                  .of_row = &RowStats::variance,
+                  .sums = kS1 | kS1Prime,
+                  .differentiable = true,
+                  .weighted_mean = true,
+                  .needs = {"entropy", "variance"}},
+        fields.variance...);
+  visit(Statistic{.name = "max_logit", .of_row = &RowStats::max_logit}, fields.max_logit...);
+  visit(Statistic{.name = "lambda"}, fields.lambda...);
+  visit(Statistic{.name = "support"}, fields.support...);
+}
+
+[[nodiscard]] inline ConstRowStatistics as_const(const RowStatistics& statistics) {
+  ConstRowStatistics result;
+  for_each_statistic([](const Statistic&, const auto& from, auto& to) { to = from; }, statistics,
+                     result);
+  return result;
+}
+
+}  // namespace isentrope
