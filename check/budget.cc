@@ -101,8 +101,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     const RowStats& stats = want.statistics[row];
     const double dx = logit_error(p, want.logit_magnitude[row]);
     const double sums = kExpError + gamma(chain(stats.support));
-    const double slope = want.entropy_slope[row],
-                 mean = stats.lse - stats.max_logit - stats.entropy;
+    const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
     // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2
     // dx off.
     const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);

@@ -49,7 +49,7 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   const RowStats& stats = row.statistics;
   Sum mean;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const double p = std::exp(row.keys[j].logit - stats.lse);
+    const double p = std::exp(row.keys[j].log_p);
     mean.add(row.beside_sink * p * dp[j].value, row.beside_sink * p * dp[j].magnitude);
   }
   const auto& d = g.d_statistics;
@@ -57,7 +57,7 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   const double d_collision = at(d.collision, row.index), d_variance = at(d.variance, row.index);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const double x = row.keys[j].logit - stats.lse, p = std::exp(x);
+    const double x = row.keys[j].log_p, p = std::exp(x);
     const double u = p == 0 ? 0 : x + stats.entropy;  // p u vanishes, and x may be -inf
     const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
                          2 * d_collision * (p - stats.collision) +
@@ -112,7 +112,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
     const auto index = static_cast<std::int64_t>(row.index);
     for (std::size_t j = 0; j < row.keys.size(); ++j) {
       const Key& key = row.keys[j];
-      const double p = std::exp(key.logit - row.statistics.lse);
+      const double p = std::exp(key.log_p);
       const std::int64_t key_row = (row.batch * kv_heads + row.kv_head) * keys + key.index;
       const double ds = dz[j].value * key.slope,
                    ds_magnitude = dz[j].magnitude * std::abs(key.slope);

@@ -10,11 +10,10 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
   const std::int64_t value_dim = in.v.extents[3];
   Result result;
   for (const Row& row : rows_of(in, options)) {
-    double logit_magnitude = 0, slope = 0;
+    double logit_magnitude = 0, slope = 0, below_max = 0;
     std::vector<double> output(static_cast<std::size_t>(value_dim)), magnitude(output.size());
     for (const Key& key : row.keys) {
-      const double x = key.logit - row.statistics.lse;  // ln p
-      const double p = std::exp(x);
+      const double p = std::exp(key.log_p);
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double v = row.beside_sink * in.v(row.batch, row.kv_head, key.index, c);
         output[static_cast<std::size_t>(c)] += p * v;
@@ -25,7 +24,8 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
       const double terms =
           std::abs(row.after_cap * row.before_cap) * key.score_magnitude + std::abs(key.logit);
       logit_magnitude = std::fmax(logit_magnitude, terms);
-      slope += p * std::abs(x + row.statistics.entropy);
+      slope += p * std::abs(key.log_p + row.statistics.entropy);
+      below_max += p * (row.statistics.max_logit - key.logit);
     }
     result.output.insert(result.output.end(), output.begin(), output.end());
     result.value_magnitude.insert(result.value_magnitude.end(), magnitude.begin(), magnitude.end());
@@ -33,6 +33,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
     result.lambda.push_back(row.before_cap * row.after_cap);
     result.logit_magnitude.push_back(logit_magnitude);
     result.entropy_slope.push_back(slope);
+    result.mean_below_max.push_back(below_max);
   }
   return result;
 }

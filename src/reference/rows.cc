@@ -8,6 +8,8 @@
 namespace isentrope::reference {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // Whether boolean mask and bias leave the row this key.
 bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j) {
   if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
@@ -59,6 +61,39 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
   return key;
 }
 
+// Every statistic as its definition reads. None of this is shared with the sums that kernels merge:
+// what judges them must not repeat their mistakes. Sets the keys' log_p.
+RowStats statistics_of(std::vector<Key>& keys) {
+  RowStats stats;
+  if (keys.empty()) return stats;
+  stats.support = static_cast<std::int64_t>(keys.size());
+  for (const Key& key : keys) {
+    if (std::isnan(key.logit) || key.logit > stats.max_logit) stats.max_logit = key.logit;
+    if (std::isnan(key.logit)) break;
+  }
+  // From the largest on: then no weight is above 1, and a row of logits near 1e9 loses no digits.
+  double sum = 0;
+  for (const Key& key : keys) {
+    if (key.logit != -kInfinity) sum += std::exp(key.logit - stats.max_logit);
+  }
+  stats.lse = stats.max_logit + std::log(sum);
+  for (Key& key : keys) key.log_p = (key.logit - stats.max_logit) - std::log(sum);
+  double mean = 0;  // of z - max, whose digits ln p would lose where logits are nearly equal
+  for (const Key& key : keys) {
+    const double p = std::exp(key.log_p);
+    stats.collision += p * p;
+    if (p == 0) continue;  // its logit may be -inf
+    stats.entropy -= p * key.log_p;
+    mean += p * (key.logit - stats.max_logit);
+  }
+  for (const Key& key : keys) {
+    const double p = std::exp(key.log_p), apart = (key.logit - stats.max_logit) - mean;
+    if (p != 0) stats.variance += p * apart * apart;
+  }
+  if (std::isnan(sum)) stats.max_logit = sum;  // a logit of +inf makes the row NaN
+  return stats;
+}
+
 }  // namespace
 
 std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
@@ -71,13 +106,11 @@ std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
         Row row{batch, head, head / (heads / kv_heads), query, rows.size(), 0, 1, 1, {}, {}, 1};
         const RowView view = row_view(options.mask, batch, query, queries, keys);
         resolve_scale(in, options, view, row);
-        RowState state;
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
           if (!is_admitted(options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
-          state = merge(state, row_state_of(row.keys.back().logit));
         }
-        row.statistics = finalize(state);
+        row.statistics = statistics_of(row.keys);
         if (options.sinks)
           row.beside_sink = 1 / (1 + std::exp(options.sinks(head) - row.statistics.lse));
         rows.push_back(std::move(row));

@@ -13,7 +13,8 @@ struct Key {
   double score;            // q.k
   double score_magnitude;  // sum_c |q_c k_c|
   double logit;
-  double slope;  // d logit / d (lambda q.k)
+  double slope;      // d logit / d (lambda q.k)
+  double log_p = 0;  // ln of its weight in the row's softmax
 };
 
 struct Row {
