@@ -27,3 +27,13 @@ function(isentrope_target name)
     target_compile_options(${name} PRIVATE -Werror)
   endif()
 endfunction()
+
+# isentrope_use_highway(NAME): kernels for every instruction set that Highway knows, the portable one included, since
+# tests hold each to the reference. Not for SVE, whose vectors cannot stand in arrays (docs/adr).
+function(isentrope_use_highway name)
+  target_link_libraries(${name} PRIVATE hwy::hwy)
+  target_compile_definitions(${name} PRIVATE HWY_COMPILE_ALL_ATTAINABLE HWY_WANT_AVX3_DL)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    target_compile_definitions(${name} PRIVATE "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+  endif()
+endfunction()

@@ -1,4 +1,4 @@
-// The kernels' power of two on every instruction set: its error, its edges, its NaN.
+// The kernels' power of two and their maximum on every instruction set: error, edges, NaN.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/exp_test.cc"
@@ -29,6 +29,11 @@ float t_after(float x) {
   return hn::GetLane(t);
 }
 
+float larger_or_nan(float least, float x) {
+  const Floats d;
+  return hn::GetLane(max_or_nan(hn::Set(d, least), hn::Set(d, x)));
+}
+
 // The largest error, in units in the last place, over every `stride`-th float of [kMinLog2 + 1,
 // 0].
 double largest_ulp_error(std::uint32_t stride) {
@@ -57,6 +62,7 @@ namespace {
 
 HWY_EXPORT(weight);
 HWY_EXPORT(t_after);
+HWY_EXPORT(larger_or_nan);
 HWY_EXPORT(largest_ulp_error);
 
 class ExpOnTarget : public ::testing::TestWithParam<std::string> {
@@ -90,6 +96,13 @@ TEST_P(ExpOnTarget, EveryNaNStaysNaN) {
     EXPECT_TRUE(std::isnan(HWY_DYNAMIC_DISPATCH(weight)(std::bit_cast<float>(bits))))
         << std::hex << bits;
   }
+}
+
+TEST_P(ExpOnTarget, TheMaximumKeepsNaN) {
+  EXPECT_EQ(HWY_DYNAMIC_DISPATCH(larger_or_nan)(1.0f, 2.0f), 2.0f);
+  EXPECT_EQ(HWY_DYNAMIC_DISPATCH(larger_or_nan)(1.0f, -2.0f), 1.0f);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(HWY_DYNAMIC_DISPATCH(larger_or_nan)(1.0f, nan)));
 }
 
 }  // namespace

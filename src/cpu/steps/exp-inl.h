@@ -13,6 +13,7 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
+#include "src/cpu/steps/maximum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -25,22 +26,13 @@ inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 // Below it a weight is 0: relative to the row's maximum, whose weight is 1, it is nothing.
 inline constexpr float kMinLog2 = -127;
 
-// The larger one; t where t is NaN. x86's maximum does that by itself.
-HWY_INLINE hn::Vec<Floats> at_least(hn::Vec<Floats> least, hn::Vec<Floats> t) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::IfThenElse(hn::Lt(t, least), least, t);
-#else
-  return hn::Max(least, t);
-#endif
-}
-
 // 2^t for t <= about 0, with an error of at most 1.1 units in the last place (tests/exp_test.cc
 // measures it). Where the weight is 0, t becomes kMinLog2, so that t may be multiplied by the
 // weight. NaN stays NaN; Highway's own Exp turns it into 0, which drops a poisoned key silently.
 HWY_INLINE hn::Vec<Floats> weight_of(hn::Vec<Floats>& t) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
-  t = at_least(hn::Set(d, kMinLog2), t);
+  t = max_or_nan(hn::Set(d, kMinLog2), t);
   // Adding 1.5 * 2^23 + 127 rounds t to an integer n and leaves its biased exponent in the low
   // bits.
   const auto magic = hn::Set(d, 12582912.0f + 127);

@@ -21,6 +21,7 @@
 #include "isentrope/row_state.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/steps/exp-inl.h"
+#include "src/cpu/steps/maximum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -161,7 +162,7 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     store(hn::Sub(log_s0, mean), stats.entropy);
     store(hn::Mul(hn::Mul(hn::Load(d, state.s2 + r), factor), factor), stats.collision);
     store(max, stats.max_logit);
-    store(hn::Max(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
+    store(max_or_nan(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {

@@ -87,6 +87,9 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
 
 // Sums over a row's weights w = 2^t, a vector of lanes each.
 struct WeightSums {
+  // Written out, for GCC gives what it writes itself none of the instruction set's attributes, and
+  // NEON's vectors are then not inlined.
+  HWY_INLINE WeightSums() {}
   hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
 };
 

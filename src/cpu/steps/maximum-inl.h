@@ -1,0 +1,35 @@
+// The maximum that keeps NaN, whatever the instruction set's own does.
+//
+// Per-target header: compiled once for every instruction set.
+
+#if defined(ISENTROPE_MAXIMUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_MAXIMUM_INL_H_
+#undef ISENTROPE_MAXIMUM_INL_H_
+#else
+#define ISENTROPE_MAXIMUM_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The larger of `least`, which is a number, and x; NaN where x is NaN.
+//
+// hn::Max leaves open what it makes of NaN: x86 returns the second operand, NEON and Highway's
+// portable targets return the number. It is good for maxima over keys alone, where a logit that is
+// NaN makes the row's weights NaN whether or not the maximum knows of it.
+template <typename V>
+HWY_INLINE V max_or_nan(V least, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Max(least, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, least), least, x);
+#endif
+}
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
