@@ -194,6 +194,19 @@ TEST(ScaleRule, ProductsTakeOneBase) {
   EXPECT_THROW((void)rule.with_length({}), Error);
 }
 
+TEST(ScaleRule, AChangeOfTheLengthLeavesTheRestAsItWas) {
+  const ScaleRule rule = ScaleRule::attn_temperature_tuning();  // of the position, offset by 1
+  const LengthPolicy of_rule = rule.terms()[0].form.length;
+  LengthPolicy changed = rule.with_length({.n_min = 4}).terms()[0].form.length;
+  EXPECT_EQ(changed.n_min, 4);
+  changed.n_min = of_rule.n_min;
+  EXPECT_EQ(changed, of_rule);
+  EXPECT_EQ(rule.with_length({}), rule);
+  const ScaleRule fixed = rule.with_length({.fixed = 1024});
+  EXPECT_EQ(fixed.terms()[0].form.length.source, LengthSource::fixed);
+  EXPECT_EQ(fixed.with_length({.source = of_rule.source}), rule);
+}
+
 TEST(ScaleRule, TablesInterpolateInTheLogarithm) {
   const ScaleRule rule = ScaleRule::table({64, 256, 1024}, {1, 1.5, 3});
   EXPECT_EQ(factor(rule, 2), 1);

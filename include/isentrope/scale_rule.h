@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -107,8 +108,13 @@ class ScaleRule {
   // Positions beyond the last take the last one's.
   static ScaleRule per_row(std::vector<double> lambda, std::int64_t heads = 1);
 
-  // This rule with another idea of length, place or bias. Not for products.
-  [[nodiscard]] ScaleRule with_length(const LengthPolicy& policy) const;
+  // This rule with another idea of length, place or bias. Not for products. What a change of the
+  // length leaves out stays as the rule has it; a fixed length is its own source.
+  struct LengthChange {
+    std::optional<LengthSource> source{};
+    std::optional<double> fixed{}, n_min{}, n_max{}, offset{};
+  };
+  [[nodiscard]] ScaleRule with_length(const LengthChange& change) const;
   [[nodiscard]] ScaleRule with_place(ScalePlace place) const;
   [[nodiscard]] ScaleRule with_scaled_bias(bool scaled) const;
 

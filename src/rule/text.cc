@@ -159,15 +159,17 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
 
 // Applies length=..., n_min=..., where=... to a rule; false when the key is none of these.
 bool apply_policy(ScaleRule& rule, std::string_view key, std::string_view value) {
-  LengthPolicy length = rule.terms().front().form.length;
+  ScaleRule::LengthChange length;
   if (key == "length") {
     const auto found = std::ranges::find(kSourceNames, value);
     const bool named = found != kSourceNames.end() && *found != "fixed";
-    length.source =
-        named ? static_cast<LengthSource>(found - kSourceNames.begin()) : LengthSource::fixed;
     const auto number = number_of(value);
     if (!named && !number) reject("length must be visible, position, total or a number", value);
-    length.fixed = named ? 0 : *number;
+    if (named) {
+      length.source = static_cast<LengthSource>(found - kSourceNames.begin());
+    } else {
+      length.fixed = *number;
+    }
   } else if (key == "n_min") {
     length.n_min = parse_number(key, value);
   } else if (key == "n_max") {

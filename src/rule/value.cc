@@ -188,10 +188,17 @@ ScaleRule::Term& ScaleRule::only_term(std::string_view function) {
   return terms_.front();
 }
 
-ScaleRule ScaleRule::with_length(const LengthPolicy& policy) const {
-  check_length(policy);
+ScaleRule ScaleRule::with_length(const LengthChange& change) const {
   ScaleRule rule = *this;
-  rule.only_term("with_length").form.length = policy;
+  LengthPolicy& policy = rule.only_term("with_length").form.length;
+  if (change.source || change.fixed) {
+    policy.source = change.source.value_or(LengthSource::fixed);
+    policy.fixed = change.fixed.value_or(0);
+  }
+  policy.n_min = change.n_min.value_or(policy.n_min);
+  policy.n_max = change.n_max.value_or(policy.n_max);
+  policy.offset = change.offset.value_or(policy.offset);
+  check_length(policy);
   return rule;
 }
 
