@@ -65,7 +65,8 @@ struct AttentionOutput {
   RowStatistics statistics{};  // what the operator tells of each row
 };
 
-// Throws Error before anything is written when an argument does not fit.
+// Throws Error before anything is written when an argument does not fit, or when an array that is
+// written overlaps another one in memory.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output);
 

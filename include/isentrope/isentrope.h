@@ -115,6 +115,13 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
 
 /* --- calls
  *
+ * An array that is written must lie apart from every other array of the call, options included, and
+ * its elements from each other: calls where they do not are refused by name. Arrays may interleave,
+ * as dq, dk and dv of one packed array do, where all strides beyond an element's neighbours are
+ * multiples of one that holds the blocks of both; other arrays must not lie between each other's
+ * first and last bytes. Along each axis, a written array must step over all that its shorter
+ * strides span.
+ *
  * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the
  * caller's. Arrays that are not given are not computed; those marked * must be given. */
 

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "isentrope/error.h"
+#include "src/call/arguments.h"
+#include "src/call/places.h"
 
 namespace isentrope {
 namespace {
@@ -118,6 +120,9 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
 }
 
 void check_pages(const Checks& check, const AttentionInput& in) {
+  if (!in.pages && in.pages.keys != 0) {
+    check.fail("pages.keys", "be 0 without block_table", std::to_string(in.pages.keys));
+  }
   if (!in.pages) return;
   const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
   if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
@@ -225,6 +230,48 @@ void check_gradients(const Checks& check, const AttentionGradientInput& gradient
       gradient.statistics, gradient.d_statistics);
 }
 
+void add_inputs(Places& places, const AttentionInput& in, const AttentionOptions& options) {
+  places.read("q", in.q);
+  places.read("k", in.k);
+  places.read("v", in.v);
+  places.read("block_table", in.pages.block_table);
+  for_each_argument(options, [&](std::string_view name, const auto& argument) {
+    if constexpr (requires { argument.strides; }) places.read(name, argument);
+  });
+}
+
+// What is written lies where nothing else of the call does.
+void check_forward_places(const AttentionInput& in, const AttentionOptions& options,
+                          const AttentionOutput& out) {
+  Places places("attention");
+  add_inputs(places, in, options);
+  places.write("output", out.output);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) { places.write(statistic.name, view); },
+      out.statistics);
+}
+
+void check_backward_places(const AttentionInput& in, const AttentionOptions& options,
+                           const AttentionGradientInput& gradient,
+                           const AttentionGradients& result) {
+  Places places("attention_backward");
+  add_inputs(places, in, options);
+  places.read("output", gradient.output);
+  places.read("d_output", gradient.d_output);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& of_forward, const auto& upstream) {
+        places.read(statistic.name, of_forward);
+        places.read("d_" + std::string(statistic.name), upstream);
+      },
+      gradient.statistics, gradient.d_statistics);
+  places.write("dq", result.dq);
+  places.write("dk", result.dk);
+  places.write("dv", result.dv);
+  places.write("d_bias", result.d_bias);
+  places.write("d_lambda", result.d_lambda);
+  places.write("d_sinks", result.d_sinks);
+}
+
 }  // namespace
 
 void validate_input(const char* function, const AttentionInput& in,
@@ -248,6 +295,7 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
         check.output_if_given(statistic.name.data(), view, rows);
       },
       out.statistics);
+  check_forward_places(in, options, out);
 }
 
 void validate_backward(const AttentionInput& in, const AttentionOptions& options,
@@ -271,6 +319,7 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
   check.output_if_given("d_lambda", result.d_lambda, rows);
   check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
+  check_backward_places(in, options, gradient, result);
 }
 
 }  // namespace isentrope

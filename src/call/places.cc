@@ -1,0 +1,90 @@
+#include "src/call/places.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "isentrope/error.h"
+
+namespace isentrope {
+namespace {
+
+constexpr std::uint64_t kFarthest = std::uint64_t{1} << 60;  // bytes along an axis
+
+struct Axis {
+  std::uint64_t step, reach;  // bytes from one element to the next, and to the last
+};
+
+std::uint64_t magnitude(std::int64_t value) {
+  return value < 0 ? -static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
+}
+
+}  // namespace
+
+Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
+             std::span<const std::int64_t> strides) {
+  if (std::ranges::find(extents, 0) != extents.end()) return;
+  begin_ = reinterpret_cast<std::uintptr_t>(data);
+  span_ = block_ = static_cast<std::uint64_t>(size);
+  std::array<Axis, 4> walked;
+  std::size_t rank = 0;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (extents[i] == 1 || strides[i] == 0) continue;  // leads nowhere
+    Axis axis;
+    if (__builtin_mul_overflow(magnitude(strides[i]), static_cast<std::uint64_t>(size),
+                               &axis.step) ||
+        __builtin_mul_overflow(axis.step, static_cast<std::uint64_t>(extents[i] - 1),
+                               &axis.reach) ||
+        axis.reach > kFarthest) {
+      reachable_ = false;
+      return;
+    }
+    if (strides[i] < 0) begin_ -= axis.reach;
+    std::size_t at = rank++;
+    for (; at > 0 && walked[at - 1].step > axis.step; --at) walked[at] = walked[at - 1];
+    walked[at] = axis;
+  }
+  for (const Axis& axis : std::span(walked.data(), rank)) {
+    apart_ = apart_ && axis.step >= span_;
+    if (step_ == 0 && axis.step <= block_) {
+      block_ += axis.reach;
+    } else {
+      step_ = std::gcd(step_, axis.step);
+    }
+    span_ += axis.reach;
+  }
+}
+
+bool Place::overlaps(const Place& other) const {
+  if (span_ == 0 || other.span_ == 0) return false;
+  const std::uint64_t ahead = other.begin_ - begin_, behind = begin_ - other.begin_;
+  if (ahead >= span_ && behind >= other.span_) return false;
+  const std::uint64_t step = std::gcd(step_, other.step_);
+  if (step == 0) return true;
+  if (block_ >= step || other.block_ >= step) return true;
+  // Where a block of the other begins between two of this one's.
+  const std::uint64_t at = ahead < behind ? ahead % step : (step - behind % step) % step;
+  return at < block_ || at + other.block_ > step;
+}
+
+void Places::add(std::string_view name, const Place& place, bool written) {
+  const auto fail = [&](const std::string& required, const std::string& got) {
+    throw Error("[" + std::string(function_) + "] " + std::string(name) + " must " + required +
+                "; got " + got);
+  };
+  if (!place.is_reachable()) {
+    fail("lie within 2^60 bytes", "strides that lead further");
+  }
+  if (written && !place.keeps_elements_apart()) {
+    fail("have a place for each element, since it is written", "strides by which elements overlap");
+  }
+  for (std::size_t i = 0; written && i < count_; ++i) {
+    if (places_[i].place.overlaps(place)) {
+      fail("not overlap another array, since it is written", "memory of " + places_[i].name);
+    }
+  }
+  if (count_ == kMost) throw std::logic_error("[Places] a call must have at most 48 arrays");
+  places_[count_++] = {std::string(name), place};
+}
+
+}  // namespace isentrope
