@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import DEFAULTS, FORWARD_MODE, LSE, OPS, Call, Transformable, check_ranks
+from isentrope._operators import (
+    DEFAULTS, FORWARD_MODE, LSE, OPS, Call, Differentiable, Transformable, below_autograd, check_ranks,
+)  # fmt: skip
 from isentrope.rules import ScaleRule, is_integer, rule_text
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
@@ -22,6 +24,7 @@ _Asked = Literal[True] | Sequence[str]
 _WithStatistics = tuple[Tensor, Statistics]
 
 _ATTENTION = OPS.attention.default
+_WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
 _NO_WINDOW = (-1, -1)
 
@@ -253,10 +256,15 @@ def _attend(call: Call, return_stats: StatisticNames) -> Any:
     compiling = torch.compiler.is_compiling()
     if compiling and forward_ad._current_level >= 0:
         raise NotImplementedError(FORWARD_MODE)
-    if not compiling and _transformed():
-        output, statistics, support = Transformable.apply(*call, wanted)
+    if compiling:
+        operator = _ATTENTION
+    elif _transformed():
+        operator = Transformable.apply
+    elif torch.is_grad_enabled() and torch._C._any_requires_grad(*call):
+        operator = Differentiable.apply
     else:
-        output, statistics, support = _ATTENTION(*call, wanted)
+        operator = _WITHOUT_GRADIENTS
+    output, statistics, support = operator(*call, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 

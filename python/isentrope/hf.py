@@ -5,12 +5,14 @@
     isentrope.hf.set_rule(model, "logn(2048)")
 
 Importing this module registers the attention and its masks under that name. transformers does not save the choice
-with a model: name it again at every `from_pretrained`. docs/transformers.md has what a mask means for n.
+with a model: name it again at every `from_pretrained`. The rule is saved, in the configuration, and taken up there.
+docs/transformers.md has what a mask means for n.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -26,7 +28,7 @@ except ModuleNotFoundError as _error:
         "isentrope.hf needs transformers 5.18 or later: pip install transformers", name="transformers"
     ) from _error
 
-from isentrope import _positions
+from isentrope import _positions, _saved_rules
 from isentrope._operators import OPS
 from isentrope.functions import attention
 from isentrope.rules import ScaleRule, rule_text
@@ -171,6 +173,8 @@ def set_rule(
 ) -> None:
     """Gives all layers, or those of the indices `layers`, a rule; None takes it away again.
 
+    `save_pretrained` keeps the rule, as `isentrope_rule` in config.json, and `from_pretrained` gives it back.
+
     The model's own softmax scale takes the place of the rule's 1/sqrt(d): the rule brings its growth with n, where
     n counts the keys a row sees, padding excluded.
 
@@ -195,6 +199,26 @@ def set_rule(
     for index in chosen:
         setattr(found[index], _RULE, rule or "standard")
         setattr(found[index], _READS_POSITION, rule is not None and OPS.rule_reads_position(rule.text))
+    rules = (getattr(module, _RULE, "standard") for module in found)
+    _saved_rules.keep(model, [None if rule == "standard" else rule.text for rule in rules])
+
+
+def _take_up(model: nn.Module) -> None:
+    """The rules a model was saved with, where it is loaded."""
+    rules = _saved_rules.kept(model)
+    used = getattr(model.config, "_attn_implementation", None)
+    if rules and used != NAME:
+        warnings.warn(
+            f'[isentrope.hf] the model was saved with the rule {", ".join(rules)}, which acts under '
+            f'attn_implementation="{NAME}" alone; got {used!r}',
+            stacklevel=3,
+        )
+        return
+    for rule, layers in rules.items():
+        set_rule(model, rule, layers, force=True)  # as whoever saved it decided
+
+
+_saved_rules.take_up_after_loading(_take_up)
 
 
 @contextmanager

@@ -1,0 +1,61 @@
+"""Rules in a model's configuration: what `set_rule` gave is saved with the model, and taken up where it is loaded.
+
+The key `isentrope_rule` of config.json holds the text of the rule of all layers, or an object of the rules of some:
+
+    "isentrope_rule": "logn(train_len=2048)"          "isentrope_rule": {"0": "ssmax", "4": "ssmax"}
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from transformers import PreTrainedModel
+
+KEY = "isentrope_rule"
+
+
+def keep(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
+    """Writes the rule of each layer, or None, into the configuration."""
+    if not any(rules):
+        vars(model.config).pop(KEY, None)
+    elif len(set(rules)) == 1:
+        setattr(model.config, KEY, rules[0])
+    else:
+        setattr(model.config, KEY, {str(index): rule for index, rule in enumerate(rules) if rule})
+
+
+def kept(model: PreTrainedModel) -> dict[str, list[int] | None]:
+    """Of each rule in the configuration the indices of its layers; None stands for all of them.
+
+    Raises ValueError when the key holds something else.
+    """
+    found = getattr(model.config, KEY, None)
+    if found is None:
+        return {}
+    if isinstance(found, str):
+        return {found: None}
+    layers: dict[str, list[int] | None] = {}
+    try:
+        for index, rule in found.items():
+            layers.setdefault(rule, []).append(int(index))
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"[isentrope.hf] {KEY} of the configuration must be a rule, or an object of rules by layer; got {found!r}"
+        ) from None
+    return layers
+
+
+def take_up_after_loading(take_up: Callable[[PreTrainedModel], None]) -> None:
+    """Calls take_up(model) with every model that from_pretrained returns from now on."""
+    load = PreTrainedModel.from_pretrained.__func__
+
+    @functools.wraps(load)
+    def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
+        loaded = load(cls, *args, **kwargs)
+        # With output_loading_info=True there is more beside the model.
+        take_up(loaded[0] if isinstance(loaded, tuple) else loaded)
+        return loaded
+
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)

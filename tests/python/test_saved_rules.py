@@ -1,0 +1,83 @@
+"""Rules that are saved with a model of transformers, and taken up where it is loaded."""
+
+import json
+import warnings
+
+import pytest
+import torch
+import transformers as hf
+
+import isentrope.hf
+
+CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
+TOKENS = torch.arange(40)[None] % 61
+
+
+def model():
+    torch.manual_seed(3)
+    return hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG), attn_implementation="isentrope").eval()
+
+
+def load(path, attention="isentrope"):
+    return hf.AutoModelForCausalLM.from_pretrained(path, attn_implementation=attention).eval()
+
+
+def key(path):
+    return json.loads((path / "config.json").read_text()).get("isentrope_rule")
+
+
+@pytest.mark.parametrize(
+    "layers, saved", [(None, "logn(train_len=8)"), ([0, 2], {"0": "logn(train_len=8)", "2": "logn(train_len=8)"})]
+)
+def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
+    made = model()
+    plain = made(TOKENS).logits
+    isentrope.hf.set_rule(made, "logn(8)", layers)
+    want = made(TOKENS).logits
+    assert not torch.equal(want, plain)
+    made.save_pretrained(tmp_path)
+    assert key(tmp_path) == saved
+    assert torch.equal(load(tmp_path)(TOKENS).logits, want)
+    # Saved once more, with nobody setting anything.
+    load(tmp_path).save_pretrained(tmp_path / "again")
+    again, _ = hf.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "again", attn_implementation="isentrope", output_loading_info=True
+    )
+    assert torch.equal(again.eval()(TOKENS).logits, want)
+
+
+def test_rules_of_several_layers_and_of_none(tmp_path):
+    made = model()
+    isentrope.hf.set_rule(made, "logn(8)", [0])
+    isentrope.hf.set_rule(made, "entropy_invariant(base=4)", [1])
+    made.save_pretrained(tmp_path)
+    assert key(tmp_path) == {"0": "logn(train_len=8)", "1": "entropy_invariant(base=4)"}
+    assert torch.equal(load(tmp_path)(TOKENS).logits, made(TOKENS).logits)
+    isentrope.hf.set_rule(made, None)
+    made.save_pretrained(tmp_path)
+    assert key(tmp_path) is None
+    assert torch.equal(load(tmp_path)(TOKENS).logits, made(TOKENS).logits)
+
+
+def test_a_model_with_a_rule_under_another_attention_warns(tmp_path):
+    made = model()
+    made.save_pretrained(tmp_path / "plain")
+    isentrope.hf.set_rule(made, "logn(8)")
+    made.save_pretrained(tmp_path / "ruled")
+    with pytest.warns(UserWarning, match=r"saved with the rule logn\(train_len=8\), which acts under .*; got 'sdpa'"):
+        load(tmp_path / "ruled", "sdpa")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(tmp_path / "ruled")
+        load(tmp_path / "plain", "sdpa")
+
+
+@pytest.mark.parametrize("value, words", [(5, "must be a rule, or an object"), ({"first": "ssmax"}, "must be a rule, or"),
+                                          ("nonsense", "nonsense"), ({"9": "ssmax"}, "layers must be")])  # fmt: skip
+def test_a_damaged_key_is_named(tmp_path, value, words):
+    model().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"isentrope_rule": value}))
+    with pytest.raises(ValueError, match=words):
+        load(tmp_path)
