@@ -7,7 +7,7 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-distributed test test-long test-asan test-tsan numerics fuzz \
+.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu bench-distributed test test-long test-asan test-tsan numerics fuzz \
   format clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo '                the same on three texts, two stretches and a grid of gains: hours, resumable'
 	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
+	@echo 'make bench-gpu  the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
 	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
@@ -59,6 +60,10 @@ calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_study.py "$$(scripts/smollm2)" \
 	  $$(scripts/calibrate-texts) --output results/calibrate-study/calibrate.json --work results/calibrate-study $(ARGS)
+
+bench-gpu: configure
+	@cmake --build $(BUILD) --target isentrope_operators isentrope_report_program
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope-report $(ARGS)
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared

@@ -86,6 +86,14 @@ def _shape(call: Call) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _masked(shape: dict[str, Any]) -> bool:
+    return shape["ADMITTED"] or shape["BIAS"]
+
+
+def _cut(tiles: plan.Tiles) -> dict[str, int]:
+    return {"ROWS": tiles.rows, "KEYS": tiles.keys, "STAGES": tiles.stages, "num_warps": tiles.warps}
+
+
 def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     output, statistics, support = _operators._results(call.q, call.value_dim, wanted)
     if output.numel() == 0:
@@ -97,7 +105,7 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
     columns = max(shape["DIM"], shape["COLUMNS"])
     group = call.heads // call.kv_heads
     packed = group * call.queries <= _FEW_ROWS or call.table is not None
-    tiles = (plan.few_rows_tiles if packed else plan.forward_tiles)(chip, call.q.dtype, columns)
+    tiles = plan.tiles("few rows" if packed else "forward", chip, call.q.dtype, columns, _masked(shape))
     slices = _slices(wanted)
     place = slices.pop("LAMBDA")
     rows = _Rows(call, tiles.rows, used, needs_lambda=place >= 0)
@@ -124,8 +132,8 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
         call.k.shape[2], 0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
         call.soft_cap * LOG2E.value, splits,
-        **shape | options, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1, ROWS=tiles.rows,
-        KEYS=tiles.keys, PRECISION=chip.precision, STAGES=tiles.stages, num_warps=tiles.warps,
+        **shape | options, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1,
+        PRECISION=chip.precision, **_cut(tiles),
     )  # fmt: skip
     if splits > 1:
         merged = 4
@@ -157,8 +165,11 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         d_output = output.new_zeros(()).expand(output.shape)
     chip, shape = plan.chip_of(call.q.device), _shape(call)
     sink = shape.pop("SINK")
-    tiles = plan.backward_tiles(chip, call.q.dtype, max(shape["DIM"], shape["COLUMNS"]))
-    rows = _Rows(call, tiles.rows)
+    by_query, by_key = (
+        plan.tiles(kernel, chip, call.q.dtype, max(shape["DIM"], shape["COLUMNS"]), _masked(shape))
+        for kernel in ("query gradient", "key gradient")
+    )
+    rows = _Rows(call, by_key.rows)
     lanes = call.batch * call.heads
     terms = torch.empty((7, *call.rows), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
@@ -175,10 +186,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     if wants_bias:
         d_bias.zero_()
     moments = d_statistics is not None and max(slices["ENTROPY"], slices["COLLISION"], slices["VARIANCE"]) >= 0
-    options = dict(
-        **shape, MOMENTS=moments, ROWS=tiles.rows, KEYS=tiles.keys, PRECISION=chip.precision, STAGES=tiles.stages,
-        num_warps=tiles.warps,
-    )  # fmt: skip
+    options = shape | {"MOMENTS": moments, "PRECISION": chip.precision}
     inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
     masks = *_strides(call.attn_mask), *_strides(call.bias)
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
@@ -186,13 +194,13 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
         call.soft_cap * LOG2E.value,
     )  # fmt: skip
-    query_gradient_kernel[(triton.cdiv(call.queries, tiles.rows), lanes)](
+    query_gradient_kernel[(triton.cdiv(call.queries, by_query.rows), lanes)](
         call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
-        *inputs, *dq.stride(), *masks, *sizes, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **options,
+        *inputs, *dq.stride(), *masks, *sizes, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **options, **_cut(by_query),
     )  # fmt: skip
-    key_gradient_kernel[(triton.cdiv(call.keys, tiles.keys), call.batch * call.kv_heads)](
+    key_gradient_kernel[(triton.cdiv(call.keys, by_key.keys), call.batch * call.kv_heads)](
         call.q, call.k, call.v, d_output, terms, dk, dv, rows.begins, rows.ends, rows.tiles, rows.scales, mask, bias,
-        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, **options,
+        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, **options, **_cut(by_key),
     )  # fmt: skip
     return dq, dk, dv, d_bias, d_lambda, d_sink
 

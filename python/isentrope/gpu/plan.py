@@ -54,52 +54,47 @@ def chip_of(device: Any) -> Chip:
     return Chip(kinds.get(properties.major, "sm80"), properties.multi_processor_count)
 
 
-# No device was at hand to time these. They follow published kernels' tiles, cut down until nothing spills and
-# everything fits the chip, all statistics included (the table in docs/gpu.md): {(kind, halves): {columns: Tiles}}.
-_FORWARD = {
-    ("sm80", True): {32: Tiles(128, 64, 4, 3), 64: Tiles(128, 64, 8, 3), 128: Tiles(128, 32, 8, 3), 256: Tiles(64, 32, 8, 2)},
-    ("sm90", True): {64: Tiles(128, 128, 8, 3), 128: Tiles(128, 64, 8, 2), 256: Tiles(64, 32, 8, 2)},
-    ("gfx", True): {64: Tiles(128, 64, 4, 1), 128: Tiles(128, 32, 8, 1), 256: Tiles(64, 32, 8, 1)},
-    ("sm80", False): {64: Tiles(64, 32, 8, 2), 128: Tiles(64, 32, 8, 2), 256: Tiles(32, 16, 8, 1)},
-    ("gfx", False): {64: Tiles(64, 32, 4, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
+# No device was at hand to time these. They follow published kernels' tiles, cut down until nothing spills and everything
+# fits the chip with all statistics asked for (the table in docs/gpu.md). By kernel, for the widest head dimension of each
+# entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
+_HALVES = {
+    "forward": {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 32, 8, 2)},
+    "masked forward": {64: Tiles(64, 64, 8, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},
+    "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 64, 4, 2), 256: Tiles(16, 32, 4, 2)},
+    "query gradient": {64: Tiles(64, 64, 8, 2), 128: Tiles(64, 32, 8, 2), 256: Tiles(32, 32, 8, 1)},
+    "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(32, 16, 8, 1)},
+    "key gradient": {64: Tiles(32, 128, 8, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 1)},
+    "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 32, 8, 1)},
 }
-_BACKWARD = {
-    ("sm80", True): {64: Tiles(64, 64, 8, 2), 128: Tiles(64, 32, 8, 2), 256: Tiles(32, 32, 8, 1)},
-    ("sm90", True): {64: Tiles(64, 64, 4, 2), 128: Tiles(64, 64, 8, 2), 256: Tiles(32, 32, 8, 1)},
-    ("gfx", True): {64: Tiles(64, 64, 4, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(32, 32, 8, 1)},
-    ("sm80", False): {64: Tiles(32, 32, 8, 1), 128: Tiles(32, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    ("gfx", False): {64: Tiles(32, 32, 4, 1), 128: Tiles(32, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+_FLOATS = {
+    "forward": {64: Tiles(64, 32, 8, 2), 128: Tiles(32, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked forward": {64: Tiles(32, 32, 8, 1), 128: Tiles(32, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 32, 4, 2), 256: Tiles(16, 16, 4, 1)},
+    "query gradient": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked query gradient": {64: Tiles(32, 16, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "key gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked key gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
 }
-# Chips that take another's numbers.
-_LIKE = {("sm100", True): ("sm90", True), ("sm100", False): ("sm80", False), ("sm90", False): ("sm80", False),
-         ("xpu", True): ("gfx", True), ("xpu", False): ("gfx", False)}  # fmt: skip
-_INTERPRETED = Tiles(32, 32, 4, 1)
+# Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
+_OWN: dict[tuple[str, str], dict[int, Tiles]] = {}
+_INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
 
-def _tiles(table: dict, chip: Chip, dtype: torch.dtype, columns: int) -> Tiles:
+def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False) -> Tiles:
+    """Of a kernel: "forward", "few rows" (a decode step's, as few as tensor cores take), "query gradient" or
+    "key gradient". columns: the larger of both padded head dimensions. masked: with a boolean mask or a bias."""
     if chip.kind == "interpreter":
-        return _INTERPRETED
-    key = chip.kind, dtype != torch.float32
-    by_columns = table[_LIKE.get(key, key)]
-    return by_columns[min(width for width in by_columns if width >= columns)]
-
-
-def forward_tiles(chip: Chip, dtype: torch.dtype, columns: int) -> Tiles:
-    """Of a strip of many rows. columns: the larger of both padded head dimensions."""
-    return _tiles(_FORWARD, chip, dtype, columns)
-
-
-def backward_tiles(chip: Chip, dtype: torch.dtype, columns: int) -> Tiles:
-    return _tiles(_BACKWARD, chip, dtype, columns)
-
-
-def few_rows_tiles(chip: Chip, dtype: torch.dtype, columns: int) -> Tiles:
-    """Of a decode step: as few rows as tensor cores take, so what matters is to keep many keys on their way."""
-    if chip.kind == "interpreter":
-        return Tiles(16, 16, 4, 1)
-    wide = columns * (1 if dtype != torch.float32 else 2) > 128
-    stages = 1 if chip.kind in ("gfx", "xpu") else 2
-    return Tiles(16, 32 if wide else 64, 4, stages)
+        return _INTERPRETED.get(kernel, Tiles(32, 32, 4, 1))
+    name = f"masked {kernel}" if masked and kernel != "few rows" else kernel
+    if dtype == torch.float32:
+        by_columns = _FLOATS[name]
+    else:
+        by_columns = _OWN.get((chip.kind, name), _HALVES[name])
+    found = by_columns[min(width for width in by_columns if width >= columns)]
+    if chip.kind in ("gfx", "xpu"):
+        # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.
+        return found._replace(warps=4, stages=1)
+    return found
 
 
 def shares_of(chip: Chip, strips: int, keys: int, tile: int) -> int:

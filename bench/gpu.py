@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
+
+    bench/gpu.py [REPORT]          # what make bench-gpu runs: REPORT is isentrope-report
+    bench/gpu.py --tiny            # one shape, in Triton's interpreter where there is no GPU: it runs, that is all
+
+The systems take turns, repetition by repetition, after as many calls as warm the clocks, timed by events of the device.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+import isentrope.gpu  # noqa: E402, after it is decided who interprets
+from gpu_systems import all_systems  # noqa: E402
+from measure import error_of  # noqa: E402
+from work import Work, square  # noqa: E402
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+OURS = "isentrope"
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+TOKENS = 16384  # of a call: fewer sequences where they are longer
+TINY = [square("forward", 1, 1, 20, 16, "f32", True)]
+
+
+def all_work():
+    for dtype in ("bf16", "f16"):
+        for dim in (64, 128):
+            for n in LENGTHS:
+                batch, heads = max(1, TOKENS // n), 2048 // dim
+                for causal in (False, True):
+                    for kind in ("forward", "gradient"):
+                        yield square(kind, batch, heads, n, dim, dtype, causal)
+            yield square("entropy", 2, 2048 // dim, 8192, dim, dtype, True)
+        for keys in (8192, 32768, 131072):
+            yield Work("decode", 8, 32, 1, keys, 128, dtype, False, 8)
+
+
+def seconds_of(run, calls):
+    """Of one call, and its output."""
+    if DEVICE == "cpu":
+        start = time.perf_counter()
+        output = run()
+        return time.perf_counter() - start, output
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(calls):
+        output = run()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / calls, output
+
+
+def limits():
+    """What the device can do, by torch's own products of large matrices and by reading memory."""
+    if DEVICE == "cpu":
+        return {"memory_read": 1.0, "flops": dict.fromkeys(DTYPES, 1.0)}
+    side, rates = 8192, {}
+    for name, dtype in DTYPES.items():
+        a = torch.randn(side, side, device=DEVICE).to(dtype)
+        seconds_of(lambda a=a: a @ a, 20)
+        rates[name] = 2 * side**3 / seconds_of(lambda a=a: a @ a, 20)[0]
+    large = torch.empty(1 << 30, dtype=torch.float32, device=DEVICE)
+    seconds_of(large.sum, 3)
+    return {"memory_read": large.numel() * 4 / seconds_of(large.sum, 10)[0], "flops": rates}
+
+
+def tensors_of(work):
+    torch.manual_seed(1)
+    query = (work.batch, work.heads, work.queries, work.dim)
+    key = (work.batch, work.key_heads, work.keys, work.dim)
+    return [torch.randn(shape).to(DTYPES[work.dtype]).to(DEVICE) for shape in (query, key, key, query)]
+
+
+def prepared(system, work, tensors, notes):
+    try:
+        run = system.prepare(work, *tensors)
+        if run:
+            run()
+        return run
+    except Exception as error:
+        notes[f"{system.name}, {work.name}"] = (str(error) or repr(error)).splitlines()[0]
+        return None
+
+
+def measured(systems, work, repetitions, notes):
+    tensors = tensors_of(work)
+    runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
+    runs = {name: run for name, run in runs.items() if run}
+    calls = {name: max(1, int(0.02 / seconds_of(run, 3)[0])) for name, run in runs.items()}
+    times, errors = {name: [] for name in runs}, {}
+    for repetition in range(repetitions):
+        for name, run in runs.items():
+            seconds, output = seconds_of(run, calls[name])
+            times[name].append(seconds)
+            if repetition == 0:
+                # The rule of FlexAttention is another one.
+                other = "Flex" in name
+                errors[name] = None if other else error_of(work, output.detach().cpu(), *(x.detach().cpu() for x in tensors[:3]))
+    return [
+        {"name": name, "seconds": statistics.median(each), "repetitions": each, "error": errors[name]}
+        for name, each in times.items()
+    ]
+
+
+def row_of(work, systems, limit):
+    """Rates, ratio to the best peer, and the share of what the device could do, as bench/run.py has them."""
+    streams = work.kind == "decode"
+    limit = limit["memory_read"] if streams else limit["flops"][work.dtype]
+    for system in systems:
+        system["rate"] = (work.bytes if streams else work.flops) / system["seconds"]
+    by_name = {system["name"]: system for system in systems}
+    ours, bare = by_name[OURS], by_name[OURS + ", lse alone"]
+    peers = [system for system in systems if not system["name"].startswith(OURS)]
+    row = {"work": work.as_json(), "flops": work.flops, "bytes": work.bytes, "systems": systems, "limit": limit}
+    best = max(peers, key=lambda system: system["rate"], default=ours)
+    row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"], "of_limit": ours["rate"] / limit}
+    return row | {"statistics_cost": ours["seconds"] / bare["seconds"] - 1}
+
+
+def print_row(row):
+    unit = 1e9 if row["work"]["kind"] == "decode" else 1e12
+    print(f"{row['work']['name']}  of the limit {row['of_limit']:.1%}, statistics cost {row['statistics_cost']:.1%}")
+    for system in sorted(row["systems"], key=lambda system: system["seconds"]):
+        error = "" if system["error"] is None else f"  error {system['error']:.1e}"
+        print(f"  {system['name']:<24} {system['rate'] / unit:>10.1f} {'GB/s' if unit == 1e9 else 'TFLOP/s'}{error}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("report", type=Path, nargs="?", help="isentrope-report")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--output", type=Path, default=Path("results/bench-gpu"))
+    arguments = parser.parse_args()
+    if DEVICE == "cpu" and not arguments.tiny:
+        sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape without)")
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
+    limit, notes, rows = limits(), {}, []
+    for work in TINY if arguments.tiny else all_work():
+        systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
+        rows.append(row_of(work, systems, limit))
+        print_row(rows[-1])
+    for what, why in notes.items():
+        print(f"without {what}: {why}")
+    flops = {"flops": limit["flops"]["f32"], "bf16_flops": limit["flops"]["bf16"], "exps": 0.0}
+    result = {
+        "kind": "bench", "machine": name, "processors": 1, "date": datetime.date.today().isoformat(),
+        "limits": {"memory_read": limit["memory_read"], "targets": [{"target": name} | flops]},
+        "runs": [{"threads": 1, "target": name, "rows": rows, "notes": notes}],
+    }  # fmt: skip
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
+    if arguments.report:
+        subprocess.run([str(arguments.report), str(arguments.output / "bench.json")], check=True)
+    print(f"wrote {arguments.output}/bench.json")
+
+
+if __name__ == "__main__":
+    main()

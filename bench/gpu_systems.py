@@ -1,0 +1,137 @@
+"""What is timed on a GPU: Isentrope, what torch brings, and what people do today for the entropy of rows."""
+
+import math
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import isentrope
+
+BLOCK = 512  # queries whose dense weights are in memory at a time
+BASE = 512
+
+
+def backward_of(work, run, q, k, v, upstream):
+    """The same with a backward pass where the work has one; it returns the output."""
+    if work.kind != "gradient":
+        return run
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+
+    def both():
+        output = run()
+        torch.autograd.grad(output, leaves, upstream)
+        return output
+
+    return both
+
+
+class Isentrope:
+    """With all statistics, or with none."""
+
+    def __init__(self, statistics):
+        self.statistics = statistics
+        self.name = "isentrope" if statistics else "isentrope, lse alone"
+
+    def prepare(self, work, q, k, v, upstream):
+        def run():
+            result = isentrope.gpu.attention(q, k, v, causal=work.causal, return_stats=self.statistics)
+            return result[0] if self.statistics else result
+
+        return backward_of(work, run, q, k, v, upstream)
+
+
+class Sdpa:
+    """scaled_dot_product_attention by one of torch's own kernels."""
+
+    def __init__(self, name, backend):
+        self.name, self.backend = name, backend
+
+    def prepare(self, work, q, k, v, upstream):
+        if work.kind == "entropy":
+            return None
+        group = work.heads != work.key_heads
+
+        def run():
+            with sdpa_kernel(self.backend):
+                return scaled_dot_product_attention(q, k, v, is_causal=work.causal, enable_gqa=group)
+
+        return backward_of(work, run, q, k, v, upstream)
+
+
+class Flex:
+    """FlexAttention, compiled, with entropy_invariant as its score_mod: the softmax scale of another rule than 1/sqrt(d)
+    is what it is used for. Its error is therefore that of a call whose rows see BASE keys; none is given elsewhere."""
+
+    name = "torch FlexAttention"
+
+    def prepare(self, work, q, k, v, upstream):
+        if work.kind == "entropy" or q.device.type == "cpu":
+            return None
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        compiled = torch.compile(flex_attention)
+        shift = work.keys - work.queries
+        mask = None
+        if work.causal:
+            mask = create_block_mask(
+                lambda b, h, i, j: i + shift >= j, None, None, work.queries, work.keys, device=q.device
+            )
+
+        def rule(score, b, h, i, j):
+            n = i + shift + 1 if work.causal else torch.full_like(i, work.keys)
+            return score * (n.float().log() / math.log(BASE))
+
+        def run():
+            return compiled(q, k, v, score_mod=rule, block_mask=mask, enable_gqa=work.heads != work.key_heads)
+
+        return backward_of(work, run, q, k, v, upstream)
+
+
+class DenseEntropy:
+    """Softmax of a block of rows at a time, and its entropy: what there is without a fused kernel."""
+
+    name = "torch, dense in blocks"
+
+    def prepare(self, work, q, k, v, upstream):
+        if work.kind != "entropy":
+            return None
+
+        def run():
+            outputs = []
+            for start in range(0, work.queries, BLOCK):
+                z = (q[:, :, start : start + BLOCK] @ k.transpose(-2, -1)).float() * work.dim**-0.5
+                if work.causal:
+                    z = z.masked_fill(torch.ones_like(z, dtype=torch.bool).triu(start + 1), -torch.inf)
+                p = z.softmax(-1)
+                torch.special.entr(p).sum(-1)
+                outputs.append(p.to(v.dtype) @ v)
+            return torch.cat(outputs, 2)
+
+        return run
+
+
+class TwoPasses:
+    """Entropy = lse - E[z], and E[z] out of attention to the keys: a second pass of a kernel that has no statistics."""
+
+    name = "torch, two passes"
+
+    def prepare(self, work, q, k, v, upstream):
+        if work.kind != "entropy" or q.device.type == "cpu":
+            return None
+
+        def run():
+            scale = work.dim**-0.5
+            output, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, work.causal, scale=scale)
+            mean, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, k, 0.0, work.causal, scale=scale)
+            lse - scale * (q.float() * mean.float()).sum(-1)
+            return output
+
+        return run
+
+
+def all_systems():
+    return [
+        Isentrope(True), Isentrope(False), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION),
+        Sdpa("torch cuDNN", SDPBackend.CUDNN_ATTENTION), Flex(), DenseEntropy(), TwoPasses(),
+    ]  # fmt: skip
