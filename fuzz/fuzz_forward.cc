@@ -33,11 +33,11 @@ void settle(const check::Problem& p, const reference::Result& want, std::size_t 
   }
   if (!uncertain) return;
   const RowStats& stats = want.statistics[row];
-  got.lse[row] = static_cast<float>(stats.lse);
-  got.entropy[row] = static_cast<float>(stats.entropy);
-  got.collision[row] = static_cast<float>(stats.collision);
-  got.max_logit[row] = static_cast<float>(stats.max_logit);
-  got.variance[row] = static_cast<float>(stats.variance);
+  for_each_statistic(
+      [&]<typename T>(const Statistic& statistic, std::vector<T>& values) {
+        if (statistic.of_row) values[row] = static_cast<T>(stats.*statistic.of_row);
+      },
+      got);
 }
 
 void run(ByteSource bytes) {

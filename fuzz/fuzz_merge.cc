@@ -14,9 +14,9 @@ namespace isentrope::fuzz {
 namespace {
 
 // One row of one key.
-AttentionState state_of(double logit, float value) {
+AttentionState state_of(double logit, double distance, float value) {
   AttentionState state({1, 1, 1, 1});
-  state.statistics[0] = finalize(row_state_of(logit));
+  state.statistics[0] = finalize(row_state_of(logit, distance));
   state.output[0] = logit == -std::numeric_limits<double>::infinity() ? std::nanf("") : value;
   return state;
 }
@@ -41,8 +41,9 @@ void run_tree(ByteSource bytes) {
     const double logit = bytes.flag() ? bytes.one_of<double>({0.0, -0.0, 1e-300, 700.0, -745.0, 1e4,
                                                               -kInfinity, NAN, kInfinity})
                                       : static_cast<double>(bytes.byte()) - 128;
-    whole = merge(whole, row_state_of(logit));
-    stack.push_back(state_of(logit, 1));
+    const double distance = bytes.byte();
+    whole = merge(whole, row_state_of(logit, distance));
+    stack.push_back(state_of(logit, distance, 1));
   }
   AttentionState merged({1, 1, 1, 1});
   for (const AttentionState& state : stack) merged = merge(merged, state);
@@ -54,6 +55,7 @@ void run_tree(ByteSource bytes) {
   require(near(got.lse, want.lse, 1e-14 * size), "lse");
   require(near(got.entropy, want.entropy, 1e-12 * size), "entropy");
   require(near(got.collision, want.collision, 1e-12 * size), "collision");
+  require(near(got.distance, want.distance, 1e-9 * size), "distance");
   // Both sum squares of differences of logits, the raw state after shifting them.
   require(near(got.variance, want.variance, 1e-12 * size * size * size), "variance");
   if (want.support > 0 && !std::isnan(want.entropy))

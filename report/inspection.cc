@@ -56,7 +56,7 @@ struct Inspection {
   std::string model, rule, suggestion;
   std::int64_t texts, tokens;
   Column n;
-  Layers entropy, spread, keys, max_logit, mass;
+  Layers entropy, spread, keys, max_logit, mass, distance;
   std::set<std::pair<std::size_t, std::size_t>> collapsed, blurred;
 };
 
@@ -69,8 +69,8 @@ std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
 
 Inspection read(const json& result) {
   try {
-    if (result.at("version") != 1)
-      throw Error("[inspection_report] version must be 1; got " + result.at("version").dump());
+    if (result.at("version") != 2)
+      throw Error("[inspection_report] version must be 2; got " + result.at("version").dump());
     Inspection r;
     r.model = result.at("model");
     r.rule = result.at("rule").at("rule");
@@ -85,11 +85,13 @@ Inspection read(const json& result) {
     r.keys = layers_of(mean.at("effective_keys"), r.n.size(), "mean.effective_keys");
     r.max_logit = layers_of(mean.at("max_logit"), r.n.size(), "mean.max_logit");
     r.mass = layers_of(mean.at("gradient_mass"), r.n.size(), "mean.gradient_mass");
+    r.distance = layers_of(mean.at("distance"), r.n.size(), "mean.distance");
     r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
     require_heads_of(r.entropy, r.spread, "spread.entropy");
     require_heads_of(r.entropy, r.keys, "mean.effective_keys");
     require_heads_of(r.entropy, r.max_logit, "mean.max_logit");
     require_heads_of(r.entropy, r.mass, "mean.gradient_mass");
+    require_heads_of(r.entropy, r.distance, "mean.distance");
     r.collapsed = places(result.at("collapsed"));
     r.blurred = places(result.at("blurred"));
     return r;
@@ -250,6 +252,7 @@ std::string inspection_report(const json& result) {
   page.plot(line_plot(keys));
   page.plot(line_plot(curves(r, r.max_logit, "Largest logit against length", "max z")));
   page.plot(line_plot(curves(r, r.mass, "Gradient mass against length", "lambda (1 - sum p^2)")));
+  page.plot(line_plot(curves(r, r.distance, "Attended distance against length", "keys")));
   page.heading("Numbers").table(heads_table(r));
   return page.html();
 }

@@ -234,19 +234,19 @@ TEST(AttentionState, HostileBytesAreRejected) {
   EXPECT_EQ(with(0, 'i', 1),
             "[state_from_bytes] the bytes must begin with ISENSTAT; got something else");
   EXPECT_EQ(with(8, 1, 4), "[state_from_bytes] the version must be 2; got 1");
-  EXPECT_EQ(with(12, 4, 4), "[state_from_bytes] a row must have 5 numbers; got 4");
+  EXPECT_EQ(with(12, 4, 4), "[state_from_bytes] a row must have 6 numbers; got 4");
   EXPECT_EQ(with(16, ~std::uint64_t{0}, 8),
             "[state_from_bytes] no extent must be negative; got -1");
   EXPECT_NE(with(16, std::uint64_t{1} << 62, 8), "");
   EXPECT_EQ(with(16, 2, 8),
-            "[state_from_bytes] the shape takes 104 bytes after the header; got 52");
+            "[state_from_bytes] the shape takes 120 bytes after the header; got 60");
   EXPECT_EQ(with(48, std::bit_cast<std::uint64_t>(kInfinity), 8),
             "[state_from_bytes] lse must not be +inf; got that in row 0");
   EXPECT_NE(with(56, std::bit_cast<std::uint64_t>(-1.0), 8), "");
   EXPECT_EQ(
-      with(88, 0, 8),
+      with(96, 0, 8),
       "[state_from_bytes] a row without keys must be empty; got statistics or an output in row 0");
-  EXPECT_EQ(with(88, ~std::uint64_t{0}, 8),
+  EXPECT_EQ(with(96, ~std::uint64_t{0}, 8),
             "[state_from_bytes] the support must not be negative; got -1 in row 0");
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_NE(message_of([&] { (void)state_from_bytes(std::span(good).first(size)); }), "") << size;

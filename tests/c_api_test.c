@@ -25,7 +25,7 @@ static void expect_error(isentrope_status status, const char* message, int line)
 
 static float q[ROWS * DIM], k[HEADS * KEYS * DIM], v[HEADS * KEYS * DIM];
 static float output[ROWS * DIM], lse[ROWS], entropy[ROWS], collision[ROWS], variance[ROWS];
-static float max_logit[ROWS], lambda[ROWS];
+static float distance[ROWS], max_logit[ROWS], lambda[ROWS];
 static int64_t support[ROWS], alone[2] = {0, QUERIES};
 
 /* Given to every call. */
@@ -48,7 +48,7 @@ static isentrope_forward_call forward_call(void) {
   for (i = 0; i < sizeof v / sizeof *v; ++i) v[i] = (float)i;
   for (i = 0; i < sizeof output / sizeof *output; ++i) output[i] = -77;
   for (i = 0; i < ROWS; ++i) {
-    lse[i] = entropy[i] = collision[i] = variance[i] = max_logit[i] = lambda[i] = -77;
+    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_logit[i] = lambda[i] = -77;
     support[i] = -77;
   }
   call.struct_size = sizeof call;
@@ -63,6 +63,7 @@ static isentrope_forward_call forward_call(void) {
   asked.collision = floats(collision, 3, kQueryShape);
   asked.max_logit = floats(max_logit, 3, kQueryShape);
   asked.variance = floats(variance, 3, kQueryShape);
+  asked.distance = floats(distance, 3, kQueryShape);
   asked.lambda = floats(lambda, 3, kQueryShape);
   asked.support = isentrope_array_contiguous(support, ISENTROPE_I64, 3, kQueryShape);
   call.statistics = &asked;
@@ -74,7 +75,7 @@ static int outputs_untouched(void) {
   int touched = 0;
   for (i = 0; i < sizeof output / sizeof *output; ++i) touched |= output[i] != -77;
   for (i = 0; i < ROWS; ++i) {
-    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77;
+    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 || distance[i] != -77;
     touched |= max_logit[i] != -77 || lambda[i] != -77 || support[i] != -77;
   }
   return !touched;
@@ -90,7 +91,7 @@ static void test_forward_agrees_with_its_definition(void) {
   for (row = 0; row < ROWS; ++row) {
     const int head = row / QUERIES, seen = row % QUERIES + 1 + KEYS - QUERIES;
     const double scale = log(seen) / log(4) / sqrt(DIM);
-    double sum = 0, h = 0, out = 0;
+    double sum = 0, h = 0, out = 0, away = 0;
     for (j = 0; j < seen; ++j) {
       const float* key = k + (head * KEYS + j) * DIM;
       sum += exp(scale * (q[row * DIM] * key[0] + q[row * DIM + 1] * key[1]));
@@ -99,10 +100,12 @@ static void test_forward_agrees_with_its_definition(void) {
       const float* key = k + (head * KEYS + j) * DIM;
       const double p = exp(scale * (q[row * DIM] * key[0] + q[row * DIM + 1] * key[1])) / sum;
       h -= p * log(p);
+      away += p * (seen - 1 - j); /* the last key it sees lies where the row does */
       out += p * v[(head * KEYS + j) * DIM];
     }
     EXPECT(fabs(lse[row] - log(sum)) < 1e-5);
     EXPECT(fabs(entropy[row] - h) < 1e-5);
+    EXPECT(fabs(distance[row] - away) < 1e-5);
     EXPECT(fabs(output[row * DIM] - out) < 1e-4);
     EXPECT(fabs(lambda[row] - scale) < 1e-6);
     EXPECT(support[row] == seen);
@@ -298,6 +301,7 @@ static void test_bad_forward_arguments(void) {
   expect_array_errors(options, &call, &asked.collision, "collision", "F32", ISENTROPE_BF16);
   expect_array_errors(options, &call, &asked.max_logit, "max_logit", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.variance, "variance", "F32", ISENTROPE_F16);
+  expect_array_errors(options, &call, &asked.distance, "distance", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.lambda, "lambda", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
   call.k.extents[1] = 3;

@@ -71,6 +71,7 @@ void expect_as_defined(const Definition& d) {
       total += !d.is_padding(at);
     }
     ASSERT_EQ(row.length.visible, visible) << "query " << query;
+    ASSERT_EQ(row.own_key, d.position(query) - d.mask.key_offset + k0) << "query " << query;
     ASSERT_EQ(row.length.total, total) << "query " << query;
     ASSERT_EQ(row.length.position,
               d.position(query) - (d.mask.key_begin ? d.mask.key_begin(0) : 0));

@@ -56,6 +56,7 @@ void expect_empty_rows(Data& data, AttentionOptions options) {
   expect_all("entropy", forward.entropy, 0);
   expect_all("collision", forward.collision, 0);
   expect_all("variance", forward.variance, 0);
+  expect_all("distance", forward.distance, 0);
   for (const std::int64_t support : forward.support) ASSERT_EQ(support, 0);
   if (p.page_size > 0) return;
   reference::GradientInput upstream = random_gradient(p);

@@ -94,6 +94,14 @@ RC_GTEST_PROP(RowState, ShiftingEveryLogitMovesOnlyTheLse, ()) {
   RC_ASSERT(std::abs(finalize(b).collision - finalize(a).collision) <= 1e-9);
 }
 
+TEST(RowState, DistancesAreMeansUnderTheWeights) {
+  const double third = std::log(3.0);
+  const RowState near = row_state_of(third, 2), far = row_state_of(0, 10);
+  EXPECT_DOUBLE_EQ(finalize(merge(near, far)).distance, 0.75 * 2 + 0.25 * 10);
+  EXPECT_DOUBLE_EQ(finalize(merge(far, near)).distance, 4);
+  EXPECT_EQ(finalize(near).distance, 2);
+}
+
 TEST(RowState, EmptyRow) {
   const RowStats stats = finalize(RowState{});
   EXPECT_EQ(stats.lse, -std::numeric_limits<double>::infinity());
@@ -101,6 +109,7 @@ TEST(RowState, EmptyRow) {
   EXPECT_EQ(stats.entropy, 0);
   EXPECT_EQ(stats.collision, 0);
   EXPECT_EQ(stats.variance, 0);
+  EXPECT_EQ(stats.distance, 0);
   EXPECT_EQ(stats.support, 0);
 }
 
@@ -116,7 +125,8 @@ TEST(RowState, OneNaNMakesEveryStatisticNaN) {
                                Logits{-std::numeric_limits<double>::infinity(), NAN, 1}}) {
     const RowStats stats = finalize(state_of(logits));
     EXPECT_TRUE(std::isnan(stats.lse) && std::isnan(stats.entropy) && std::isnan(stats.collision) &&
-                std::isnan(stats.max_logit) && std::isnan(stats.variance));
+                std::isnan(stats.max_logit) && std::isnan(stats.variance) &&
+                std::isnan(stats.distance));
   }
 }
 

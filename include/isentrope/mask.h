@@ -49,6 +49,9 @@ struct KeyRange {
 struct RowView {
   KeyRange keys;     // of this call
   RowLength length;  // what a scale rule may know
+  // The key of this call at the row's own position, from which distances count. It may lie outside
+  // of the call, and outside of what the row sees.
+  std::int64_t own_key = 0;
 };
 
 [[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query,

@@ -26,6 +26,7 @@ struct Result {
   std::vector<double> logit_magnitude;  // largest sum of magnitudes in any logit of the row
   std::vector<double> entropy_slope;    // sum_j p_j |z_j - mean|, per row
   std::vector<double> mean_below_max;   // sum_j p_j (max - z_j), per row
+  std::vector<double> distance_slope;   // sum_j p_j ||i - j| - distance|, per row
 };
 
 [[nodiscard]] Result attention_forward(const Input& input, const AttentionOptions& options);

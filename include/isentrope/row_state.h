@@ -3,6 +3,7 @@
 // For the admitted logits z_j of a set of keys, with m = max z_j and t_j = z_j - m,
 //
 //   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
+//   s_distance = sum e^t |i - j|, i the row's position and j the key's
 //
 // States over disjoint sets of keys form a commutative monoid: merge() joins them, RowState{} is
 // the identity. Tiles, threads and devices may therefore split a row anywhere. merge() is exactly
@@ -23,16 +24,18 @@ struct RowState {
   double max = -std::numeric_limits<double>::infinity();
   double s0 = 0, s1 = 0, s1_prime = 0, s2 = 0;
   std::int64_t support = 0;  // admitted keys; 0 exactly for the identity
+  double s_distance = 0;
 
   [[nodiscard]] bool empty() const { return support == 0; }
   bool operator==(const RowState&) const = default;
 };
 
-// The state of one admitted key. A NaN or +inf logit makes it NaN; a -inf one weighs nothing.
-[[nodiscard]] inline RowState row_state_of(double logit) {
+// The state of one admitted key, so many keys away from the row's position. A NaN or +inf logit
+// makes it NaN; a -inf one weighs nothing.
+[[nodiscard]] inline RowState row_state_of(double logit, double distance = 0) {
   if (logit == -std::numeric_limits<double>::infinity()) return {logit, 0, 0, 0, 0, 1};
   const double weight = std::exp(logit - logit);
-  return {logit, weight, weight - 1, weight - 1, weight, 1};
+  return {logit, weight, weight - 1, weight - 1, weight, 1, weight * distance};
 }
 
 // The same state measured from m >= a.max. The row's value accumulator takes the factor e^(a.max -
@@ -45,7 +48,8 @@ struct RowState {
   const double shift = a.max - m;
   const double f = std::exp(shift);
   const double s1_prime = a.s1_prime + shift * (2 * a.s1 + shift * a.s0);
-  return {m, f * a.s0, f * (a.s1 + shift * a.s0), f * s1_prime, f * f * a.s2, a.support};
+  return {m,         f * a.s0,        f * (a.s1 + shift * a.s0), f * s1_prime, f * f * a.s2,
+          a.support, f * a.s_distance};
 }
 
 [[nodiscard]] inline RowState merge(const RowState& a, const RowState& b) {
@@ -53,7 +57,13 @@ struct RowState {
   if (a.empty()) return b;
   const double m = a.max < b.max ? b.max : a.max;
   const RowState x = rebase(a, m), y = rebase(b, m);
-  return {m, x.s0 + y.s0, x.s1 + y.s1, x.s1_prime + y.s1_prime, x.s2 + y.s2, x.support + y.support};
+  return {m,
+          x.s0 + y.s0,
+          x.s1 + y.s1,
+          x.s1_prime + y.s1_prime,
+          x.s2 + y.s2,
+          x.support + y.support,
+          x.s_distance + y.s_distance};
 }
 
 // Statistics of the softmax distribution p of a row, in nats.
@@ -63,6 +73,7 @@ struct RowStats {
   double collision = 0;                                         // sum p^2, in [1 / support, 1]
   double max_logit = -std::numeric_limits<double>::infinity();  // largest admitted z
   double variance = 0;                                          // of z under p: the varentropy
+  double distance = 0;                                          // sum p |i - j|, in keys
   std::int64_t support = 0;  // test this to recognise an empty row
 };
 
@@ -77,6 +88,7 @@ struct RowStats {
           .collision = a.s2 / (a.s0 * a.s0),
           .max_logit = std::isnan(a.s0) ? a.s0 : a.max,
           .variance = variance < 0 ? 0 : variance,
+          .distance = a.s_distance / a.s0,
           .support = a.support};
 }
 

@@ -15,12 +15,13 @@ namespace isentrope {
 // and 0 everywhere else.
 template <typename T, typename Count = T>
 struct StatisticFields {
-  T lse{};          // ln sum_j e^z_j
-  T entropy{};      // -sum p ln p, in [0, ln support]
-  T collision{};    // sum p^2, in [1 / support, 1]
-  T variance{};     // of z under p: the varentropy
-  T max_logit{};    // largest admitted z_j
-  T lambda{};       // the softmax scale the row was given
+  T lse{};        // ln sum_j e^z_j
+  T entropy{};    // -sum p ln p, in [0, ln support]
+  T collision{};  // sum p^2, in [1 / support, 1]
+  T variance{};   // of z under p: the varentropy
+  T distance{};   // sum p_j |i - j| in keys, from the row's position (mask.h) to those of its keys
+  T max_logit{};  // largest admitted z_j
+  T lambda{};     // the softmax scale the row was given
   Count support{};  // admitted keys
 };
 
@@ -29,7 +30,7 @@ using RowStatistics = StatisticFields<View<float, 3>, View<std::int64_t, 3>>;
 using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std::int64_t, 3>>;
 
 // Sums of a RowState that only some statistics need.
-enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4 };
+enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
 
 // What front ends, validation and kernels have to know of a statistic.
 struct Statistic {
@@ -73,6 +74,13 @@ constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
                   .weighted_mean = true,
                   .needs = {"entropy", "variance"}},
         fields.variance...);
+  visit(Statistic{.name = "distance",
+                  .of_row = &RowStats::distance,
+                  .sums = kDistance,
+                  .differentiable = true,
+                  .weighted_mean = true,
+                  .needs = {"distance"}},
+        fields.distance...);
   visit(Statistic{.name = "max_logit", .of_row = &RowStats::max_logit}, fields.max_logit...);
   visit(Statistic{.name = "lambda"}, fields.lambda...);
   visit(Statistic{.name = "support"}, fields.support...);

@@ -14,8 +14,8 @@ from isentrope import hf
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
-QUANTITIES = ("entropy", "effective_keys", "max_logit", "gradient_mass", "variance")
-_WANTED = ("entropy", "collision", "variance", "max_logit", "lambda_", "support")
+QUANTITIES = ("entropy", "effective_keys", "max_logit", "gradient_mass", "variance", "distance")
+_WANTED = ("entropy", "collision", "variance", "distance", "max_logit", "lambda_", "support")
 # A head is said to collapse below this entropy, in nats, and to blur above this share of ln n, its largest value.
 COLLAPSED, BLURRED = 0.05, 0.95
 
@@ -69,7 +69,7 @@ class Inspection:
 
         return {
             "kind": "inspection",
-            "version": 1,
+            "version": 2,
             "model": self.model,
             "rule": self.rule._asdict() | {"rule": self.rule.rule.text},
             "texts": self.texts,
@@ -180,6 +180,7 @@ def _quantities(s: Statistics) -> dict[str, Tensor]:
         "max_logit": s.max_logit,
         "gradient_mass": s.gradient_mass,
         "variance": s.variance,
+        "distance": s.distance,
         "n": s.support.float(),
     }
 

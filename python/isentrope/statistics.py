@@ -13,8 +13,9 @@ from isentrope._operators import BITS, LSE, STATISTICS, WITH_NEEDS
 class Statistics(NamedTuple):
     """Statistics of every row, each [batch, heads, queries], or None where it was not asked for.
 
-    float32, but `support`, which is int64. In nats. `lse`, `entropy`, `collision` and `variance` carry gradients;
-    `lambda_` does where the caller gave it. A row that admits no key has lse and max_logit -inf, and 0 elsewhere.
+    float32, but `support`, which is int64. In nats, `distance` in keys. `lse`, `entropy`, `collision`, `variance` and
+    `distance` carry gradients; `lambda_` does where the caller gave it. A row that admits no key has lse and max_logit
+    -inf, and 0 elsewhere.
     """
 
     lse: Tensor | None = None
@@ -25,6 +26,8 @@ class Statistics(NamedTuple):
     """sum p^2, in [1 / support, 1]."""
     variance: Tensor | None = None
     """Of z under p, which is the varentropy: -d entropy / d ln lambda."""
+    distance: Tensor | None = None
+    """sum p_j |i - j|, from the row's position to those of the keys it attends to: local heads against global ones."""
     max_logit: Tensor | None = None
     """Largest admitted z_j. Divided by lambda_: the largest score."""
     lambda_: Tensor | None = None

@@ -58,7 +58,8 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
                                   {span.first_key, span.first_key + span.keys});
   return {.keys = here.size() > 0 ? here : KeyRange{},
-          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded}};
+          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded},
+          .own_key = position + to_call};
 }
 
 }  // namespace isentrope

@@ -40,8 +40,9 @@ class BackwardTask {
   explicit BackwardTask(const BackwardCall& call)
       : call_(call),
         sizes_(call),
-        gradient_row_(has_moments(call.gradient.d_statistics) ? gradient_row<true>
-                                                              : gradient_row<false>),
+        gradient_row_(call.gradient.d_statistics.distance       ? gradient_row<true, true>
+                      : has_moments(call.gradient.d_statistics) ? gradient_row<true, false>
+                                                                : gradient_row<false, false>),
         keys_(call.input.k),
         values_(call.input.v),
         tile_(call),
@@ -186,7 +187,8 @@ class BackwardTask {
         if (tile.has_terms()) {
           run_row_with_terms(tile, r, begin, end, weights, gradients);
         } else {
-          gradient_row_(tile_.gradients[r], begin, end, columns, weights, gradients);
+          gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
+                        gradients);
         }
       }
       products_->finish_rows(tile, row, rows);
@@ -202,7 +204,8 @@ class BackwardTask {
     const LogitTerms terms = tile.terms(r, tile.first);
     const std::size_t columns = tile.last - tile.first;
     finish_logits(terms, begin, end, columns, weights, slopes);
-    gradient_row_(tile_.gradients[r], begin, end, columns, weights, gradients);
+    gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
+                  gradients);
     const auto& d_bias = call_.result.d_bias;
     for (std::size_t j = begin; j < end; ++j) {
       // A key that mask or bias masks has the weight 0 and may have a dp that is NaN.
@@ -235,8 +238,8 @@ class BackwardTask {
 
   const BackwardCall& call_;
   const Sizes sizes_;
-  void (*const gradient_row_)(const RowGradient&, std::size_t, std::size_t, std::size_t,
-                              float* HWY_RESTRICT, float* HWY_RESTRICT);
+  void (*const gradient_row_)(const RowGradient&, std::int64_t, std::size_t, std::size_t,
+                              std::size_t, float* HWY_RESTRICT, float* HWY_RESTRICT);
   Operand keys_, values_;  // of the key block
   QueryTile tile_;
   GradientProductsOf<F32> f32_;

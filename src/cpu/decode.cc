@@ -40,6 +40,7 @@ class DecodeTask {
                   block_.copy(kStateRows),
                   block_.lambda(kStateRows),
                   block_.ranges(kStateRows),
+                  block_.own_keys(kStateRows),
                   keys_.pointers(kBlockKeys),
                   keys_.copy(kBlockKeys),
                   values_.pointers(kBlockKeys),
@@ -60,7 +61,8 @@ class DecodeTask {
       const std::int64_t keys = HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - key);
       const RowTile::Ranges ranges(block_.rows(), key, keys,
                                    [&](std::size_t r) { return block_.range(r); });
-      if (!ranges.empty()) run_block({call_, item_, key, 0, block_.rows(), ranges});
+      if (!ranges.empty())
+        run_block({call_, item_, key, 0, block_.rows(), ranges, block_.own_keys_from(0)});
     }
     for (std::size_t row = 0; row < block_.rows(); ++row) {
       restore_order(values_.type(), sums_.at(row * sums_stride(), value_columns_), value_columns_,
@@ -96,7 +98,8 @@ class DecodeTask {
       state_.support[r] += finish_row(tile, r, first, begin, end, columns, logits);
       if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
     }
-    const bool moved = softmax_.of_rows(weights, kBlockKeys, rows, columns, state_, rescale);
+    const bool moved = softmax_.of_rows(weights, kBlockKeys, rows, columns,
+                                        positions_of(tile, first), state_, rescale);
     for (std::size_t r = 0; r < rows && (empty || moved); ++r) {
       float* sums = sums_.at(r * sums_stride(), sums_stride());
       for (std::size_t c = 0; c < sums_stride(); ++c) sums[c] = empty ? 0 : rescale[r] * sums[c];

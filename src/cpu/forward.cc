@@ -75,6 +75,7 @@ class ForwardTask {
                   queries_.copy(sizes_.rows),
                   queries_.lambda(sizes_.rows),
                   queries_.ranges(sizes_.rows),
+                  queries_.own_keys(sizes_.rows),
                   keys_.pointers(kBlockKeys),
                   keys_.copy(kBlockKeys),
                   values_.pointers(kBlockKeys),
@@ -167,7 +168,8 @@ class ForwardTask {
       const std::size_t rows = HWY_MIN(panel_width(), queries_.rows() - row);
       const RowTile::Ranges ranges(rows, block, block_keys,
                                    [&](std::size_t r) { return queries_.range(row + r); });
-      if (!ranges.empty()) run_tile({call_, item_.at, block, row, rows, ranges}, qk);
+      if (!ranges.empty())
+        run_tile({call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row)}, qk);
     }
   }
 
@@ -178,7 +180,8 @@ class ForwardTask {
     RowTileState& state = results_.states[tile.row / panel_width()];
     const bool empty = state.is_empty(tile.rows);
     finish_logits_of(tile, weights, state);
-    softmax_.transposed(weights, tile.rows, tile.keys(), state, rescale);
+    softmax_.transposed(weights, tile.rows, tile.keys(), positions_of(tile, tile.first), state,
+                        rescale);
     pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 

@@ -43,7 +43,9 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
 
 // With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
 //
-//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) ]
+//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R) ]
+//
+// R the distance.
 std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                                  const GradientInput& g) {
   const RowStats& stats = row.statistics;
@@ -55,17 +57,20 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   const auto& d = g.d_statistics;
   const double d_lse = at(d.lse, row.index), d_entropy = at(d.entropy, row.index);
   const double d_collision = at(d.collision, row.index), d_variance = at(d.variance, row.index);
+  const double d_distance = at(d.distance, row.index);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double x = row.keys[j].log_p, p = std::exp(x);
     const double u = p == 0 ? 0 : x + stats.entropy;  // p u vanishes, and x may be -inf
     const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
                          2 * d_collision * (p - stats.collision) +
-                         d_variance * (u * u + 2 * u - stats.variance);
+                         d_variance * (u * u + 2 * u - stats.variance) +
+                         d_distance * (row.keys[j].distance - stats.distance);
     const double magnitude = dp[j].magnitude + mean.magnitude + std::abs(d_lse) +
                              std::abs(d_entropy) * (std::abs(u) + 1) +
                              2 * std::abs(d_collision) * (p + stats.collision) +
-                             std::abs(d_variance) * (u * u + 4 * std::abs(u) + stats.variance + 2);
+                             std::abs(d_variance) * (u * u + 4 * std::abs(u) + stats.variance + 2) +
+                             std::abs(d_distance) * (row.keys[j].distance + stats.distance + 1);
     result.push_back({p * value, p * magnitude});
   }
   return result;

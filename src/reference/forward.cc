@@ -10,7 +10,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
   const std::int64_t value_dim = in.v.extents[3];
   Result result;
   for (const Row& row : rows_of(in, options)) {
-    double logit_magnitude = 0, slope = 0, below_max = 0;
+    double logit_magnitude = 0, slope = 0, below_max = 0, distance_slope = 0;
     std::vector<double> output(static_cast<std::size_t>(value_dim)), magnitude(output.size());
     for (const Key& key : row.keys) {
       const double p = std::exp(key.log_p);
@@ -26,6 +26,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
       logit_magnitude = std::fmax(logit_magnitude, terms);
       slope += p * std::abs(key.log_p + row.statistics.entropy);
       below_max += p * (row.statistics.max_logit - key.logit);
+      distance_slope += p * std::abs(key.distance - row.statistics.distance);
     }
     result.output.insert(result.output.end(), output.begin(), output.end());
     result.value_magnitude.insert(result.value_magnitude.end(), magnitude.begin(), magnitude.end());
@@ -34,6 +35,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
     result.logit_magnitude.push_back(logit_magnitude);
     result.entropy_slope.push_back(slope);
     result.mean_below_max.push_back(below_max);
+    result.distance_slope.push_back(distance_slope);
   }
   return result;
 }

@@ -42,7 +42,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const RowVi
 }
 
 Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
-  Key key{j, 0, 0, 0, 0};
+  Key key{j, 0, 0, 0, 0, 0};
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
     const double product =
         in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
@@ -82,6 +82,7 @@ RowStats statistics_of(std::vector<Key>& keys) {
   for (const Key& key : keys) {
     const double p = std::exp(key.log_p);
     stats.collision += p * p;
+    stats.distance += p * key.distance;
     if (p == 0) continue;  // its logit may be -inf
     stats.entropy -= p * key.log_p;
     mean += p * (key.logit - stats.max_logit);
@@ -109,6 +110,7 @@ std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
           if (!is_admitted(options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
+          row.keys.back().distance = std::abs(static_cast<double>(view.own_key - j));
         }
         row.statistics = statistics_of(row.keys);
         if (options.sinks)

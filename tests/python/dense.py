@@ -61,6 +61,10 @@ def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks
     p = log_p.exp() * seen
     kept = torch.where(seen, log_p, 0)
     mean = (p * kept).sum(-1, keepdim=True)
+    own_key = torch.arange(q.shape[2]) + masks.get("query_offset", 0) - masks.get("key_offset", 0)
+    if masks.get("causal") in (True, "bottom_right"):
+        own_key = own_key + k.shape[2] - q.shape[2]
+    away = (own_key[:, None] - torch.arange(k.shape[2])).abs()
     weights = p
     if sinks is not None:
         weights = p * torch.where(some, torch.sigmoid(lse.nan_to_num(neginf=0) - sinks[:, None]), 1)[..., None]
@@ -69,6 +73,7 @@ def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks
         entropy=-mean.squeeze(-1),
         collision=p.square().sum(-1),
         variance=(p * (kept - mean).square()).sum(-1),
+        distance=(p * away).sum(-1),
         max_logit=torch.where(some, z.max(-1).values, -torch.inf) if k.shape[2] else lse,
         lambda_=lambda_.expand(q.shape[:3]),
         support=seen.sum(-1),

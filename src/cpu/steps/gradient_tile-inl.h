@@ -19,26 +19,32 @@ namespace isentrope::HWY_NAMESPACE {
 
 // What a row needs for the gradient of its logits. With x = ln p_j, u = x + H:
 //
-//   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j ]
+//   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j + d_distance (|i - j| - D) ]
 //
-// which collects, by the chain rule through output, lse, entropy, collision and variance,
+// which collects, by the chain rule through output, lse, entropy, collision, variance and distance
+// D,
 //
 //   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V    linear = 2 d_V - d_H
 //   quadratic = d_V                                    collision = 2 d_C
 struct RowGradient {
   float lse_log2 = 0, entropy = 0;
   float base = 0, linear = 0, quadratic = 0, collision = 0;
+  float d_distance = 0, distance = 0;
+  std::int64_t own_key = 0;  // i, where d_distance may differ from 0
 };
 
 // In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) admitted.
 // Out:  p and dz in place, both 0 outside [begin, end) by selection: what is masked may be NaN.
-// kMoments: whether linear, quadratic or collision may differ from 0.
-template <bool kMoments>
-void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, std::size_t columns,
-                  float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
+// first_key: of the call, the first column's. kMoments: whether linear, quadratic or collision may
+// differ from 0; kDistance: whether d_distance may.
+template <bool kMoments, bool kDistance>
+void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t begin,
+                  std::size_t end, std::size_t columns, float* HWY_RESTRICT weights,
+                  float* HWY_RESTRICT gradients) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   const bool all = begin == 0 && end == columns;
+  [[maybe_unused]] const auto own_key = static_cast<float>(row.own_key - first_key);
   const auto lse = hn::Set(d, row.lse_log2), base = hn::Set(d, row.base);
   for (std::size_t j = 0; j < columns; j += lanes) {
     // No logit is above its row's lse, but this lse was rounded: by hundreds where logits are 1e9.
@@ -51,6 +57,12 @@ void gradient_row(const RowGradient& row, std::size_t begin, std::size_t end, st
       const auto by_u = hn::MulAdd(u, hn::Set(d, row.quadratic), hn::Set(d, row.linear));
       slope = hn::MulAdd(u, by_u, slope);
       slope = hn::MulAdd(p, hn::Set(d, row.collision), slope);
+    }
+    if constexpr (kDistance) {
+      // Of the difference, for both are a million keys where rows are that long.
+      const auto away = hn::Sub(hn::Set(d, own_key), hn::Iota(d, static_cast<float>(j)));
+      const auto beyond = hn::Sub(hn::Abs(away), hn::Set(d, row.distance));
+      slope = hn::MulAdd(beyond, hn::Set(d, row.d_distance), slope);
     }
     auto dz = hn::Mul(p, slope);
     if (!all) {

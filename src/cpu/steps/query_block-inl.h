@@ -41,11 +41,16 @@ class QueryBlock {
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
   Scratch::Array lambda(std::size_t rows) { return {lambda_, rows}; }
   Scratch::Array ranges(std::size_t rows) { return {ranges_, rows}; }
+  Scratch::Array own_keys(std::size_t rows) { return {own_keys_, asks_distance() ? rows : 0}; }
 
   void list(const WorkItem& item) noexcept {
     rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));
     seen_ = list_row_ranges(call_.options.mask, item, group_, call_.input.q.extents[2],
                             call_.plan.keys, ranges_.at(0, rows_));
+    if (asks_distance()) {
+      list_own_keys(call_.options.mask, item, group_, call_.input.q.extents[2], call_.plan.keys,
+                    own_keys_.data());
+    }
     list_pointers(item, queries_);
     queries_.resolve();
     std::size_t row = 0;
@@ -68,8 +73,17 @@ class QueryBlock {
   [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one a row, in log2
   [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
+  // Of the rows from `row` on, the keys at their own positions; null where nobody asks for
+  // distances.
+  [[nodiscard]] const std::int64_t* own_keys_from(std::size_t row) const {
+    return asks_distance() ? own_keys_.data() + row : nullptr;
+  }
 
  private:
+  [[nodiscard]] bool asks_distance() const {
+    return static_cast<bool>(call_.output.statistics.distance);
+  }
+
   void list_pointers(const WorkItem& item, Operand& to) const {
     to.clear();
     for (std::int64_t member = 0; member < group_; ++member)
@@ -81,6 +95,7 @@ class QueryBlock {
   Operand queries_, next_queries_;
   Buffer<float> lambda_;
   Buffer<KeyRange> ranges_;
+  Buffer<std::int64_t> own_keys_;
   std::size_t rows_ = 0;
   KeyRange seen_{};
 };

@@ -86,7 +86,13 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
                   2 * d_collision * value(of.collision) - d_variance * value(of.variance),
           .linear = 2 * d_variance - value(d.entropy),
           .quadratic = d_variance,
-          .collision = 2 * d_collision};
+          .collision = 2 * d_collision,
+          .d_distance = value(d.distance),
+          .distance = value(of.distance),
+          .own_key = d.distance ? row_view(call.options.mask, batch, query, call.input.q.extents[2],
+                                           call.plan.keys)
+                                      .own_key
+                                : 0};
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -35,12 +35,12 @@ using Doubles = hn::CappedTag<double, kStateRows>;
 // RowState, an array each, with logits in log2.
 struct RowTileState {
   HWY_ALIGN double max[kStateRows], s0[kStateRows], s1[kStateRows], s1_prime[kStateRows],
-      s2[kStateRows];
+      s2[kStateRows], s_distance[kStateRows];
   std::int64_t support[kStateRows];
 
   void clear() {
     std::fill_n(max, kStateRows, -std::numeric_limits<double>::infinity());
-    for (double* sums : {s0, s1, s1_prime, s2}) std::fill_n(sums, kStateRows, 0.0);
+    for (double* sums : {s0, s1, s1_prime, s2, s_distance}) std::fill_n(sums, kStateRows, 0.0);
     std::fill_n(support, kStateRows, std::int64_t{0});
   }
   // Whether no row has seen a key: its value sums are then still undefined.
@@ -48,7 +48,8 @@ struct RowTileState {
     return std::all_of(support, support + rows, [](std::int64_t keys) { return keys == 0; });
   }
   [[nodiscard]] RowState row(std::size_t r) const {
-    return {kLn2 * max[r], s0[r], kLn2 * s1[r], kLn2 * kLn2 * s1_prime[r], s2[r], support[r]};
+    return {kLn2 * max[r], s0[r],      kLn2 * s1[r], kLn2 * kLn2 * s1_prime[r],
+            s2[r],         support[r], s_distance[r]};
   }
 };
 
@@ -114,6 +115,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
     hn::Store(hn::Mul(factor, shifted), d, state.s1 + r);
     hn::Store(hn::Mul(factor, s1_prime), d, state.s1_prime + r);
     hn::Store(hn::Mul(hn::Mul(factor, factor), hn::Load(d, state.s2 + r)), d, state.s2 + r);
+    hn::Store(hn::Mul(factor, hn::Load(d, state.s_distance + r)), d, state.s_distance + r);
   }
   return moved;
 }
@@ -141,7 +143,7 @@ HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTR
 // empty row.
 struct RowTileStats {
   HWY_ALIGN float lse[kStateRows], entropy[kStateRows], collision[kStateRows],
-      max_logit[kStateRows], variance[kStateRows], factor[kStateRows];
+      max_logit[kStateRows], variance[kStateRows], distance[kStateRows], factor[kStateRows];
 };
 
 // finalize() of row_state.h, several rows at once; by itself for a row that is empty or not finite.
@@ -163,6 +165,7 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     store(hn::Mul(hn::Mul(hn::Load(d, state.s2 + r), factor), factor), stats.collision);
     store(max, stats.max_logit);
     store(max_or_nan(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
+    store(hn::Mul(hn::Load(d, state.s_distance + r), factor), stats.distance);
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {
@@ -173,6 +176,7 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     stats.collision[r] = static_cast<float>(row.collision);
     stats.max_logit[r] = static_cast<float>(row.max_logit);
     stats.variance[r] = static_cast<float>(row.variance);
+    stats.distance[r] = static_cast<float>(row.distance);
     stats.factor[r] = row.support == 0 ? 0 : static_cast<float>(1 / state.s0[r]);
   }
 }

@@ -13,6 +13,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,6 +21,7 @@
 #include "hwy/highway.h"
 #include "isentrope/attention.h"
 #include "src/cpu/steps/exp-inl.h"
+#include "src/cpu/steps/row_tile-inl.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -85,12 +87,15 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
   return hn::Max(max, other);
 }
 
-// Sums over a row's weights w = 2^t, a vector of lanes each.
+// Sums over a row's weights w = 2^t, a vector of lanes each. prefixes: of the running sums of w,
+// which is sum_j w_j (count - j) and costs an addition where sum_j w_j |i - j| would take three
+// operations.
 struct WeightSums {
   // Written out, for GCC gives what it writes itself none of the instruction set's attributes, and
   // NEON's vectors are then not inlined.
   HWY_INLINE WeightSums() {}
-  hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
+  hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce],
+      prefixes[kRowsAtOnce];
 };
 
 // Logits become weights, in place: of row i of a group, a vector every `step` floats.
@@ -99,6 +104,7 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
                       hn::Vec<Floats> origin, std::size_t i, WeightSums& sums) {
   const Floats d;
   auto s0 = hn::Zero(d), s1 = hn::Zero(d), s1_prime = hn::Zero(d), s2 = hn::Zero(d);
+  auto prefixes = hn::Zero(d);
   for (std::size_t j = 0; j < count; j += step) {
     auto t = hn::Sub(hn::Load(d, logits + j), origin);
     const auto w = weight_of(t);
@@ -112,11 +118,59 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
       s1 = hn::MulAdd(w, t, s1);
     }
     if constexpr (kSums & kS2) s2 = hn::MulAdd(w, w, s2);
+    if constexpr (kSums & kDistance) prefixes = hn::Add(prefixes, s0);
   }
   sums.s0[i] = s0;
   sums.s1[i] = s1;
   sums.s1_prime[i] = s1_prime;
   sums.s2[i] = s2;
+  sums.prefixes[i] = prefixes;
+}
+
+// sum_j w_j |own_key - j| of one row, whose weights lie one after the other.
+HWY_INLINE double distances_of_row(const float* weights, std::size_t columns, double own_key) {
+  const Floats d;
+  const auto own = hn::Set(d, static_cast<float>(own_key));
+  auto sum = hn::Zero(d);
+  for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
+    const auto away = hn::Abs(hn::Sub(own, hn::Iota(d, static_cast<float>(j))));
+    sum = hn::MulAdd(hn::Load(d, weights + j), away, sum);
+  }
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+}
+
+// The same of rows of a transposed tile, a lane each.
+HWY_INLINE hn::Vec<Floats> distances_of_lanes(const float* weights, std::size_t keys,
+                                              const double* own_keys) {
+  const Floats d;
+  HWY_ALIGN float own[hn::MaxLanes(Floats())];
+  std::copy_n(own_keys, hn::Lanes(d), own);
+  auto sum = hn::Zero(d), away = hn::Load(d, own);
+  for (std::size_t j = 0; j < keys; ++j, away = hn::Sub(away, hn::Set(d, 1.0f)))
+    sum = hn::MulAdd(hn::Load(d, weights + j * panel_width()), hn::Abs(away), sum);
+  return sum;
+}
+
+// Of the tile's rows r, r + 1, ..., a lane each. Where all keys of a row lie on one side of its
+// position i, sum_j w_j |i - j| = |sum_j w_j (count - j) + (i - count) s0|.
+HWY_INLINE void add_distances(const float* weights, std::size_t rows, std::size_t keys,
+                              const WeightSums& sums, const RowPositions& positions, std::size_t r,
+                              RowTileState& state) {
+  HWY_ALIGN float s0[hn::MaxLanes(Floats())], prefixes[hn::MaxLanes(Floats())],
+      both_sides[hn::MaxLanes(Floats())] = {};
+  const std::size_t count = HWY_MIN(rows - r, hn::Lanes(Floats()));
+  bool any = false;
+  for (std::size_t i = 0; i < count; ++i) any = any || positions.has_both_sides(r + i);
+  if (any)
+    hn::Store(distances_of_lanes(weights, keys, positions.own_key + r), Floats(), both_sides);
+  hn::Store(sums.s0[0], Floats(), s0);
+  hn::Store(sums.prefixes[0], Floats(), prefixes);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double before = positions.own_key[r + i] - static_cast<double>(keys);
+    const double one_side = static_cast<double>(prefixes[i]) + before * static_cast<double>(s0[i]);
+    state.s_distance[r + i] +=
+        positions.has_both_sides(r + i) ? static_cast<double>(both_sides[i]) : std::abs(one_side);
+  }
 }
 
 // A decode step's. In: tile[r][0, columns) logits, those outside a row's range -inf; columns a
@@ -128,7 +182,8 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t
 // max-exp-rescale chain on every vector.
 template <unsigned kSums>
 bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
-                     std::size_t columns, RowTileState& state, float* HWY_RESTRICT rescale) {
+                     std::size_t columns, const RowPositions& positions, RowTileState& state,
+                     float* HWY_RESTRICT rescale) {
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   const std::size_t whole = round_up(rows, HWY_MAX(kRowsAtOnce, hn::Lanes(Doubles())));
   for (std::size_t group = 0; group < whole; group += kRowsAtOnce) {
@@ -151,6 +206,10 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     if constexpr (kSums & kS1) add_sums(sums.s1, state.s1 + group);
     if constexpr (kSums & kS1Prime) add_sums(sums.s1_prime, state.s1_prime + group);
     if constexpr (kSums & kS2) add_sums(sums.s2, state.s2 + group);
+    if constexpr (kSums & kDistance) {
+      for (std::size_t r = group; r < group + count; ++r)
+        state.s_distance[r] += distances_of_row(tile + r * stride, columns, positions.own_key[r]);
+    }
   }
   return moved;
 }
@@ -158,7 +217,8 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
 // The same of a transposed tile: tile[key][row], and any number of keys.
 template <unsigned kSums>
 bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
-                        RowTileState& state, float* HWY_RESTRICT rescale) {
+                        const RowPositions& positions, RowTileState& state,
+                        float* HWY_RESTRICT rescale) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d), width = panel_width();
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
@@ -173,16 +233,17 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
     if constexpr (kSums & kS1) add_lanes(sums.s1[0], state.s1 + r);
     if constexpr (kSums & kS1Prime) add_lanes(sums.s1_prime[0], state.s1_prime + r);
     if constexpr (kSums & kS2) add_lanes(sums.s2[0], state.s2 + r);
+    if constexpr (kSums & kDistance) add_distances(tile + r, rows, keys, sums, positions, r, state);
   }
   return moved;
 }
 
 // Both loops for a set of sums beside s0: what nobody asked for is not compiled into them.
 struct Softmax {
-  bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, RowTileState&,
-                  float* HWY_RESTRICT);
-  bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, RowTileState&,
-                     float* HWY_RESTRICT);
+  bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, const RowPositions&,
+                  RowTileState&, float* HWY_RESTRICT);
+  bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, const RowPositions&,
+                     RowTileState&, float* HWY_RESTRICT);
 };
 
 template <unsigned kSums>
@@ -198,8 +259,10 @@ inline unsigned weight_sums_of(const RowStatistics& wanted) {
 }
 
 HWY_INLINE Softmax softmax_for(unsigned sums) {
-  static constexpr Softmax kAll[] = {kSoftmax<0>, kSoftmax<1>, kSoftmax<2>, kSoftmax<3>,
-                                     kSoftmax<4>, kSoftmax<5>, kSoftmax<6>, kSoftmax<7>};
+  static constexpr Softmax kAll[] = {
+      kSoftmax<0>,  kSoftmax<1>,  kSoftmax<3>,  kSoftmax<3>, kSoftmax<4>,  kSoftmax<5>,
+      kSoftmax<7>,  kSoftmax<7>,  kSoftmax<8>,  kSoftmax<9>, kSoftmax<11>, kSoftmax<11>,
+      kSoftmax<12>, kSoftmax<13>, kSoftmax<15>, kSoftmax<15>};  // s1_prime brings s1
   return kAll[sums];
 }
 

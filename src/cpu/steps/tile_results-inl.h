@@ -44,6 +44,7 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
   write_column(to.collision, at, stats.collision + r, count);
   write_column(to.max_logit, at, stats.max_logit + r, count);
   write_column(to.variance, at, stats.variance + r, count);
+  write_column(to.distance, at, stats.distance + r, count);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
   const HeadScale scale = call.scale.of(at.batch, at.head);
