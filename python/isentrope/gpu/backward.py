@@ -3,9 +3,9 @@
 Weights are recomputed from logits and lse. Each result is summed by the one program that owns it, so there are no
 atomics, and its bits do not depend on scheduling. With u = ln p_j + H, and w the weight beside the sink,
 
-    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j ]
+    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| ]
 
-    base = d_lse - w do.output - 2 d_C C - d_V V     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
+    base = d_lse - w do.output - 2 d_C C - d_V V - d_D D     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
         return tl.zeros(row.shape, tl.float32)
 
 
-@triton.jit(do_not_specialize=["heads", "queries", "value_dim"])
+@triton.jit(do_not_specialize=["heads", "queries", "value_dim", "own_batches"])
 def gradient_rows_kernel(
-    output, d_output, statistics, d_statistics, sinks, terms, d_sinks,
+    output, d_output, statistics, d_statistics, sinks, own_keys, terms, d_sinks,
     stride_ob, stride_oh, stride_on, stride_od, stride_gb, stride_gh, stride_gn, stride_gd,
-    heads, queries, value_dim,
-    LSE: tl.constexpr, ENTROPY: tl.constexpr, COLLISION: tl.constexpr, VARIANCE: tl.constexpr, UPSTREAM: tl.constexpr,
-    SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    heads, queries, value_dim, own_batches,
+    LSE: tl.constexpr, ENTROPY: tl.constexpr, COLLISION: tl.constexpr, VARIANCE: tl.constexpr, DISTANCE: tl.constexpr,
+    UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """terms f32 [7, rows]: lse in bits, base, w, linear, quadratic, collision, entropy. d_sinks f32 [rows]."""
+    """terms f32 [9, rows]: lse in bits, base, w, linear, quadratic, collision, entropy, d_distance, the key at the
+    row's own position. d_sinks f32 [rows]."""
     index = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     rows = index < queries
     batch, head = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
@@ -65,6 +66,7 @@ def gradient_rows_kernel(
     d_entropy = statistic(d_statistics, ENTROPY, plane, row, rows, UPSTREAM and ENTROPY >= 0)
     d_collision = statistic(d_statistics, COLLISION, plane, row, rows, UPSTREAM and COLLISION >= 0)
     d_variance = statistic(d_statistics, VARIANCE, plane, row, rows, UPSTREAM and VARIANCE >= 0)
+    d_distance = statistic(d_statistics, DISTANCE, plane, row, rows, UPSTREAM and DISTANCE >= 0)
     share = tl.full([ROWS], 1.0, tl.float32)
     if SINK:
         # Logits that are all -inf leave the sink no key to share with.
@@ -77,6 +79,9 @@ def gradient_rows_kernel(
         base -= 2.0 * d_collision * tl.load(statistics + COLLISION * plane + row, mask=rows, other=0.0)
     if UPSTREAM and VARIANCE >= 0:
         base -= d_variance * tl.load(statistics + VARIANCE * plane + row, mask=rows, other=0.0)
+    if UPSTREAM and DISTANCE >= 0:
+        base -= d_distance * tl.load(statistics + DISTANCE * plane + row, mask=rows, other=0.0)
+    own_key = tl.load(own_keys + (batch % own_batches) * queries + index, mask=rows, other=0)
     tl.store(terms + row, lse * LOG2E, mask=rows)
     tl.store(terms + plane + row, base, mask=rows)
     tl.store(terms + 2 * plane + row, share, mask=rows)
@@ -84,6 +89,8 @@ def gradient_rows_kernel(
     tl.store(terms + 4 * plane + row, d_variance, mask=rows)
     tl.store(terms + 5 * plane + row, 2.0 * d_collision, mask=rows)
     tl.store(terms + 6 * plane + row, entropy, mask=rows)
+    tl.store(terms + 7 * plane + row, d_distance, mask=rows)
+    tl.store(terms + 8 * plane + row, own_key.to(tl.float32), mask=rows)
 
 
 @triton.jit
@@ -92,13 +99,15 @@ def load_terms(terms, plane, row, rows, MOMENTS: tl.constexpr):
     lse = tl.load(terms + row, mask=rows, other=0.0)
     base = tl.load(terms + plane + row, mask=rows, other=0.0)
     share = tl.load(terms + 2 * plane + row, mask=rows, other=0.0)
-    linear, quadratic, collision, entropy = base, base, base, base
+    linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base
     if MOMENTS:
         linear = tl.load(terms + 3 * plane + row, mask=rows, other=0.0)
         quadratic = tl.load(terms + 4 * plane + row, mask=rows, other=0.0)
         collision = tl.load(terms + 5 * plane + row, mask=rows, other=0.0)
         entropy = tl.load(terms + 6 * plane + row, mask=rows, other=0.0)
-    return lse, base, share, linear, quadratic, collision, entropy
+        d_distance = tl.load(terms + 7 * plane + row, mask=rows, other=0.0)
+        own_key = tl.load(terms + 8 * plane + row, mask=rows, other=0.0)
+    return lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key
 
 
 @triton.jit
@@ -115,7 +124,7 @@ def load_scales(scales, plane, row, rows, CAPPED: tl.constexpr, BIAS: tl.constex
 
 @triton.jit
 def logit_gradients(
-    logits, dp, lse, base, share, linear, quadratic, collision, entropy, MOMENTS: tl.constexpr
+    logits, dp, lse, base, share, linear, quadratic, collision, entropy, d_distance, away, MOMENTS: tl.constexpr
 ):  # fmt: skip
     """Weights p, and dz. Where a key is hidden they may be anything."""
     # No logit is above its row's lse, but this lse was rounded.
@@ -125,7 +134,7 @@ def logit_gradients(
     slope = dp * share + base
     if MOMENTS:
         u = tl.where(t < LEAST, LEAST, t) * LN2 + entropy
-        slope += u * (linear + u * quadratic) + p * collision
+        slope += u * (linear + u * quadratic) + p * collision + d_distance * tl.abs(away)
     return p, p * slope
 
 
@@ -147,7 +156,7 @@ def lifted(x, unit, dtype: tl.constexpr):
 @triton.jit
 def visit_keys(
     start, dq, unit, d_lambda, wrong, q, upstream, before, after, on_bias, lse, base, share, linear, quadratic, collision,
-    entropy, begin, end, rows, last, k, v, stride_kn, stride_kd, stride_vn, stride_vd, dim, value_dim, cap,
+    entropy, d_distance, own_key, begin, end, rows, last, k, v, stride_kn, stride_kd, stride_vn, stride_vd, dim, value_dim, cap,
     admitted, bias, stride_mk, stride_bk, d_bias,
     MASKED: tl.constexpr, CAPPED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr, D_BIAS: tl.constexpr,
     D_LAMBDA: tl.constexpr, MOMENTS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, COLUMNS: tl.constexpr,
@@ -171,7 +180,7 @@ def visit_keys(
         )  # fmt: skip
     _, dz = logit_gradients(
         logits, dp, lse[:, None], base[:, None], share[:, None], linear[:, None], quadratic[:, None],
-        collision[:, None], entropy[:, None], MOMENTS,
+        collision[:, None], entropy[:, None], d_distance[:, None], own_key[:, None] - key[None, :].to(tl.float32), MOMENTS,
     )  # fmt: skip
     if D_BIAS:
         at = d_bias[:, None] + key[None, :]
@@ -239,7 +248,7 @@ def query_gradient_kernel(
     bias += batch * stride_bb + head * stride_bh + wide * stride_bq
     row = tl.program_id(1).to(tl.int64) * queries + query
     plane = tl.num_programs(1).to(tl.int64) * queries
-    lse, base, share, linear, quadratic, collision, entropy = load_terms(terms, plane, row, rows, MOMENTS)
+    lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key = load_terms(terms, plane, row, rows, MOMENTS)
     scale_row = ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + query
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     before, after, on_bias = load_scales(scales, scale_plane, scale_row, rows, CAPPED, BIAS)
@@ -259,7 +268,7 @@ def query_gradient_kernel(
         for tile in tl.range(full_first, full_last, num_stages=STAGES):
             acc, unit, acc_lambda, wrong = visit_keys(
                 tile * KEYS, acc, unit, acc_lambda, wrong, q_tile, upstream, before, after, on_bias, lse, base, share,
-                linear, quadratic, collision, entropy, begin, end, rows, stop, k, v, stride_kn, stride_kd, stride_vn, stride_vd,
+                linear, quadratic, collision, entropy, d_distance, own_key, begin, end, rows, stop, k, v, stride_kn, stride_kd, stride_vn, stride_vd,
                 dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, d_bias, False, CAPPED, ADMITTED, BIAS,
                 D_BIAS, D_LAMBDA, MOMENTS, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
             )  # fmt: skip
@@ -268,7 +277,7 @@ def query_gradient_kernel(
         tile = tl.where(other < before_full, first + other, full_last + other - before_full)
         acc, unit, acc_lambda, wrong = visit_keys(
             tile * KEYS, acc, unit, acc_lambda, wrong, q_tile, upstream, before, after, on_bias, lse, base, share, linear,
-            quadratic, collision, entropy, begin, end, rows, stop, k, v, stride_kn, stride_kd, stride_vn, stride_vd,
+            quadratic, collision, entropy, d_distance, own_key, begin, end, rows, stop, k, v, stride_kn, stride_kd, stride_vn, stride_vd,
             dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, d_bias, True, CAPPED, ADMITTED, BIAS,
             D_BIAS, D_LAMBDA, MOMENTS, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
         )  # fmt: skip
@@ -310,7 +319,7 @@ def visit_queries(
         d_output, head * stride_gh + wide * stride_gn, rows, value_dim, stride_gd, COLUMNS, True, EVEN_COLUMNS
     )
     row = (batch * heads + head) * queries + query
-    lse, base, share, linear, quadratic, collision, entropy = load_terms(terms, plane, row, rows, MOMENTS)
+    lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key = load_terms(terms, plane, row, rows, MOMENTS)
     scale_row = ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + query
     before, after, on_bias = load_scales(scales, scale_plane, scale_row, rows, CAPPED, BIAS)
     nothing = tl.zeros([key.shape[0], ROWS], tl.float32)
@@ -329,7 +338,7 @@ def visit_queries(
         )  # fmt: skip
     p, dz = logit_gradients(
         logits, dp, lse[None, :], base[None, :], share[None, :], linear[None, :], quadratic[None, :],
-        collision[None, :], entropy[None, :], MOMENTS,
+        collision[None, :], entropy[None, :], d_distance[None, :], own_key[None, :] - key[:, None].to(tl.float32), MOMENTS,
     )  # fmt: skip
     p = p * share[None, :]
     if CAPPED:

@@ -82,7 +82,7 @@ def write_rows(
 
 @triton.jit
 def visit_keys(
-    start, m, s0, s1, s1p, s2, s3, support, acc, wrong, q, before, after, on_bias, begin, end, position, rows, last,
+    start, m, s0, s1, s1p, s2, s3, support, acc, wrong, q, before, after, on_bias, begin, end, own_key, rows, last,
     k, v, table, page_size, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, dim, value_dim, cap,
     admitted, bias, stride_mk, stride_bk,
     MASKED: tl.constexpr, PAGED: tl.constexpr, CAPPED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
@@ -112,7 +112,7 @@ def visit_keys(
     s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, MOMENTS, COLLISION, DISTANCE)
     distance = w
     if DISTANCE:
-        distance = tl.abs(position[:, None] - key[None, :]).to(tl.float32)
+        distance = tl.abs(own_key[:, None] - key[None, :]).to(tl.float32)
     s0, s1, s1p, s2, s3 = add_moments(t, w, distance, s0, s1, s1p, s2, s3, MOMENTS, COLLISION, DISTANCE)
     v_tile = load_rows(
         v, key_offsets(named, table, page_size, stride_vp, stride_vn, PAGED), inside, value_dim, stride_vd, COLUMNS,
@@ -150,7 +150,7 @@ def visit_wrong_values(
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
                                "scale_heads", "splits"])  # fmt: skip
 def forward_kernel(
-    q, k, v, output, statistics, supports, begins, ends, scales, sinks, admitted, bias, table, states, sums,
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, admitted, bias, table, states, sums,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
@@ -186,6 +186,9 @@ def forward_kernel(
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     bound = (wide % scale_batches) * queries + query
     begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
+    own_key = begin
+    if DISTANCE >= 0:
+        own_key = tl.load(own_keys + bound, mask=rows, other=0)
     before = tl.load(scales + scale_row, mask=rows, other=0.0)
     after = before
     if CAPPED:
@@ -220,7 +223,7 @@ def forward_kernel(
         for tile in tl.range(full_first, full_last, num_stages=STAGES):
             m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
                 tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end,
-                query, rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
+                own_key, rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
                 dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, False, PAGED, CAPPED, ADMITTED, BIAS,
                 MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
             )  # fmt: skip
@@ -228,7 +231,7 @@ def forward_kernel(
     for other in tl.range(0, before_full + last - full_last, num_stages=STAGES):
         tile = tl.where(other < before_full, first + other, full_last + other - before_full)
         m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
-            tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end, query,
+            tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end, own_key,
             rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
             dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, True, PAGED, CAPPED, ADMITTED, BIAS,
             MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,

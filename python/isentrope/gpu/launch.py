@@ -51,9 +51,9 @@ class _Rows:
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
         self.tile = tile
         tiles = triton.cdiv(call.queries, tile)
-        integers = torch.empty(self.batches * (2 * call.queries + 4 * tiles), dtype=torch.int32, device=device)
-        sizes = (self.batches * call.queries,) * 2 + (self.batches * 4 * tiles,)
-        self.begins, self.ends, self.tiles = integers.split(sizes)
+        integers = torch.empty(self.batches * (3 * call.queries + 4 * tiles), dtype=torch.int32, device=device)
+        sizes = (self.batches * call.queries,) * 3 + (self.batches * 4 * tiles,)
+        self.begins, self.ends, self.own_keys, self.tiles = integers.split(sizes)
         self.scales = torch.empty((4, self.batches, self.heads, call.queries), dtype=torch.float32, device=device)
         count = mask is not None and (
             lengths is not None or needs_lambda or tables is not None and tables.reads_visible
@@ -61,7 +61,7 @@ class _Rows:
         anything = self.scales
         visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
         rows_kernel[(tiles, self.batches * self.heads)](
-            self.begins, self.ends, self.scales, self.tiles, _some(lengths, integers),
+            self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
             _some(call.key_begin, integers), _some(call.key_end, integers),
@@ -120,12 +120,12 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
         sums = torch.empty((splits, plane, shape["COLUMNS"]), dtype=torch.float32, device=call.q.device)
     options = {
-        "DISTANCE": -1, **slices, "SUPPORT": bool(wanted & _operators.SUPPORT), "SINK": shape["SINK"],
+        **slices, "SUPPORT": bool(wanted & _operators.SUPPORT), "SINK": shape["SINK"],
         "COLUMNS": shape["COLUMNS"], "EVEN_COLUMNS": shape["EVEN_COLUMNS"],
     }  # fmt: skip
     sink = _some(call.sinks, rows.scales)
     forward_kernel[(strip, strips, splits)](
-        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.scales, sink,
+        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
         *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
         *_strides(call.attn_mask), *_strides(call.bias),
@@ -171,13 +171,13 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     )
     rows = _Rows(call, by_key.rows)
     lanes = call.batch * call.heads
-    terms = torch.empty((7, *call.rows), dtype=torch.float32, device=call.q.device)
+    terms = torch.empty((9, *call.rows), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
     slices = _slices(wanted)
-    slices = {name: slices[name] for name in ("LSE", "ENTROPY", "COLLISION", "VARIANCE")}
+    slices = {name: slices[name] for name in ("LSE", "ENTROPY", "COLLISION", "VARIANCE", "DISTANCE")}
     gradient_rows_kernel[(triton.cdiv(call.queries, 16), lanes)](
-        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), terms, d_sinks,
-        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim,
+        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.own_keys, terms, d_sinks,
+        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches,
         **slices, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=shape["COLUMNS"],
     )  # fmt: skip
     if wants_sink:
@@ -185,7 +185,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         d_sink.copy_(d_sinks.sum((0, 2)))
     if wants_bias:
         d_bias.zero_()
-    moments = d_statistics is not None and max(slices["ENTROPY"], slices["COLLISION"], slices["VARIANCE"]) >= 0
+    moments = d_statistics is not None and max(place for name, place in slices.items() if name != "LSE") >= 0
     options = shape | {"MOMENTS": moments, "PRECISION": chip.precision}
     inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
     masks = *_strides(call.attn_mask), *_strides(call.bias)

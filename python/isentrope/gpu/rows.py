@@ -11,6 +11,8 @@ import triton.language as tl
 from isentrope.gpu.tile import LOG2E
 
 FAR = tl.constexpr(1 << 62)
+# Own keys may lie outside of the call, but within int32.
+FAR_KEY = tl.constexpr((1 << 31) - 1)
 MOST = tl.constexpr(3.4028234663852886e38)
 
 
@@ -44,8 +46,8 @@ def row_view(
     key_begin, key_end, query_starts, key_starts, documents,
     BEGIN: tl.constexpr, END: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The keys begin ... end - 1 of this call that the structural masks leave each row, and its length as a rule may
-    know it: visible keys, position, total. All int64."""
+    """The keys begin ... end - 1 of this call that the structural masks leave each row, its length as a rule may know
+    it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
     first_query, span_queries, first_key, span_keys = span_of(
         query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
     )
@@ -71,7 +73,8 @@ def row_view(
     begin_here = tl.maximum(begin + here, first_key)
     end_here = tl.minimum(end + here, first_key + span_keys)
     some = end_here > begin_here
-    return tl.where(some, begin_here, 0), tl.where(some, end_here, 0), visible, position - padding, unpadded
+    begin_here, end_here = tl.where(some, begin_here, 0), tl.where(some, end_here, 0)
+    return begin_here, end_here, visible, position - padding, unpadded, position + here
 
 
 @triton.jit
@@ -91,7 +94,7 @@ def entry(table, plane, head, heads, u, first, count):
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
                                "query_offset", "key_offset", "sequence_keys", "causal"])  # fmt: skip
 def rows_kernel(
-    begins, ends, scales, tiles, lengths,
+    begins, ends, own_keys, scales, tiles, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     admitted, stride_mb, stride_mh, stride_mq, stride_mk,
     key_begin, key_end, query_starts, key_starts, documents, used,
@@ -102,8 +105,8 @@ def rows_kernel(
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in bits before the soft-cap, the factor after it,
-    that of the bias in bits, lambda), lengths int64; of rows [batches, queries]: begins, ends int32, and for each ROWS
-    of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
+    that of the bias in bits, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
+    each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
     tile, batch, head = tl.program_id(0), tl.program_id(1) // heads, tl.program_id(1) % heads
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
@@ -111,7 +114,7 @@ def rows_kernel(
     if USED:
         # Sequences of a cache differ in length, and their queries are the last of each.
         keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
-    begin, end, visible, position, total = row_view(
+    begin, end, visible, position, total, own_key = row_view(
         query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
         key_begin, key_end, query_starts, key_starts, documents, BEGIN, END, DOCUMENTS,
     )  # fmt: skip
@@ -119,6 +122,7 @@ def rows_kernel(
         to = batch.to(tl.int64) * queries + index
         tl.store(begins + to, begin.to(tl.int32), mask=rows)
         tl.store(ends + to, end.to(tl.int32), mask=rows)
+        tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, -FAR_KEY), FAR_KEY).to(tl.int32), mask=rows)
         summary = tiles + (batch.to(tl.int64) * tl.num_programs(0) + tile) * 4
         some = rows & (end > begin)
         tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import torch
 
 from isentrope import functions
+from isentrope._operators import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
+from isentrope.statistics import ALL
 
-ALL, LSE = 0b1111111, 0b1
 _KERNELS = ("forward", "merge", "query_gradient", "key_gradient")
 
 
@@ -50,7 +51,7 @@ class Variant(NamedTuple):
         if not self.backward:
             launch.attention(*shared, wanted)
             return
-        statistics = torch.empty(1, dtype=torch.float32).expand(6 if self.statistics else 1, *q.shape[:3])
+        statistics = torch.empty(1, dtype=torch.float32).expand((wanted & (SUPPORT - 1)).bit_count(), *q.shape[:3])
         upstream = statistics if self.statistics else None
         launch.attention_backward(*shared, wanted, q, statistics, q, upstream, self.masked, False, self.masked)
 
