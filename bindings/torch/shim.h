@@ -31,6 +31,10 @@ std::int32_t aoti_torch_dtype_float16();
 std::int32_t aoti_torch_dtype_int64();
 std::int32_t aoti_torch_dtype_int32();
 std::int32_t aoti_torch_dtype_bool();
+std::int32_t aoti_torch_dtype_uint8();
+std::int32_t aoti_torch_dtype_int8();
+std::int32_t aoti_torch_dtype_int16();
+std::int32_t aoti_torch_dtype_complex64();
 
 AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, std::int64_t* result);
 AOTITorchError aoti_torch_get_sizes(AtenTensorHandle tensor, std::int64_t** result);

@@ -31,7 +31,12 @@ std::string name_of_dtype(std::int32_t dtype) {
   if (dtype == aoti_torch_dtype_int64()) return "int64";
   if (dtype == aoti_torch_dtype_int32()) return "int32";
   if (dtype == aoti_torch_dtype_bool()) return "bool";
-  return "another type";
+  if (dtype == aoti_torch_dtype_float64()) return "float64";
+  if (dtype == aoti_torch_dtype_uint8()) return "uint8";
+  if (dtype == aoti_torch_dtype_int8()) return "int8";
+  if (dtype == aoti_torch_dtype_int16()) return "int16";
+  if (dtype == aoti_torch_dtype_complex64()) return "complex64";
+  return "torch's type number " + std::to_string(dtype);
 }
 
 void check_rank(const char* name, const TorchTensor& tensor, std::size_t rank) {

@@ -22,6 +22,7 @@ except ImportError as _error:
 from isentrope import _operators as _operators
 from isentrope import sdpa as sdpa
 from isentrope._after_import import after_import as _after_import
+from isentrope.drop_in import scaled_dot_product_attention
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.rules import ScaleRule
 from isentrope.ssmax import SSMax
@@ -69,6 +70,7 @@ __all__ = [
     "inspect",
     "merge",
     "row_lengths",
+    "scaled_dot_product_attention",
     "sdpa",
     "varlen_attention",
 ]

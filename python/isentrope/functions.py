@@ -51,6 +51,8 @@ class RowOptions(Masks, total=False):
 class Options(RowOptions, total=False):
     rule: Rule
     scale: float | None
+    is_causal: bool
+    enable_gqa: bool
 
 
 class SequenceOptions(TypedDict, total=False):
@@ -104,8 +106,10 @@ def attention(
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
         window_size: (left, right), keys position - left ... position + right; -1: no limit.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
-            softmax and from n.
+            softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
+        is_causal, enable_gqa: as in `scaled_dot_product_attention`: causal="top_left", and whether heads of q may share
+            those of k and v, which they may unless it is False.
         soft_cap: 0 for none.
         sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
         key_begin, key_end: integers [batch]; the keys that are no padding are key_begin ... key_end - 1.
@@ -120,7 +124,8 @@ def attention(
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
     Source of the rules: docs/scale-rules.md.
     """
-    return _attend(_call(q, k, v, **_known("attention", options)), return_stats)
+    options = _in_our_words(q, k, _known("attention", options))
+    return _attend(_call(q, k, v, **options), return_stats)
 
 
 @overload
@@ -237,11 +242,20 @@ def decode(
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
-    # What int32 does not hold is no page either.
-    table = _integers("block_table", block_table, q, k_cache).clamp(-1, (1 << 31) - 1).int()
+    table = _pages(_integers("block_table", block_table, q, k_cache), k_cache)
     used = _integers("seqused_k", seqused_k, q, k_cache)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
+
+
+def _pages(table: Tensor, cache: Tensor) -> Tensor:
+    """As int32. What that does not hold is no page either, and is named as it was given."""
+    most = torch.iinfo(torch.int32).max
+    if not torch.compiler.is_compiling() and table.is_cpu and table.numel() > 0:
+        for found in (int(table.max()), int(table.min())):
+            if abs(found) > most:
+                raise ValueError(f"[decode] block_table must name pages below {cache.shape[0]}; got {found}")
+    return table.clamp(-1, most).int()
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
@@ -282,6 +296,31 @@ def _known(function: str, options: dict[str, Any]) -> dict[str, Any]:
         if name not in _KNOWN[function]:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     return options
+
+
+_SDPAS = frozenset(("is_causal", "enable_gqa"))
+
+
+def _in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """The words of `scaled_dot_product_attention` that are others here."""
+    mask = options.get("attn_mask")
+    adds = isinstance(mask, Tensor) and mask.is_floating_point()
+    if not adds and _SDPAS.isdisjoint(options):
+        return options
+    ours = {name: value for name, value in options.items() if name not in _SDPAS}
+    for name in _SDPAS & options.keys():
+        if not isinstance(options[name], bool):
+            raise TypeError(f"[attention] {name} must be a bool; got {options[name]!r}")
+    if options.get("is_causal", False):
+        if ours.get("causal", False) is not False:
+            raise ValueError(f"[attention] causal must be absent beside is_causal; got {ours['causal']!r}")
+        ours["causal"] = "top_left"
+    if not options.get("enable_gqa", True) and q.shape[-3:-2] != k.shape[-3:-2]:
+        raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
+    if adds:
+        bias = ours.get("bias")
+        ours["attn_mask"], ours["bias"] = None, mask if bias is None else mask + bias
+    return ours
 
 
 def _call(
@@ -369,7 +408,8 @@ def _weights_shape(q: Tensor, k: Tensor) -> tuple:
 def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(
-            f"[attention] {name} must be a bool tensor, and what is added to the logits is bias; got {_kind(mask)}"
+            f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
+            f"are a bias; got {_kind(mask)}"
         )
     return _expanded(name, _beside(q, name, mask), _weights_shape(q, k))
 

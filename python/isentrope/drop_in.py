@@ -1,0 +1,76 @@
+"""torch's own function of attention, computed here."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from isentrope.functions import attention
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention` with its arguments, shapes and meaning.
+
+        query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], float32, bfloat16 or float16;
+            what stands before is broadcast. With enable_gqa the heads of key and value, their third axis from the
+            end, divide those of query.
+        attn_mask: bool, True admits a key, or floating point, added to the logits; broadcastable to
+            [..., queries, keys].
+        is_causal: query i sees keys 0 ... i, also where there are more keys than queries; not beside attn_mask.
+
+    Returns [..., queries, value_dim]. A row without keys has output 0. `isentrope.attention` has rules and statistics.
+
+    Raises ValueError or TypeError, which names the argument; for dropout too.
+    """
+    if dropout_p != 0:
+        raise ValueError(f"[scaled_dot_product_attention] dropout_p must be 0; got {dropout_p}")
+    if attn_mask is not None and is_causal:
+        raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
+    tensors = {"query": query, "key": key, "value": value}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or tensor.dim() < 2:
+            raise ValueError(f"[scaled_dot_product_attention] {name} must be a tensor of at least 2 dimensions")
+    try:
+        batch = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in tensors.values()))
+        heads = [tensor.shape[-3] if tensor.dim() > 2 else 1 for tensor in tensors.values()]
+        if not enable_gqa:
+            heads = list(torch.broadcast_shapes(*((count,) for count in heads))) * 3
+    except RuntimeError:
+        raise ValueError(
+            "[scaled_dot_product_attention] query, key and value must be broadcastable before their last two "
+            f"dimensions; got {', '.join(str(list(tensor.shape)) for tensor in tensors.values())}"
+        ) from None
+    if scale is not None and scale < 0:  # which torch takes, and no rule has
+        query, scale = -query, -scale
+        tensors["query"] = query
+    q, k, v = (_of_rank_4(tensor, batch, count) for tensor, count in zip(tensors.values(), heads))
+    if attn_mask is not None:
+        attn_mask = _mask_of_rank_4(attn_mask, (*batch, heads[0], q.shape[2], k.shape[2]))
+    output = attention(q, k, v, scale=scale, attn_mask=attn_mask, is_causal=is_causal)
+    before = (*batch, heads[0]) if max(tensor.dim() for tensor in tensors.values()) > 2 else ()
+    return output.reshape(*before, *output.shape[2:])
+
+
+def _of_rank_4(tensor: Tensor, batch: tuple, heads: int) -> Tensor:
+    rows, columns = tensor.shape[-2:]
+    return tensor.expand(*batch, heads, rows, columns).reshape(math.prod(batch), heads, rows, columns)
+
+
+def _mask_of_rank_4(mask: Tensor, shape: tuple) -> Tensor:
+    try:
+        return mask.expand(shape).reshape(math.prod(shape[:-3]), *shape[-3:])
+    except RuntimeError:
+        raise ValueError(
+            f"[scaled_dot_product_attention] attn_mask must be broadcastable to {list(shape)}; got {list(mask.shape)}"
+        ) from None

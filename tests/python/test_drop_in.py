@@ -1,0 +1,106 @@
+"""isentrope.scaled_dot_product_attention and sdpa's words in isentrope.attention, against torch's own function."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import isentrope
+
+torch.manual_seed(0)
+FULL = dict(q=(2, 4, 9, 8), k=(2, 4, 13, 8), v=(2, 4, 13, 8))
+
+
+def tensors(q, k, v):
+    return [torch.randn(shape, requires_grad=True) for shape in (q, k, v)]
+
+
+def compared(inputs, **options):
+    def results(function):
+        output = function(*inputs, **options)
+        return output, *torch.autograd.grad(output.square().sum(), inputs)
+
+    for ours, theirs in zip(results(isentrope.scaled_dot_product_attention), results(F.scaled_dot_product_attention)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        FULL,
+        dict(q=(9, 8), k=(13, 8), v=(13, 5)),
+        dict(q=(4, 9, 8), k=(4, 13, 8), v=(4, 13, 8)),
+        dict(q=(2, 3, 4, 9, 8), k=(2, 3, 4, 13, 8), v=(2, 3, 4, 13, 8)),
+        dict(q=(2, 4, 9, 8), k=(1, 4, 13, 8), v=(2, 1, 13, 8)),
+        dict(q=(2, 4, 9, 8), k=(13, 8), v=(4, 13, 8)),
+        dict(q=(2, 4, 9, 8), k=(2, 4, 13, 8), v=(2, 4, 13, 3)),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"scale": -0.3}, {"scale": 0.0}])
+def test_shapes_and_gradients_are_torchs(shapes, options):
+    compared(tensors(**shapes), **options)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.rand(9, 13) > 0.3, torch.rand(2, 1, 9, 13) > 0.3, torch.randn(4, 1, 13), torch.zeros(9, 13).bool()]
+)
+def test_masks_are_torchs(mask):
+    compared(tensors(**FULL), attn_mask=mask)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(9, 13) > 0.3}])
+def test_grouped_heads_are_torchs(options):
+    compared(tensors(q=(2, 6, 9, 8), k=(2, 2, 13, 8), v=(2, 2, 13, 8)), enable_gqa=True, **options)
+
+
+def test_arguments_may_stand_in_torchs_order():
+    q, k, v = tensors(**FULL)
+    mask = torch.rand(9, 13) > 0.3
+    want = F.scaled_dot_product_attention(q, k, v, mask, 0.0, False, scale=0.3, enable_gqa=False)
+    got = isentrope.scaled_dot_product_attention(q, k, v, mask, 0.0, False, scale=0.3, enable_gqa=False)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_takes_the_words():
+    q, k, v = tensors(**FULL)
+    close = lambda a, b: torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # noqa: E731
+    bias, mask = torch.randn(9, 13), torch.rand(9, 13) > 0.3
+    close(isentrope.attention(q, k, v, is_causal=True), F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    close(isentrope.attention(q, k, v, is_causal=True), isentrope.attention(q, k, v, causal="top_left"))
+    close(isentrope.attention(q, k, v, attn_mask=bias), F.scaled_dot_product_attention(q, k, v, attn_mask=bias))
+    both = isentrope.attention(q, k, v, attn_mask=bias, bias=bias, is_causal=False)
+    close(both, isentrope.attention(q, k, v, bias=2 * bias))
+    grouped = tensors(q=(2, 6, 9, 8), k=(2, 2, 13, 8), v=(2, 2, 13, 8))
+    close(isentrope.attention(*grouped, enable_gqa=True, attn_mask=mask), isentrope.attention(*grouped, attn_mask=mask))
+    # What is hidden by a number stays in n, what is hidden by False does not.
+    hidden = torch.zeros(9, 13).masked_fill(~mask, -torch.inf)
+    n = [isentrope.attention(q, k, v, rule="ssmax", attn_mask=x, return_stats=("lambda_",))[1].lambda_
+         for x in (hidden, None, mask)]  # fmt: skip
+    assert torch.equal(n[0], n[1]) and not torch.equal(n[0], n[2])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"dropout_p": 0.1}, "dropout_p must be 0; got 0.1"),
+        ({"attn_mask": torch.ones(9, 13).bool(), "is_causal": True}, "attn_mask must be None beside is_causal"),
+        ({"attn_mask": torch.ones(8, 13).bool()}, r"attn_mask must be broadcastable to \[2, 4, 9, 13\]; got \[8, 13\]"),
+    ],
+)
+def test_errors_of_the_drop_in(options, words):
+    with pytest.raises(ValueError, match=words):
+        isentrope.scaled_dot_product_attention(*tensors(**FULL), **options)
+
+
+def test_errors_name_the_argument():
+    q, k, v = tensors(**FULL)
+    with pytest.raises(ValueError, match="must be broadcastable before their last two dimensions"):
+        isentrope.scaled_dot_product_attention(q, k[:, :3], v)
+    with pytest.raises(ValueError, match="key must be a tensor of at least 2 dimensions"):
+        isentrope.scaled_dot_product_attention(q, k[0, 0, 0], v)
+    with pytest.raises(ValueError, match="causal must be absent beside is_causal; got True"):
+        isentrope.attention(q, k, v, causal=True, is_causal=True)
+    with pytest.raises(ValueError, match="enable_gqa must be True where k has fewer heads than q; got False"):
+        isentrope.attention(q, k[:, :2], v[:, :2], enable_gqa=False)
+    for name in ("is_causal", "enable_gqa"):
+        with pytest.raises(TypeError, match=f"{name} must be a bool; got 1"):
+            isentrope.attention(q, k, v, **{name: 1})
