@@ -7,8 +7,17 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu bench-distributed test test-long test-asan test-tsan numerics fuzz \
-  format clean
+# Other toolchains, in Debian trees of their own. Arm is compiled for in the one that SUITE names: trixie has GCC 14
+# and Highway 1.2, bookworm GCC 12 and Highway 1.0.
+SUITE := trixie
+IN_TREE := cmake ninja-build ccache python3 libcli11-dev nlohmann-json3-dev libjs-vega
+LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-math-dev libfmt-dev
+ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test attention_state_test mask_test \
+  memory_bounds_test threads_test exp_test c_api_test
+PROBLEMS := 1000
+
+.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
+  bench-distributed test test-long test-asan test-tsan test-trixie test-arm numerics fuzz format clean
 
 help:
 	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
@@ -28,6 +37,9 @@ help:
 	@echo '                a real language model'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
+	@echo 'make test-trixie  the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
+	@echo 'make test-arm   the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, run by QEMU, with the'
+	@echo '                cross compiler of SUITE=trixie'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/numerics.md'
 	@echo 'make format     lay out the C++ files as .clang-format says'
@@ -67,7 +79,7 @@ bench-gpu: configure
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
-	@python3 bench/run.py $(PROGRAM) $(BUILD)/src/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
+	@python3 bench/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 bench-distributed: configure
 	@cmake --build $(BUILD) --target isentrope_operators
@@ -98,6 +110,19 @@ test-tsan: setup
 	@cmake --preset tsan --log-level=NOTICE
 	@cmake --build build/tsan --target threads_test row_promises_test
 	@ctest --test-dir build/tsan --output-on-failure -R 'threads_test|row_promises_test.*Threads'
+
+test-trixie:
+	@scripts/in-debian trixie g++ pkgconf $(IN_TREE) $(LIBRARIES) -- sh -ec ' \
+	  cmake --preset trixie --log-level=NOTICE; cmake --build build/trixie; \
+	  ctest --test-dir build/trixie --output-on-failure -j 2 -LE long; \
+	  build/trixie/bin/isentrope check --generate $(PROBLEMS) --quiet'
+
+test-arm:
+	@scripts/in-debian $(SUITE) g++-aarch64-linux-gnu qemu-user $(IN_TREE) $(LIBRARIES:=:arm64) -- sh -ec ' \
+	  cmake --preset arm -B build/arm-$(SUITE) --log-level=NOTICE; \
+	  cmake --build build/arm-$(SUITE) --target isentrope mutants $(ARM_TESTS); \
+	  ctest --test-dir build/arm-$(SUITE) --output-on-failure -j 2 -R "^($(subst $() ,|,$(strip $(ARM_TESTS)))|mutant)"; \
+	  qemu-aarch64 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet'
 
 fuzz:
 	@scripts/setup --with clang-19 libclang-rt-19-dev
