@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from isentrope._operators import (
     DEFAULTS, FORWARD_MODE, LSE, OPS, Call, Differentiable, Transformable, below_autograd, check_ranks,
 )  # fmt: skip
-from isentrope.rules import ScaleRule, is_integer, rule_text
+from isentrope.rules import ScaleRule, check_scale, is_integer, rule_text
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
@@ -336,6 +336,10 @@ def _call(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if scale is not None and torch.compiler.is_compiling() and rule == "standard" and "lambda_" not in options:
+        # In the text of a rule a compiler takes every value for another program.
+        check_scale(scale)
+        options["lambda_"], scale = q.new_ones(q.shape[:3], dtype=torch.float32) * scale, None
     given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
     given["window_left"], given["window_right"] = _window(window_size)
     for name, value in options.items():

@@ -244,6 +244,11 @@ def is_integer(value: object) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
+def check_scale(scale: object) -> None:
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"[attention] scale must be a number; got {scale!r}")
+
+
 def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
     """The text the operators take; `scale`, where there is one, in the place of the rule's 1/sqrt(d)."""
     if not isinstance(rule, (str, ScaleRule)):
@@ -251,6 +256,5 @@ def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
     text = str(rule)  # here, and not where it is formatted: that a compiler does not see through
     if scale is None:
         return text
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"[attention] scale must be a number; got {scale!r}")
+    check_scale(scale)
     return f"constant(scale={float(scale)!r}) * {text}"
