@@ -11,6 +11,8 @@
 namespace isentrope {
 namespace {
 
+// Threads take whole tasks: which one takes which has no influence on the bits, for each item is
+// computed by one thread in an order of its own.
 // run(begin, end) for the work items begin ... end - 1 of each task.
 template <typename Run>
 void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
@@ -45,8 +47,11 @@ class Cpu final : public Backend {
     const auto [batches, heads, queries, dim] = in.q.extents;
     const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
     const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
+    // A paged cache knows how many keys it holds; its tensor's third extent is that of a page.
     const TilePlan plan = plan_forward(batches, kv_heads, group, queries, keys);
 
+    // Where the keys are split each split has a state and sums of its own, which wait for the
+    // merge: a result must not depend on which thread was first.
     Partials partials{.rows = group * plan.block_rows};
     const bool split = plan.splits > 1;
     if (split) {
@@ -70,7 +75,8 @@ class Cpu final : public Backend {
     const AttentionGradients& result = pass.result;
     const auto [batches, heads, queries, dim] = in.q.extents;
     const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
-    fill_with_zeros(result.d_bias);  // the kernels visit admitted keys only
+    // The kernels visit the keys that a range holds, and d_bias covers all.
+    fill_with_zeros(result.d_bias);
     if (result.d_sinks) add_sink_gradient(pass.options, pass.gradient, result.d_sinks);
     if (batches * heads * queries * keys == 0) {
       // The kernels have nothing to visit, but the results are the caller's all the same.
@@ -78,6 +84,8 @@ class Cpu final : public Backend {
       return fill_with_zeros(result.d_lambda);
     }
     const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
+    // Several key blocks add to the same dq. Each writes a share of its own, so that no two threads
+    // meet, and the shares are summed in the order of the blocks.
     const DqAccum accum(plan, result);
     const BackwardCall call{in,     pass.options, pass.scale,      plan, pass.gradient,
                             result, accum.dq(),   accum.d_lambda()};
@@ -90,6 +98,7 @@ class Cpu final : public Backend {
 }  // namespace
 
 const Backend& cpu_backend() {
+  // It holds nothing, so one serves all threads.
   static const Cpu cpu;
   return cpu;
 }

@@ -35,6 +35,8 @@ namespace {
 // Whether the gradient of the logits has terms beyond those of output and lse.
 bool has_moments(const ConstRowStatistics& d) { return d.entropy || d.collision || d.variance; }
 
+// What outlives a tile of queries: the packed keys and values of the block, and the sums dk and dv.
+// So it is keys that are cut into blocks here, and each block writes its gradients once.
 class BackwardTask {
  public:
   explicit BackwardTask(const BackwardCall& call)
@@ -78,6 +80,7 @@ class BackwardTask {
 
   void run(std::int64_t index) noexcept {
     item_ = item_of(call_.plan, index);
+    // Sums begin at 0, for which tile comes first is a matter of the masks.
     std::fill_n(sums_.dk.data(), sums_.dk.size(), 0.0f);
     std::fill_n(sums_.dv.data(), sums_.dv.size(), 0.0f);
     for (Operand* operand : {&keys_, &values_}) {
@@ -85,12 +88,16 @@ class BackwardTask {
       operand->add(item_.batch, item_.kv_head, item_.begin, item_.end);
       operand->resolve();
     }
+    // One arithmetic for a whole key block: dk and dv are sums over all its queries, and a share of
+    // each kind would be rounded in two ways.
     products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
     products_->pack_keys(keys_, values_);
     for_each_query_tile([&] {
       run_query_tile();
       return true;
     });
+    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat: hence
+    // ln 2.
     for (std::size_t j = 0; j < keys_.count(); ++j) {
       const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
       store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
@@ -101,6 +108,7 @@ class BackwardTask {
   }
 
  private:
+  // Lengths in numbers of the call's own shape, and in the whole panels and tiles of this target.
   struct Sizes {
     explicit Sizes(const BackwardCall& call)
         : group(call.input.q.extents[1] / call.plan.kv_heads),
@@ -122,6 +130,8 @@ class BackwardTask {
 
   // visit() with tile_ listed for one tile of queries after the other, until it returns false.
   template <typename Visit>
+  // Query heads come one after the other, so that the keys and values of a group are packed once
+  // for all of them.
   bool for_each_query_tile(const Visit& visit) {
     const std::int64_t first_head = item_.kv_head * sizes_.group;
     for (std::int64_t head = first_head; head < first_head + sizes_.group; ++head) {
@@ -150,6 +160,8 @@ class BackwardTask {
                                   .keys;
     }
     std::fill_n(sums_.dq.data(), sums_.dq.size(), 0.0f);
+    // A tile of queries that sees no key of this block is not packed: in causal calls that is half
+    // of them.
     bool packed = false;
     for (std::size_t key = 0; key < keys_.count(); key += kGradientKeys) {
       const std::size_t keys = HWY_MIN(kGradientKeys, keys_.count() - key);
@@ -174,6 +186,8 @@ class BackwardTask {
   }
 
   // `key` counts from the key block's first, the ranges from `key`.
+  // Rows go through a register tile's height at a time: their logits and dp are still in L1 when
+  // the softmax reads them.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
     const std::size_t columns = tile.last - tile.first;
@@ -204,6 +218,8 @@ class BackwardTask {
     const LogitTerms terms = tile.terms(r, tile.first);
     const std::size_t columns = tile.last - tile.first;
     finish_logits(terms, begin, end, columns, weights, slopes);
+    // The soft-cap's slope comes after the softmax's gradient and before the scale, as the chain
+    // rule has it; the bias enters between them and takes its gradient there.
     gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
                   gradients);
     const auto& d_bias = call_.result.d_bias;
@@ -226,6 +242,8 @@ class BackwardTask {
     const float* dq = sums_.dq.at(r * sizes_.columns, sizes_.columns);
     if (const View<float, 3>& d_lambda = call_.d_lambda_of_block[item_.block]) {
       double sum = 0;
+      // d_lambda sums q.k over the keys times dz, which is dq.q: the products need no further pass.
+      // The sum is in double, for its terms cancel.
       for (std::size_t c = 0; c < sizes_.dim; ++c) {
         if (is_empty && dq[c] == 0) continue;  // whatever q holds
         sum += static_cast<double>(dq[c]) * static_cast<double>(tile_.queries.at(r, c));

@@ -26,6 +26,8 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
+// The rows are one row tile at most, so there is one state, and sums for its rows alone: clearing
+// room for a whole query block was a fifth of a step's instructions.
 class DecodeTask {
  public:
   explicit DecodeTask(const ForwardCall& call)
@@ -55,6 +57,8 @@ class DecodeTask {
     item_ = item_of(call_.plan, index);
     state_.clear();
     block_.list(item_);
+    // Scaled once here, a query multiplies keys that are read as they are. Packed queries would
+    // need keys transposed.
     scale_rows(block_.queries(), block_.lambda(), query_stride(), queries_.data());
     const KeyRange seen = block_.seen();
     for (std::int64_t key = seen.begin; key < seen.end; key += kBlockKeys) {
@@ -65,6 +69,7 @@ class DecodeTask {
         run_block({call_, item_, key, 0, block_.rows(), ranges, block_.own_keys_from(0)});
     }
     for (std::size_t row = 0; row < block_.rows(); ++row) {
+      // bf16 values are widened by parity, so their sums come in that order.
       restore_order(values_.type(), sums_.at(row * sums_stride(), value_columns_), value_columns_,
                     by_row_.at(row * sums_stride(), value_columns_));
     }
@@ -75,6 +80,8 @@ class DecodeTask {
   std::size_t query_stride() const { return round_up(columns_, panel_width()); }
   std::size_t sums_stride() const { return round_up(value_columns_, panel_width()); }
 
+  // Only what some row sees is listed, and so read: the rest of a window's first block, or of a
+  // cache with padding, stays in memory.
   void list(Operand& operand, const RowTile& tile) const {
     operand.clear();
     operand.add_keys(call_.input.pages, item_.batch, item_.kv_head,
@@ -83,12 +90,14 @@ class DecodeTask {
     operand.resolve();
   }
 
+  // Tiles are [row][key], as the sums over columns leave them.
   void run_block(const RowTile& tile) {
     HWY_ALIGN float weights[kStateRows * kBlockKeys];
     HWY_ALIGN float rescale[kStateRows];
     list(keys_, tile);
     list(values_, tile);
     const std::size_t rows = tile.rows, first = tile.ranges.first;
+    // Whole vectors: the softmax then has no tail, and what lies beyond the last key is masked.
     const std::size_t columns = round_up(keys_.count(), panel_width());
     score_keys(queries_.data(), query_stride(), rows, keys_, few_keys_.data(), weights, kBlockKeys);
     const bool empty = state_.is_empty(rows);
@@ -96,8 +105,11 @@ class DecodeTask {
       float* logits = weights + r * kBlockKeys;
       const std::size_t begin = tile.ranges.begin[r] - first, end = tile.ranges.end[r] - first;
       state_.support[r] += finish_row(tile, r, first, begin, end, columns, logits);
+      // Most blocks are seen in full by every row, and end in whole vectors.
       if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
     }
+    // Where no row's maximum grew, which is most often so after the first blocks, sums stay as they
+    // are.
     const bool moved = softmax_.of_rows(weights, kBlockKeys, rows, columns,
                                         positions_of(tile, first), state_, rescale);
     for (std::size_t r = 0; r < rows && (empty || moved); ++r) {
@@ -123,6 +135,7 @@ class DecodeTask {
   }
 
   const ForwardCall& call_;
+  // Without padding: rows are read where they lie.
   const std::size_t columns_, value_columns_;  // in whole vectors
   const Softmax softmax_;
   QueryBlock block_;

@@ -20,6 +20,7 @@ void for_each_row(const std::array<std::int64_t, Rank>& extents, const Visit& vi
 
 }  // namespace
 
+// A single block needs no memory of its own, and rounds once.
 DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : result_(result) {
   if (plan.blocks == 1) {
     dq_ = {result.dq};
@@ -42,6 +43,8 @@ DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : resul
 void DqAccum::add_up(const ParallelFor& parallel_for) const {
   if (dq_.size() == 1) return;
   const auto [batches, heads, queries, dim] = result_.dq.extents;
+  // Threads take heads; within one the blocks are added in their order, so that bits do not depend
+  // on who was first.
   const auto add_head = [&, heads = heads, queries = queries, dim = dim](std::int64_t index) {
     const std::int64_t batch = index / heads, head = index % heads;
     std::vector<float> sum(static_cast<std::size_t>(dim));
@@ -61,6 +64,8 @@ void DqAccum::add_up(const ParallelFor& parallel_for) const {
   parallel_for(batches * heads, add_head);
 }
 
+// Through write_row(), because a tensor may have any strides and the memory between its rows is the
+// caller's.
 void fill_with_zeros(const Tensor& tensor) {
   if (!tensor) return;
   const std::vector<float> zeros(static_cast<std::size_t>(tensor.extents[3]));
@@ -80,10 +85,12 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
                        const View<float, 1>& d_sinks) {
   for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
   if (!gradient.d_output || !options.sinks) return;
+  // In double: a head's gradient is a sum over all rows of all batches, most of it cancelling.
   std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
   for_each_row(gradient.output.extents, [&](std::int64_t batch, std::int64_t head,
                                             std::int64_t query) {
     const double lse = gradient.statistics.lse(batch, head, query);
+    // A row without keys gives its whole weight to the sink, whatever that is: no gradient.
     if (std::isinf(lse) && lse < 0) return;
     const double of_sink = 1 - non_sink_weight(lse, options.sinks(head));
     sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);

@@ -9,6 +9,8 @@
 namespace isentrope {
 
 // dq and d_lambda of each key block. A single block writes the results themselves.
+// FlashAttention's deterministic backward pass does the same: atomic additions would be in no
+// order.
 class DqAccum {
  public:
   DqAccum(const TilePlan& plan, const AttentionGradients& result);

@@ -35,6 +35,8 @@ namespace isentrope::HWY_NAMESPACE {
 namespace {
 
 // The scores of a tile become logits, those a row does not see -inf.
+// Terms of single keys are applied row by row, because a row's bias and mask lie along its keys.
+// Two transpositions cost less than reading both across, and most calls have no terms.
 void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
   HWY_ALIGN std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
   const std::size_t first = tile.first, keys = tile.keys(), rows = tile.rows;
@@ -56,6 +58,8 @@ void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
   if (tile.ranges.ragged || tile.ranges.first > first) mask_outside(logits, begin, end, rows, keys);
 }
 
+// What outlives a block of keys: the packed queries, the states of their rows and their value sums.
+// Scores and weights live in one tile on the stack, which never leaves L1.
 class ForwardTask {
  public:
   explicit ForwardTask(const ForwardCall& call)
@@ -69,6 +73,8 @@ class ForwardTask {
         qk_pairs_(sizes_.dim),
         pv_f32_(sizes_.value_dim),
         pv_pairs_(sizes_.value_dim),
+        // Values need no look at their numbers: what pairs cannot hold is added afterwards. So
+        // their arithmetic is chosen here, that of the scores with each block.
         pv_(sizes_.value_pairs ? static_cast<PvTile&>(pv_pairs_) : pv_f32_),
         scratch_({queries_.pointers(sizes_.rows),
                   queries_.next_pointers(sizes_.rows),
@@ -94,6 +100,7 @@ class ForwardTask {
   void run(std::int64_t index, bool more) noexcept {
     item_ = {index, more, item_of(call_.plan, index)};
     queries_.list(item_.at);
+    // The look at the queries' numbers is taken once; the one at the keys' once a block.
     item_.pairs_fit = sizes_.key_pairs && Bf16Pairs::fits(queries_.queries());
     item_.f32_packed = false;
     for (std::size_t tile = 0; tile * panel_width() < queries_.rows(); ++tile)
@@ -102,6 +109,8 @@ class ForwardTask {
       qk_pairs_.pack_queries(queries_.queries(), queries_.lambda());
       fetch_next_queries();
     }
+    // Keys beyond the union of the rows' ranges are never touched: a causal or windowed call does
+    // the work of the keys it sees.
     const KeyRange seen = queries_.seen();
     for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys)
       run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - block));
@@ -109,6 +118,7 @@ class ForwardTask {
   }
 
  private:
+  // A key head's query heads share its keys, so the rows of a block are those of all of them.
   struct Sizes {
     explicit Sizes(const ForwardCall& call)
         : dim(static_cast<std::size_t>(call.input.q.extents[3])),
@@ -123,13 +133,16 @@ class ForwardTask {
     std::size_t rows;             // of the longest query block, in whole tiles
     bool key_pairs, value_pairs;  // whether bf16 pairs serve, numbers permitting
   };
+  // What is known of the work item at hand.
   struct Item {
     std::int64_t index = 0;
     bool more = false;
     WorkItem at{};
-    bool pairs_fit = false;   // all queries
+    bool pairs_fit = false;  // all queries
+    // Packing is put off until a block needs it: a call whose keys all fit never does.
     bool f32_packed = false;  // queries, for the blocks of keys that pairs do not fit
   };
+  // What grows from block to block, and where a tile is turned round at the end.
   struct Results {
     Buffer<RowTileState> states;  // one a row tile
     Buffer<float> sums;           // [row tile][value column][row]
@@ -144,6 +157,8 @@ class ForwardTask {
   }
 
   // The arithmetic of this block's scores, with its queries packed.
+  // A single denormal sends its block alone to the f32 product, whose results are a matter of the
+  // block's numbers and not of what other blocks hold.
   QkTile& qk_of_block() {
     if (item_.pairs_fit && Bf16Pairs::fits(keys_)) return qk_pairs_;
     if (!item_.f32_packed) {
@@ -156,6 +171,7 @@ class ForwardTask {
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
     const AttentionInput& in = call_.input;
+    // Both lists are made together, for a paged cache has the same pages for keys and values.
     for (Operand* operand : {&keys_, &values_}) {
       operand->clear();
       operand->add_keys(in.pages, item_.at.batch, item_.at.kv_head, block, block + block_keys);
@@ -168,6 +184,7 @@ class ForwardTask {
       const std::size_t rows = HWY_MIN(panel_width(), queries_.rows() - row);
       const RowTile::Ranges ranges(rows, block, block_keys,
                                    [&](std::size_t r) { return queries_.range(row + r); });
+      // Tiles above the diagonal of a causal mask end here.
       if (!ranges.empty())
         run_tile({call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row)}, qk);
     }
@@ -178,13 +195,17 @@ class ForwardTask {
     HWY_ALIGN float rescale[kStateRows];
     qk.run(tile, queries_.lambda() + tile.row, weights);
     RowTileState& state = results_.states[tile.row / panel_width()];
+    // Asked before the softmax counts this block's keys: the first block replaces what is in the
+    // memory of the sums, so that nobody has to clear it.
     const bool empty = state.is_empty(tile.rows);
     finish_logits_of(tile, weights, state);
+    // Weights take the place of the logits: one tile of 32 KiB is all that L1 has room for.
     softmax_.transposed(weights, tile.rows, tile.keys(), positions_of(tile, tile.first), state,
                         rescale);
     pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 
+  // Sums of a row tile lie together, so that it alone is in the cache while it is worked on.
   float* sums_of(std::size_t row) const {
     return results_.sums.at(row * sizes_.value_columns, panel_width() * sizes_.value_columns);
   }
@@ -194,6 +215,7 @@ class ForwardTask {
     const std::size_t rows = HWY_MIN(width, queries_.rows() - row);
     const RowTileState& state = results_.states[row / width];
     float* by_row = results_.by_row.data();
+    // Sums lie across, [column][row], as the products left them.
     transpose(sums_of(row), width, sizes_.value_dim, width, by_row, columns);
     write_rows(call_, item_.index, row, rows, state, by_row, columns);
   }
@@ -213,6 +235,7 @@ class ForwardTask {
   Item item_;
 };
 
+// One task object for all its items: its memory and its lists are set up once.
 void forward_items(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
   ForwardTask task(call);
   for (std::int64_t index = begin; index < end; ++index) task.run(index, index + 1 < end);

@@ -13,12 +13,15 @@ namespace isentrope {
 
 // What the splits of the keys leave for the merge: [item][row of the work item], and the value sums
 // beside it.
+// States in double and sums in f32, as a row keeps them while it works: the merge loses nothing
+// that one long row would not lose.
 struct Partials {
   std::int64_t rows = 0;  // of a work item, at most
   std::vector<RowState> states{};
   std::vector<float> sums{};  // [item][row][value_dim]
 };
 
+// References: a call outlives its tasks, and every task reads the same one.
 struct ForwardCall {
   const AttentionInput& input;
   const AttentionOptions& options;

@@ -51,6 +51,7 @@ void multiply_and_add(std::size_t times) {
   for (auto& sum : sums) observed = hn::GetLane(sum);
 }
 
+// A product cannot be faster than its multiplications: the tables give speeds as shares of this.
 double fused_multiply_adds() {
   constexpr std::size_t kTimes = 200'000;
   const auto flops = static_cast<double>(2 * kSums * hn::Lanes(Floats()) * kTimes);
@@ -58,6 +59,7 @@ double fused_multiply_adds() {
 }
 
 // Only targets whose tiles are those of the dot products use them.
+// Scores and value sums of bf16 calls have this for their limit where pairs serve.
 double bf16_dot_products() {
   constexpr std::size_t kTimes = 200'000;
   const PairKernels* kernels = pair_kernels();
@@ -66,6 +68,7 @@ double bf16_dot_products() {
   return best_rate(flops, [&] { kernels->run_dot_products(kTimes); });
 }
 
+// The softmax is measured with the kernel's own code, for no other limit is known for it.
 double softmax_weights() {
   constexpr std::size_t kTimes = 500;
   HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, rescale[kStateRows];
@@ -95,6 +98,7 @@ void add_up(const float* HWY_RESTRICT from, std::size_t count) {
   for (auto& sum : sums) observed = hn::GetLane(sum);
 }
 
+// 256 MiB lie beyond every cache of the machines this was made for.
 double memory_read_of_target() {
   const std::vector<float> floats(std::size_t{1} << 26, 1.0f);
   return best_rate(static_cast<double>(floats.size() * sizeof(float)),

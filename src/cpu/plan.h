@@ -15,6 +15,8 @@ namespace isentrope {
 // packs the other side once, so a block is as long as parallel work allows. A task works on one
 // work item after the other where they are small.
 // The plan is a function of the shape alone, never of the threads: so are the bits of the result.
+// All lengths are counts of rows or keys, not of bytes: types and head dimensions change what an
+// item costs, and hardly how it is best cut.
 struct TilePlan {
   std::int64_t batches = 0, kv_heads = 0;
   std::int64_t rows = 0;        // of each head
@@ -35,6 +37,8 @@ struct WorkItem {
   std::int64_t first_key, last_key;  // of the split, the last exclusive
 };
 
+// Splits come first, then blocks, heads and batches: neighbours share their keys while these are in
+// the cache.
 // Work item `index` of the plan.
 [[nodiscard]] inline WorkItem item_of(const TilePlan& plan, std::int64_t index) {
   const std::int64_t split = index % plan.splits, block = index / plan.splits % plan.blocks;
@@ -89,9 +93,12 @@ struct WorkItem {
                 std::max<std::int64_t>(keys, 1),
                 1};
   if (queries > 0 && group * queries <= 96 && keys >= 4096) {
+    // Splits of 2048 keys and more, in whole blocks of 256: a shorter one costs as much to begin
+    // and to merge as it saves.
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);
   }
+  // Masks are not looked at: a plan that knew them would have to be made for each batch element.
   plan.items_per_task = items_per_task(plan, group * block_rows * plan.split);
   return plan;
 }

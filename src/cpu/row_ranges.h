@@ -42,6 +42,7 @@ inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int
     if (seen.size() == 0) seen = range;
     seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
   }
+  // Masks know batches and queries, not heads.
   for (std::size_t row = of_head; row < rows; ++row) ranges[row] = ranges[row - of_head];
   return seen;
 }

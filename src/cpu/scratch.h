@@ -37,6 +37,7 @@ class Buffer {
   }
 
  private:
+  // Arrays are placed by the Scratch alone, and all at once.
   friend class Scratch;
   void* memory_ = nullptr;
   std::size_t size_ = 0;
@@ -56,6 +57,7 @@ class Scratch {
   };
 
   explicit Scratch(std::initializer_list<Array> arrays) {
+    // A line more, for where the pool itself may begin.
     std::size_t bytes = kLine;
     for (const Array& array : arrays) bytes += room_for(array);
     Pool& pool = pool_of_thread();
@@ -63,6 +65,8 @@ class Scratch {
     void* at = pool.memory.get();
     std::size_t space = pool.bytes;
     auto* next = static_cast<std::byte*>(std::align(kLine, bytes - kLine, at, space));
+    // All but the arrays, so that a kernel that runs past the end of one does not read or spoil the
+    // next unseen.
     ASAN_POISON_MEMORY_REGION(pool.memory.get(), pool.bytes);
     for (const Array& array : arrays) {
       array.memory = next;
@@ -70,6 +74,7 @@ class Scratch {
       next += room_for(array);
     }
   }
+  // The pool outlives the task, and the next one divides it anew.
   ~Scratch() {
     [[maybe_unused]] const Pool& pool = pool_of_thread();
     ASAN_UNPOISON_MEMORY_REGION(pool.memory.get(), pool.bytes);
@@ -82,6 +87,8 @@ class Scratch {
     std::unique_ptr<std::byte[]> memory;
     std::size_t bytes = 0;
   };
+  // A pool grows and never shrinks: a thread that works on one call mostly works on another like
+  // it, and memory of the size of a task takes as long to get and to clear as some of the work.
   static Pool& pool_of_thread() {
     thread_local Pool pool;
     return pool;

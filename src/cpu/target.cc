@@ -9,6 +9,7 @@ namespace isentrope {
 namespace {
 
 // Highway numbers better targets lower.
+// Asked once: the answer cannot change while the program runs.
 const std::vector<std::int64_t>& targets_of_this_cpu() {
   static const std::vector<std::int64_t> targets = [] {
     const std::int64_t compiled = HWY_TARGETS;
@@ -33,6 +34,7 @@ std::vector<std::string> supported_targets() {
   return names;
 }
 
+// Highway would answer with the targets it may choose from; what it chose is the best of them.
 std::string active_target() {
   const std::int64_t target = chosen;
   return hwy::TargetName(target != 0 ? target : targets_of_this_cpu().front());
@@ -43,6 +45,7 @@ void use_target(std::string_view name) {
   for (const std::int64_t target : targets_of_this_cpu()) {
     if (hwy::TargetName(target) == name) {
       chosen = target;
+      // Every dispatch reads this choice, in any thread.
       hwy::GetChosenTarget().Update(target);
       return;
     }

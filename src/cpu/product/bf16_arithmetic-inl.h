@@ -29,6 +29,8 @@ struct Bf16Pairs {
 
   // Whether this target's tiles are those of the CPU's dot products, and the rows of a tensor whole
   // vectors of bf16.
+  // Any bf16 tensor could be padded to whole vectors, but few models have heads of other
+  // dimensions.
   static HWY_INLINE bool serves(const ConstTensor& tensor) {
     const PairKernels* kernels = pair_kernels();
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
@@ -43,6 +45,7 @@ struct Bf16Pairs {
     const std::size_t lanes = hn::Lanes(d);
     const auto zero = hn::Zero(d), one = hn::Set(d, 1), normal = hn::Set(d, 0x0080);
     const auto huge = hn::Set(d, (127 + 60) << 7), infinity = hn::Set(d, 0x7f80);
+    // Gathered without a branch, and asked about once at the end: blocks that do not fit are rare.
     auto unfit = zero;
     for (std::size_t row = 0; row < from.count(); ++row) {
       const auto* bits = reinterpret_cast<const std::int16_t*>(from.row(row));

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+// Highway 1.0.3, which Debian 12 has, knows no bf16 dot product.
 // Of this function alone: the rest of the library runs on CPUs without.
 #define ISENTROPE_BF16 __attribute__((target("avx512f,avx512bw,avx512bf16")))
 
@@ -25,6 +26,7 @@ ISENTROPE_BF16 inline __m512bh pairs_at(const Pair* from) {
   return reinterpret_cast<__m512bh>(_mm512_load_si512(from));
 }
 ISENTROPE_BF16 inline __m512bh pair_everywhere(const Pair* from) {
+  // The caller's pairs lie at any even address, and a Pair says so; the broadcast does not mind.
   int bits;
   std::memcpy(&bits, from, sizeof(bits));
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(bits));
@@ -108,6 +110,7 @@ ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t
   }
 }
 
+// Rows that are left over come in fours: 64 keys are five tiles of 12 and one of 4, not six of 12.
 template <typename Left, Into kInto>
 void multiply(const Product& t) {
   for (std::size_t column = 0; column < t.columns; column += kColumns) {
@@ -132,6 +135,7 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
   }
 }
 
+// Two rows of 32 floats become one row of 32 pairs, half as long: what is written has been read.
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   const __m512i beside = _mm512_load_si512(kBeside);
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
@@ -147,6 +151,7 @@ ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   return pairs;
 }
 
+// The factors are multiplied in before rounding, so that each number is rounded once.
 ISENTROPE_BF16 void round_two_rows(const float* first, const float* second, const float factors[2],
                                    std::size_t count, Pair* to) {
   const __m512i beside = _mm512_load_si512(kBeside);
@@ -163,6 +168,7 @@ volatile float observed = 0.5f;
 
 ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   constexpr std::size_t kSums = 12;
+  // Sums of 0.5 * 0.5 stay finite for any number of rounds.
   const auto halves = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));
   __m512 sums[kSums];
 #pragma GCC unroll 16
@@ -176,6 +182,8 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   return kSums * 16 * 4;
 }
 
+// Strides that are known when the kernel is compiled leave the addresses to the load instruction:
+// hence an instance for every layout of the left operand.
 constexpr PairKernels kKernels = {
     .rows = kRows,
     .columns = kColumns,

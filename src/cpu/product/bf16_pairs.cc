@@ -4,6 +4,7 @@ namespace isentrope {
 
 const PairKernels* pair_kernels() {
   static const PairKernels* const best = []() -> const PairKernels* {
+    // The best first, where a CPU has several.
     for (const PairKernels* kernels : {avx512_pair_kernels()}) {
       if (kernels && kernels->is_supported()) return kernels;
     }

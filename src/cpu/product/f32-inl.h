@@ -30,6 +30,7 @@ inline constexpr std::size_t kRegisterRows = 12;
 inline constexpr std::size_t kRegisterRows = 6;
 #endif
 // A shorter row tile comes in thirds, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
+// Instances for every height would be twelve times the code.
 inline constexpr std::size_t kRegisterRowStep = kRegisterRows / 3;
 
 // Columns of the register tile, the width of every packed panel.
@@ -133,6 +134,8 @@ HWY_INLINE void panel_product(const TileProduct<float>& t, std::size_t row, std:
   }
 }
 
+// The height is a constant of each instance, because sums that a loop indexes at run time would
+// live in memory and not in registers.
 template <std::size_t kVectors, typename Left, Into kInto>
 HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const std::size_t rows = t.rows - row;
@@ -145,6 +148,7 @@ HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::
   }
 }
 
+// A panel of the right operand stays in L1 while the left one's rows stream past it.
 template <typename Left, Into kInto>
 HWY_INLINE void multiply(const TileProduct<float>& t) {
   for (std::size_t column = 0; column < t.columns; column += panel_width()) {

@@ -32,6 +32,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> load_bits(D d, const void* from
   return hn::PromoteTo(wide, hn::LoadU(narrow, static_cast<const std::uint16_t*>(from)));
 }
 
+// bf16 is the upper half of a float, so a shift widens it exactly, NaN and denormals included.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, from)));

@@ -29,6 +29,8 @@ struct Strided {
 // Rows are found through one pointer each, so those of several heads, of a strided view or of a
 // paged cache look alike to whoever packs them. resolve() settles, once a block, whether they lie
 // evenly, which is what the products ask.
+// Strides are any, of 0 and negative ones too: what a product cannot read in place is packed row by
+// row, through the pointers.
 class Operand {
  public:
   explicit Operand(const ConstTensor& tensor) : tensor_(tensor) {}
@@ -48,6 +50,8 @@ class Operand {
   [[nodiscard]] DType type() const { return tensor_.type; }
   [[nodiscard]] const std::byte* row(std::size_t r) const { return rows_[r]; }
 
+  // Lists are made anew for each block, in the same memory: nothing is allocated between two
+  // blocks.
   void clear() {
     count_ = 0;
     column_stride_ = tensor_.strides[3];
@@ -64,6 +68,8 @@ class Operand {
     const std::byte** to = rows_.at(count_, rows);
     // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
     for (std::int64_t i = 0; i < end - begin; ++i) to[i] = from + i * step;
+    // Rows of one head are even by construction. Of several heads they may be, but nobody asks:
+    // those are queries, which are packed.
     is_even_ &= count_ == 0;
     step_ = step;
     count_ += rows;
@@ -88,6 +94,7 @@ class Operand {
   void resolve() {
     if (column_stride_ == 1) return;
     const std::int64_t size = size_of(tensor_.type);
+    // A copy is whole rows one after the other, hence even, and in place for every product.
     std::byte* to = copy_.at(0, count_ * row_bytes());
     for (std::size_t r = 0; r < count_; ++r) {
       for (std::int64_t c = 0; c < tensor_.extents[3]; ++c) {
@@ -105,6 +112,7 @@ class Operand {
   // Rows begin ... end - 1 as T, which is their type, where they lie evenly.
   template <typename T>
   [[nodiscard]] std::optional<Strided<T>> evenly(std::size_t begin, std::size_t end) const {
+    // Pages of a cache are even within, and few rows mostly lie within one.
     std::ptrdiff_t step = step_;
     bool even = is_even_;
     if (!even) {
@@ -124,6 +132,8 @@ class Operand {
     static_assert(sizeof(T) == 4);
     constexpr std::ptrdiff_t kFar = 2048;
     constexpr DType kType = std::is_same_v<T, Pair> ? DType::bf16 : DType::f32;
+    // The register tile reads whole groups of four past the last row or column, which need not be
+    // the caller's memory.
     const bool whole = count_ > 0 && count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
     if (tensor_.type != kType || !whole || !is_even_ || step_ <= 0 || step_ >= kFar ||
         step_ % 4 != 0 || reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {

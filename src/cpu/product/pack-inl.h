@@ -24,6 +24,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // Calls visit(T()) with the type that the list's rows hold.
+// Settled once a block, so that the loops within know their type.
 template <typename Visit>
 HWY_INLINE void for_type(DType type, const Visit& visit) {
   switch (type) {
@@ -126,6 +127,7 @@ HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::size_t count, float f
   }
 }
 
+// The look for NaN and inf rides along, since every number passes through a register here.
 template <typename T>
 HWY_INLINE bool pack_rows_of(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                              const float* scale) {
@@ -158,6 +160,8 @@ HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* H
 }
 
 // to[row][column], rows `stride` numbers apart; what lies between them stays undefined.
+// In the order of the rows, because they come from memory: only the copy has to be fit for a
+// product.
 template <typename T>
 HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
@@ -171,6 +175,7 @@ HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RE
   }
 }
 
+// A read of the block that most calls are spared: only where something is masked does it matter.
 HWY_INLINE bool all_finite(const Strided<float>& rows, std::size_t count, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);

@@ -9,6 +9,8 @@
 
 namespace isentrope {
 
+// Slow, one switch a number: for results of single rows, and for numbers that are not finite, which
+// are rare. Kernels that read whole rows settle the type first.
 // Number `offset` of an array of the type.
 [[nodiscard]] inline float float_at(DType type, const void* data, std::int64_t offset) {
   switch (type) {

@@ -76,6 +76,7 @@ HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_strid
     done = transpose_band(d, from + r * from_stride, from_stride, columns, to + r, to_stride);
     r += hn::Lanes(d);
   };
+  // Then bands of four, and rows one by one: tiles of odd heights are few.
   while (r + hn::Lanes(Floats()) <= rows) band(Floats());
   while (r + 4 <= rows) band(hn::Full128<float>());
 #endif

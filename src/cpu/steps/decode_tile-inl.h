@@ -66,6 +66,8 @@ HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t que
 }
 
 // scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` has room for kFewKeys keys.
+// Two rows share what is read of a key; more would need more registers for queries than there are.
+// A third row reads it again, from L1.
 HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std::size_t rows,
                            const Operand& keys, float* memory, float* scores, std::size_t stride) {
   const std::size_t keys_count = keys.count();
@@ -125,6 +127,7 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
 }
 
 // sums[r] += sum_j weights[r][j] values[j], j in [first, last). `memory` has room for kFewKeys.
+// As score_keys(), in groups of as many keys: their values are still in L1 for the third row.
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
                            const Operand& values, std::size_t first, std::size_t last,
                            float* memory, float* sums, std::size_t sums_stride) {

@@ -66,6 +66,8 @@ class GradientOperands : public GradientProducts {
   Scratch::Array d_output_right(std::size_t rows) { return {right_[1], right_size(rows, 1)}; }
 
   void pack_keys(const Operand& keys, const Operand& values) noexcept override {
+    // Keys are the right operand twice: across for the logits, and in rows for dq. Values are
+    // needed across alone.
     keys_ = &keys;
     Arithmetic::pack_transposed(keys, nullptr, across_[0].data());
     Arithmetic::pack_transposed(values, nullptr, across_[1].data());
@@ -79,6 +81,7 @@ class GradientOperands : public GradientProducts {
       rows_finite_ &= Arithmetic::pack_both(tile.d_output, tile.non_sink_weight, left_[1].data(),
                                             right_[1].data());
     } else {
+      // Without an upstream gradient of the output dp is 0, and the gradients of statistics remain.
       std::fill_n(left_[1].data(), left_[1].size(), Element{});
     }
   }

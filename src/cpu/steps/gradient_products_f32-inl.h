@@ -43,12 +43,15 @@ class GradientProductsOf<F32> final : public GradientOperands<F32> {
     }
   }
 
+  // In two instances: one asks sees() for every pair of row and key, which few calls need.
   template <bool kWhereSeen>
   void add_over(const GradientTile& tile, const GradientSums& to) const {
     using Rows = LeftLayout<kGradientKeys, 1>;
     using Columns = LeftLayout<1, kGradientKeys>;
     const std::size_t width = panel_width(), rows = tile.queries.rows;
     const std::size_t first = tile.ranges.first, last = tile.ranges.last;
+    // The tile of dz is the left operand along its rows for dq, and along its columns for dk: the
+    // same memory, read in two layouts.
     for (std::size_t row = 0; row < rows; row += kRegisterRows) {
       add_product<kWhereSeen, Rows, Into::add>(
           {.rows = HWY_MIN(kRegisterRows, rows - row),

@@ -41,10 +41,13 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
       const std::size_t at = r * kGradientKeys + first;
       kernels.round_row(tile.gradients + at, count, by_key_.at(at / 2, count / 2));
     }
+    // The missing partner of an odd last row counts as 0: what the tile held there may be NaN.
     if (rows % 2 == 1) {
       std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
       std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
     }
+    // Sums over keys and sums over rows pair different neighbours, so dz is rounded twice, each
+    // time from f32.
     for (std::size_t r = row; r < end; r += 2) {
       const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
       const std::size_t pair = r / 2 * kGradientKeys + first;
@@ -85,6 +88,7 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
       product.c = to.dv.data() + (tile.key + j) * to.value_columns;
       kernels.add_transposed(product);
     }
+    // Rare, so it goes number by number.
     if (!finite()) add_nonfinite(tile, to);
   }
 

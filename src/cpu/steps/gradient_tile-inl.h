@@ -43,6 +43,7 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
                   float* HWY_RESTRICT gradients) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
+  // Tiles in the midst of a causal mask, and all without one, are seen whole.
   const bool all = begin == 0 && end == columns;
   [[maybe_unused]] const auto own_key = static_cast<float>(row.own_key - first_key);
   const auto lse = hn::Set(d, row.lse_log2), base = hn::Set(d, row.base);

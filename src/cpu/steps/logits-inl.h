@@ -43,6 +43,7 @@ struct LogitTerms {
 };
 
 // Of row `query` of a head, at key `first`.
+// Pointers to the row's own bias and mask, because both may have any strides, of 0 too.
 HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadScale& scale,
                                   std::int64_t batch, std::int64_t head, std::int64_t query,
                                   std::int64_t first) {
@@ -86,6 +87,7 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
 
 // Soft-caps logits[0, columns) in place, in whole vectors, for which there must be room; leaves d
 // capped / d logit in slopes where given.
+// In vectors, since a soft-cap concerns every logit; what bias and mask do is read key by key.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
@@ -105,6 +107,7 @@ HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin
                                       float* HWY_RESTRICT slopes = nullptr) {
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
   if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
+  // A bias is in nats, as the caller has it.
   const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
   for (std::size_t j = begin; j < end; ++j) {

@@ -40,6 +40,8 @@ class PvTile {
   ~PvTile() = default;
 };
 
+// Written out for each arithmetic: floats look for NaN when a mask asks for it, and pairs when they
+// are packed, so that what each does about it differs.
 template <typename Arithmetic>
 class PvTileOf;
 
@@ -58,8 +60,12 @@ class PvTileOf<F32> final : public PvTile {
   }
 
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
+    // Where every row sees every key of the union, whatever a value holds belongs into every row.
+    // Else a look at the block's values is taken once, and most often finds them finite.
     const bool masks = tile.ranges.ragged || tile.masks_one_by_one();
     if (masks && !finite_) finite_ = all_finite(values_, count_, columns_);
+    // The tile begins at a multiple of four keys. Weights before the union's first key are 0, but
+    // their values may be NaN, so the product begins at the union.
     const float* of_first = weights + (tile.ranges.first - tile.first) * panel_width();
     masks && !*finite_ ? add_seen(tile, of_first, to) : add_all(tile, of_first, to);
   }
@@ -87,6 +93,8 @@ class PvTileOf<F32> final : public PvTile {
   void add_seen(const RowTile& tile, const float* weights, const ValueSums& to) const {
     const Floats d;
     const std::size_t lanes = hn::Lanes(d), width = panel_width(), first = tile.ranges.first;
+    // This path is for values that are not finite under a mask, which is rare: it is as exact as
+    // the other, not as fast.
     HWY_ALIGN float seen[hn::MaxLanes(Floats())];
     for (std::size_t r = 0; r < tile.rows; r += lanes) {
       for (std::size_t c = 0; c < columns_; ++c) {
@@ -133,10 +141,13 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
     finite_ = Bf16Pairs::pack_right(values, pairs_.data());
   }
 
+  // NaN in a value is 0 in its pair, so tiles may begin before the union's first key.
   // Weights are rounded to bf16 here, after the row states have summed them as they were.
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
     const std::size_t width = panel_width(), panel = (values_->count() + 1) / 2 * width;
     const Pair* pairs = Bf16Pairs::kernels().round_tile(weights, tile.keys());
+    // The dot product only adds: there is no instance that replaces, since the first block is one
+    // of many.
     if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
     for (std::size_t column = 0; column < columns_; column += width) {
       const std::size_t at = column / width * panel + tile.first / 2 * width;
@@ -165,6 +176,8 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
         if (std::isfinite(value)) continue;
         for (std::size_t r = 0; r < tile.rows; ++r) {
           if (!tile.sees(r, j)) continue;
+          // The rounded weight, so that a row that sees the value has one and the same weight for
+          // every column.
           const BFloat16 weight = key % 2 == 0 ? of_key[r].first : of_key[r].second;
           sums[c * width + r] += to_float(weight) * value;
         }

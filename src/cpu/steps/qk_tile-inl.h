@@ -38,12 +38,14 @@ class QkTileOf final : public QkTile {
   using Element = typename Arithmetic::Element;
 
   explicit QkTileOf(std::size_t dim)
-      : depth_(dim / Arithmetic::kNumbers), key_stride_(round_up(dim, panel_width())) {}
+      : depth_(dim / Arithmetic::kNumbers), key_stride_(round_up(depth_, panel_width())) {}
 
   // What the task's Scratch holds for `rows` queries and `keys` keys.
   Scratch::Array queries(std::size_t rows) { return {queries_, rows * depth_}; }
   Scratch::Array key_copies(std::size_t keys) { return {key_copies_, keys * key_stride_}; }
 
+  // Apart from place_keys(): queries are packed once a work item, and only by the arithmetic that
+  // some block of keys is in.
   void pack_queries(const Operand& queries, const float* lambda) noexcept {
     Arithmetic::pack_transposed(queries, lambda, queries_.data());
   }
@@ -59,6 +61,7 @@ class QkTileOf final : public QkTile {
          .a = keys_.data + static_cast<std::ptrdiff_t>(tile.first) * keys_.stride,
          .a_stride = static_cast<std::size_t>(keys_.stride),
          .b = queries_.at(tile.row * depth_, width * depth_),
+         // A row tile is one panel wide, so there is no second one.
          .b_panel = 0,
          .c = scores,
          .c_stride = width,

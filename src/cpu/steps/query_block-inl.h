@@ -53,12 +53,14 @@ class QueryBlock {
     }
     list_pointers(item, queries_);
     queries_.resolve();
+    // lambda is gathered here because a row tile may span several heads, whose scales may differ.
     std::size_t row = 0;
     for (std::int64_t member = 0; member < group_; ++member) {
       const float* scale = call_.scale.of(item.batch, item.kv_head * group_ + member).before_cap;
       for (std::int64_t query = item.begin; query < item.end; ++query)
         lambda_[row++] = scale_log2(scale[query]);
     }
+    // Lanes beyond the last row compute too: with 0 they stay finite, and nobody reads them.
     std::fill(lambda_.data() + row, lambda_.data() + lambda_.size(), 0.0f);
   }
 

@@ -39,6 +39,8 @@ struct QueryTile {
         d_output(of.gradient.d_output ? of.gradient.d_output : of.input.v) {}
 
   // Begins anew at `first`.
+  // Queries are listed before it is known whether any of them sees a key of the block; packing,
+  // which is the work, waits for that.
   void list(std::int64_t batch_index, std::int64_t head_index, std::int64_t first) {
     batch = batch_index;
     head = head_index;
@@ -79,6 +81,7 @@ struct GradientTile {
   std::size_t key;               // the tile's first, counted from the block's
   const GradientRanges& ranges;  // from the tile's first key
   // The union of the ranges in whole panels.
+  // Keys are the columns of these products, whose panels were packed for the whole block.
   std::size_t first = ranges.first / panel_width() * panel_width();
   std::size_t last = round_up(ranges.last, panel_width());
 

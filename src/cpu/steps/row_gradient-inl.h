@@ -30,6 +30,7 @@ HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b
   const hn::Rebind<float, hn::ScalableTag<double>> df;
   const std::size_t lanes = hn::Lanes(d);
   const auto load = [&](const T* from) HWY_ATTR { return hn::PromoteTo(d, load_floats(df, from)); };
+  // Two sums, for one would wait for its own addition.
   auto sum = hn::Zero(d), other = hn::Zero(d);
   std::size_t c = 0;
   for (; c + 2 * lanes <= count; c += 2 * lanes) {

@@ -11,7 +11,8 @@ double non_sink_weight(double lse, double sink) { return 1 / (1 + std::exp(sink 
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums) {
   const RowStats stats = finalize(state);
-  // An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
+  // A division, and no product with a rounded reciprocal of s0: a row of one key must return its
+  // value. An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
   double factor = state.empty() ? 0 : 1 / state.s0;
   const auto& sink = call.options.sinks;
   if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
@@ -31,6 +32,8 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 
 double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
                       std::int64_t query) {
+  // Each product is exact in double, and their sum keeps what cancels: every weight's gradient of
+  // the row contains it.
   const auto number = [&](const ConstTensor& of, std::int64_t column) {
     const std::int64_t row = batch * of.strides[0] + head * of.strides[1] + query * of.strides[2];
     return static_cast<double>(float_at(of.type, of.data, row + column * of.strides[3]));
@@ -41,6 +44,8 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
   return sum;
 }
 
+// In the order of the splits, one row after the other: this is some 10^4 numbers a call, next to
+// the millions that the splits read.
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;

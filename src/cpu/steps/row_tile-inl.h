@@ -84,6 +84,8 @@ HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first) {
 
 // The scores of row r become logits. Returns how many keys of [begin, end), counted from the
 // block's key `first`, the row sees.
+// The support is counted here, because only here it is known which keys a boolean mask or a bias of
+// -inf removes.
 HWY_INLINE std::int64_t finish_row(const RowTile& tile, std::size_t r, std::size_t first,
                                    std::size_t begin, std::size_t end, std::size_t columns,
                                    float* logits) {

@@ -121,6 +121,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
 }
 
 // sums[i] += lane i of v.
+// A block's sums are in f32, of up to 256 weights; those of a row of a million keys are in double.
 HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
   HWY_ALIGN float added[hn::MaxLanes(Floats())];
   const Doubles d;
@@ -147,6 +148,7 @@ struct RowTileStats {
 };
 
 // finalize() of row_state.h, several rows at once; by itself for a row that is empty or not finite.
+// The first loop takes all rows alike, and the second mends those whose sums it cannot divide by.
 HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
                                   RowTileStats& stats) {
   const Doubles d;

@@ -221,6 +221,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
                         float* HWY_RESTRICT rescale) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d), width = panel_width();
+  // Maxima of all rows come first, so that the states are raised in vectors of rows.
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   for (std::size_t r = 0; r < rows; r += lanes)
     hn::Store(max_over_keys(tile + r, keys), d, max + r);
@@ -246,6 +247,7 @@ struct Softmax {
                      RowTileState&, float* HWY_RESTRICT);
 };
 
+// An instance for every set of sums: a branch within the loop would cost those who ask for none.
 template <unsigned kSums>
 inline constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
 

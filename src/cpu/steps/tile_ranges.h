@@ -26,6 +26,7 @@ struct TileRanges {
     const auto clip = [&](std::int64_t key) {
       return static_cast<std::size_t>(std::clamp(key - first_key, std::int64_t{0}, block_keys));
     };
+    // A row whose range is empty must not widen the union: its begin may lie anywhere.
     for (std::size_t r = 0; r < rows; ++r) {
       const KeyRange range = range_of_row(r);
       begin[r] = clip(range.begin);

@@ -69,6 +69,7 @@ HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item
   const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
   RowTileStats stats;
   finalize_row_tile(state, rows, stats);
+  // A tile of a grouped call may hold the end of one head and the beginning of the next.
   // The row tile's rows of one head after the other.
   for (std::size_t r = 0; r < rows;) {
     const std::int64_t head = head_of(item, group, row + r), query = query_of(item, row + r);
@@ -96,6 +97,8 @@ HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std:
 
 // Rows row ... row + rows - 1 of work item `index`, whose value sums are sums[r]: to the caller, or
 // for the merge where the keys are split.
+// Rows without keys get 0 here and not from a factor of 0: nobody wrote their sums, which may be
+// NaN.
 HWY_INLINE void write_rows(const ForwardCall& call, std::int64_t index, std::size_t row,
                            std::size_t rows, const RowTileState& state, float* sums,
                            std::size_t stride) {
