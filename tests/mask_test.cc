@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "src/cpu/plan.h"
@@ -12,15 +16,19 @@
 namespace isentrope {
 namespace {
 
-View<const std::int64_t, 1> list(const std::vector<std::int64_t>& values) {
+using List = std::vector<std::int64_t>;
+
+View<const std::int64_t, 1> view_of(const List& values) {
   return contiguous_view<const std::int64_t, 1>(values.data(),
                                                 {static_cast<std::int64_t>(values.size())});
 }
 
+constexpr std::int64_t kBatches = 2;
+
 // One mask over one call, read as its documentation reads.
 struct Definition {
   Mask mask;
-  std::int64_t queries, keys;
+  std::int64_t batch, queries, keys;
 
   // First query, end of queries, first key, end of keys of the row's document.
   [[nodiscard]] std::array<std::int64_t, 4> document(std::int64_t query) const {
@@ -37,22 +45,23 @@ struct Definition {
     const bool bottom_right = mask.causal == Causal::bottom_right;
     return query - q0 + mask.query_offset + (bottom_right ? (k1 - k0) - (q1 - q0) : 0);
   }
-  [[nodiscard]] bool is_padding(std::int64_t key_position) const {
-    return (mask.key_begin && key_position < mask.key_begin(0)) ||
-           (mask.key_end && key_position >= mask.key_end(0));
+  // The position at which the sequence begins behind its padding.
+  [[nodiscard]] std::int64_t first() const { return mask.key_begin ? mask.key_begin(batch) : 0; }
+  [[nodiscard]] bool is_padding(std::int64_t at) const {
+    return at < first() || (mask.key_end && at >= mask.key_end(batch));
   }
-  [[nodiscard]] bool sees(std::int64_t query, std::int64_t key_position) const {
+  [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
     const std::int64_t at = position(query);
-    if (is_padding(key_position)) return false;
-    if (mask.causal != Causal::none && key_position > at) return false;
-    if (mask.window_left >= 0 && key_position < at - mask.window_left) return false;
-    return !(mask.window_right >= 0 && key_position > at + mask.window_right);
+    if (is_padding(key)) return false;
+    if (mask.causal != Causal::none && key > at) return false;
+    if (mask.window_left >= 0 && key < at - mask.window_left) return false;
+    return !(mask.window_right >= 0 && key > at + mask.window_right);
   }
 };
 
 void expect_as_defined(const Definition& d) {
   for (std::int64_t query = 0; query < d.queries; ++query) {
-    const RowView row = row_view(d.mask, 0, query, d.queries, d.keys);
+    const RowView row = row_view(d.mask, d.batch, query, d.queries, d.keys);
     const auto [q0, q1, k0, k1] = d.document(query);
     for (std::int64_t key = 0; key < d.keys; ++key) {
       const bool sees = k0 <= key && key < k1 && d.sees(query, key - k0 + d.mask.key_offset);
@@ -73,69 +82,121 @@ void expect_as_defined(const Definition& d) {
     ASSERT_EQ(row.length.visible, visible) << "query " << query;
     ASSERT_EQ(row.own_key, d.position(query) - d.mask.key_offset + k0) << "query " << query;
     ASSERT_EQ(row.length.total, total) << "query " << query;
-    ASSERT_EQ(row.length.position,
-              d.position(query) - (d.mask.key_begin ? d.mask.key_begin(0) : 0));
+    ASSERT_EQ(row.length.position, d.position(query) - d.first());
+    // What is said of all rows at once holds of each.
+    if (rows_are_alike(d.mask)) {
+      ASSERT_EQ(row.keys, row_view(d.mask, d.batch, 0, d.queries, d.keys).keys);
+    }
+    if (batches_are_alike(d.mask)) {
+      const RowView other = row_view(d.mask, 0, query, d.queries, d.keys);
+      ASSERT_EQ(row.keys, other.keys);
+      ASSERT_EQ(row.length.visible, other.length.visible);
+      ASSERT_EQ(row.length.total, other.length.total);
+      ASSERT_EQ(row.length.position, other.length.position);
+    }
   }
 }
 
-// Calls check(definition) for every mask of a small call, documents aside.
-template <typename Check>
-void for_each_mask(std::int64_t queries, std::int64_t keys, const Check& check) {
-  static const std::vector<std::int64_t> kBegins[] = {{}, {0}, {1}, {3}},
-                                         kEnds[] = {{}, {0}, {2}, {9}};
-  for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
-    for (const std::int64_t left : {-1, 0, 1, 3}) {
-      for (const std::int64_t right : {-1, 0, 2}) {
-        for (const auto& [query_offset, key_offset] : {std::pair{0, 0}, {2, 0}, {0, 1}, {3, 2}}) {
-          for (const auto& begin : kBegins) {
-            for (const auto& end : kEnds) {
-              Mask mask{.causal = causal,
-                        .window_left = left,
-                        .window_right = right,
-                        .query_offset = query_offset,
-                        .key_offset = key_offset};
-              if (!begin.empty()) mask.key_begin = list(begin);
-              if (!end.empty()) mask.key_end = list(end);
-              check(Definition{mask, queries, keys});
-            }
-          }
-        }
+// One way to set a part of the mask of a call of so many queries and keys; false where there is no
+// such mask.
+using Choice = std::function<bool(Mask& mask, std::int64_t queries, std::int64_t keys)>;
+
+template <typename Value>
+Choice set(Value Mask::* part, Value value) {
+  return [=](Mask& mask, std::int64_t, std::int64_t) {
+    mask.*part = value;
+    return true;
+  };
+}
+
+Choice nothing() {
+  return [](Mask&, std::int64_t, std::int64_t) { return true; };
+}
+
+// The list outlives the mask.
+Choice set_list(View<const std::int64_t, 1> Mask::* part, List values) {
+  return [=, kept = std::make_shared<List>(std::move(values))](Mask& mask, std::int64_t,
+                                                               std::int64_t) {
+    mask.*part = view_of(*kept);
+    return true;
+  };
+}
+
+// Documents that end after the cuts, the last one with the call.
+Choice set_documents(const List& query_cuts, const List& key_cuts) {
+  return [=, starts = std::make_shared<std::array<List, 2>>()](Mask& mask, std::int64_t queries,
+                                                               std::int64_t keys) {
+    for (std::size_t side = 0; side < 2; ++side) {
+      const std::int64_t all = side == 0 ? queries : keys;
+      List& list = (*starts)[side] = {0};
+      for (const std::int64_t cut : side == 0 ? query_cuts : key_cuts) {
+        if (cut > all) return false;
+        list.push_back(cut);
       }
+      list.push_back(all);
     }
+    mask.cu_seqlens_q = view_of((*starts)[0]);
+    mask.cu_seqlens_k = view_of((*starts)[1]);
+    return true;
+  };
+}
+
+// Every part of a mask, and ways to set it.
+const std::vector<std::vector<Choice>>& parts() {
+  static const std::vector<std::vector<Choice>> kParts = {
+      {set(&Mask::causal, Causal::none), set(&Mask::causal, Causal::top_left),
+       set(&Mask::causal, Causal::bottom_right)},
+      {set<std::int64_t>(&Mask::window_left, -1), set<std::int64_t>(&Mask::window_left, 0),
+       set<std::int64_t>(&Mask::window_left, 2)},
+      {set<std::int64_t>(&Mask::window_right, -1), set<std::int64_t>(&Mask::window_right, 0),
+       set<std::int64_t>(&Mask::window_right, 1)},
+      {nothing(), set<std::int64_t>(&Mask::query_offset, 2)},
+      {nothing(), set<std::int64_t>(&Mask::key_offset, 1)},
+      {nothing(),
+       [](Mask& mask, std::int64_t, std::int64_t keys) {
+         mask.sequence_keys = mask.key_offset + keys + 2;
+         return true;
+       }},
+      {nothing(), set_list(&Mask::key_begin, {0, 1}), set_list(&Mask::key_begin, {4, 2})},
+      {nothing(), set_list(&Mask::key_end, {0, 3}), set_list(&Mask::key_end, {9, 2})},
+      {nothing(), set_documents({2}, {1}), set_documents({0, 3}, {2, 2}),
+       set_documents({1, 1}, {0, 4})},
+  };
+  return kParts;
+}
+
+// Calls check(mask) for every combination of the parts from `part` on.
+template <typename Check>
+void for_each_mask(const Mask& mask, std::int64_t queries, std::int64_t keys, const Check& check,
+                   std::size_t part = 0) {
+  if (part == parts().size()) return check(mask);
+  for (const Choice& choice : parts()[part]) {
+    Mask with = mask;
+    if (choice(with, queries, keys)) for_each_mask(with, queries, keys, check, part + 1);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
 TEST(Mask, EveryRowSeesWhatTheDefinitionSays) {
+  std::int64_t masks = 0;
   for (std::int64_t queries = 1; queries <= 5; ++queries) {
-    for (std::int64_t keys = 0; keys <= 5; ++keys) {
-      for_each_mask(queries, keys, expect_as_defined);
+    for (std::int64_t keys = 0; keys <= 6; ++keys) {
+      for_each_mask({}, queries, keys, [&](const Mask& mask) {
+        ++masks;
+        for (std::int64_t batch = 0; batch < kBatches; ++batch)
+          expect_as_defined({mask, batch, queries, keys});
+      });
       if (HasFatalFailure()) return;
     }
   }
+  EXPECT_GT(masks, 50'000);
 }
 
-TEST(Mask, AShardCountsTheKeysOfTheWholeSequence) {
-  for_each_mask(3, 4, [](Definition d) {
-    d.mask.sequence_keys = d.mask.key_offset + d.keys + 2;
-    expect_as_defined(d);
-  });
-}
-
-TEST(Mask, DocumentsDoNotSeeEachOther) {
-  const std::vector<std::int64_t> query_cuts[] = {
-      {0, 5}, {0, 2, 5}, {0, 0, 3, 5}, {0, 1, 1, 5}, {0, 5, 5}};
-  const std::vector<std::int64_t> key_cuts[] = {
-      {0, 6}, {0, 2, 6}, {0, 3, 3, 6}, {0, 0, 5, 6}, {0, 6, 6}};
-  for (const auto& queries : query_cuts) {
-    for (const auto& keys : key_cuts) {
-      if (queries.size() != keys.size()) continue;
-      for_each_mask(5, 6, [&](Definition d) {
-        d.mask.cu_seqlens_q = list(queries);
-        d.mask.cu_seqlens_k = list(keys);
-        expect_as_defined(d);
-      });
-    }
-  }
+TEST(Mask, OneLookIsEnoughWhereNothingPartsTheRows) {
+  const List ends = {3, 4};
+  EXPECT_TRUE(rows_are_alike({}));
+  EXPECT_TRUE(batches_are_alike({.causal = Causal::top_left, .window_left = 1}));
+  EXPECT_TRUE(rows_are_alike({.query_offset = 3, .sequence_keys = 9, .key_end = view_of(ends)}));
 }
 
 // How often each (row, key) of each key head lies in a work item.

@@ -10,7 +10,7 @@
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
-#include "isentrope/mask.h"
+#include "src/call/scale_table.h"
 #include "src/call/validate.h"
 
 namespace isentrope::stable {
@@ -126,15 +126,6 @@ struct Results {
   std::int64_t wanted;
   TorchTensor output, shared, support;
 };
-
-// Keys of the row that a boolean mask admits.
-std::int64_t count_admitted(const View<const std::uint8_t, 4>& admitted, std::int64_t batch,
-                            std::int64_t head, std::int64_t query, const KeyRange& keys) {
-  std::int64_t count = 0;
-  for (std::int64_t key = keys.begin; key < keys.end; ++key)
-    count += admitted(batch, head, query, key) != 0;
-  return count;
-}
 
 // The views of one batch.
 template <typename T, std::size_t Rank>
@@ -278,17 +269,16 @@ void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const AttentionInput in = call.input();
   const AttentionOptions options = call.options();
   validate_input("attention", in, options);
+  validate_tables("attention", in, options);
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::array rows{batches, heads, queries};
   TorchTensor result(rows, aoti_torch_dtype_int64());
   const auto lengths = contiguous_view(static_cast<std::int64_t*>(result.write()), rows);
   for (std::int64_t batch = 0; batch < batches; ++batch) {
-    for (std::int64_t query = 0; query < queries; ++query) {
-      const RowView row = row_view(options.mask, batch, query, queries, in.k.extents[2]);
-      for (std::int64_t head = 0; head < heads; ++head) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::int64_t query = 0; query < queries; ++query) {
         lengths(batch, head, query) =
-            options.attn_mask ? count_admitted(options.attn_mask, batch, head, query, row.keys)
-                              : row.length.visible;
+            counted_length(options, batch, head, query, queries, in.keys()).visible;
       }
     }
   }

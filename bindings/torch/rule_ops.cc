@@ -38,13 +38,9 @@ void rule_lambda(StableIValue* stack, std::uint64_t, std::uint64_t) {
 
 void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const std::string text = Arguments(stack).text();
-  const auto terms = parsed_rule(text).terms();
-  const bool reads = std::ranges::any_of(terms, [](const ScaleRule::Term& term) {
-    const LengthSource source = term.form.length.source;
-    return term.form.growth != Growth::one &&
-           (source == LengthSource::position || source == LengthSource::total);
-  });
-  stack[0] = static_cast<StableIValue>(reads);
+  const ScaleRule& rule = parsed_rule(text);
+  stack[0] = static_cast<StableIValue>(rule.reads(LengthSource::position) ||
+                                       rule.reads(LengthSource::total));
 }
 
 namespace {

@@ -32,6 +32,9 @@ struct PagedKeys {
 struct AttentionInput {
   ConstTensor q, k, v;
   PagedKeys pages{};
+
+  // Of a sequence: those of k, or of the longest sequence whose pages they are.
+  [[nodiscard]] std::int64_t keys() const { return pages ? pages.keys : k.extents[2]; }
 };
 
 // In the order in which they act on a score s = q.k:

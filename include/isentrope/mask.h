@@ -57,4 +57,10 @@ struct RowView {
 [[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query,
                                std::int64_t queries, std::int64_t keys);
 
+// Whether row_view() gives all queries of a batch the same keys, and one look is enough.
+[[nodiscard]] bool rows_are_alike(const Mask& mask);
+
+// Whether row_view() says the same of every batch.
+[[nodiscard]] bool batches_are_alike(const Mask& mask);
+
 }  // namespace isentrope

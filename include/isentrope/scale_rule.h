@@ -145,6 +145,9 @@ class ScaleRule {
   [[nodiscard]] double on_bias(const RowLength& length, std::int64_t dim,
                                std::int64_t head = 0) const;
 
+  // Whether the scale may depend on that idea of a row's length. A rule that reads none has one
+  // scale for every row with a key.
+  [[nodiscard]] bool reads(LengthSource source) const;
   // How many heads the rule tells apart; 1 when it has the same scale for all.
   [[nodiscard]] std::int64_t heads() const;
   [[nodiscard]] std::span<const Term> terms() const { return terms_; }

@@ -1,8 +1,9 @@
 // The arguments of the operator beside q, k and v, listed once. Front ends loop over them, so a new
-// one stands here, in the struct it belongs to and where it acts.
+// one stands here, or among the parts of a mask, in the struct it belongs to and where it acts.
 #pragma once
 
 #include "isentrope/attention.h"
+#include "src/call/mask_parts.h"
 
 namespace isentrope {
 
@@ -16,17 +17,10 @@ void for_each_argument(Options& options, const Visit& visit) {
   visit("attn_mask", options.attn_mask);
   visit("bias", options.bias);
   visit("sinks", options.sinks);
-  visit("key_begin", mask.key_begin);
-  visit("key_end", mask.key_end);
-  visit("cu_seqlens_q", mask.cu_seqlens_q);
-  visit("cu_seqlens_k", mask.cu_seqlens_k);
+  for (const MaskList& part : kMaskLists) visit(part.name, mask.*part.member);
   visit("rule", options.rule);
   visit("causal", mask.causal);
-  visit("window_left", mask.window_left);
-  visit("window_right", mask.window_right);
-  visit("query_offset", mask.query_offset);
-  visit("key_offset", mask.key_offset);
-  visit("sequence_keys", mask.sequence_keys);
+  for (const MaskNumber& part : kMaskNumbers) visit(part.name, mask.*part.member);
   visit("soft_cap", options.soft_cap);
 }
 

@@ -20,7 +20,7 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   const auto [batches, heads, queries, dim] = in.q.extents;
   if (batches * heads * queries == 0) return;
   const ParallelFor parallel_for = threads_of(options);
-  const ScaleTable scale(in, options);
+  const ScaleTable scale(in, options, parallel_for);
   backend_of(in).forward({in, options, scale, out, parallel_for});
 }
 
@@ -28,7 +28,7 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
                         const AttentionGradientInput& gradient, const AttentionGradients& result) {
   validate_backward(in, options, gradient, result);
   const ParallelFor parallel_for = threads_of(options);
-  const ScaleTable scale(in, options);
+  const ScaleTable scale(in, options, parallel_for);
   backend_of(in).backward({in, options, scale, gradient, result, parallel_for});
 }
 

@@ -1,6 +1,9 @@
 #include "isentrope/mask.h"
 
 #include <algorithm>
+#include <string>
+
+#include "src/call/mask_parts.h"
 
 namespace isentrope {
 namespace {
@@ -60,6 +63,77 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   return {.keys = here.size() > 0 ? here : KeyRange{},
           .length = {.visible = seen.size(), .position = position - padding, .total = unpadded},
           .own_key = position + to_call};
+}
+
+bool rows_are_alike(const Mask& mask) {
+  if (mask.causal != Causal::none) return false;
+  for (const MaskNumber& number : kMaskNumbers) {
+    if (number.parts_rows && number.is_given(mask)) return false;
+  }
+  for (const MaskList& list : kMaskLists) {
+    if (!list.by_batch && mask.*list.member) return false;
+  }
+  return true;
+}
+
+bool batches_are_alike(const Mask& mask) {
+  for (const MaskList& list : kMaskLists) {
+    if (list.by_batch && mask.*list.member) return false;
+  }
+  return true;
+}
+
+void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t keys) {
+  for (const MaskNumber& number : kMaskNumbers) {
+    const std::int64_t value = mask.*number.member;
+    if (number.negative_is_none) continue;
+    if (value < 0) check.fail(number.name, "not be negative", std::to_string(value));
+    if (value > kMostKeys) check.fail(number.name, "be at most 2^60", std::to_string(value));
+  }
+  for (const MaskList& list : kMaskLists) {
+    if (list.by_batch) check.shape_if_given(list.name, mask.*list.member, Shape<1>{batch});
+  }
+  if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
+    check.fail("sequence_keys",
+               "count at least the " + std::to_string(mask.key_offset + keys) +
+                   " keys up to the end of this call's",
+               std::to_string(mask.sequence_keys));
+  }
+  if (static_cast<bool>(mask.cu_seqlens_q) != static_cast<bool>(mask.cu_seqlens_k)) {
+    check.fail(mask.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q",
+               "be given where the other one is", "none");
+  }
+  if (mask.cu_seqlens_q.extents != mask.cu_seqlens_k.extents) {
+    check.fail("cu_seqlens_k", "have as many documents as cu_seqlens_q",
+               text_of(mask.cu_seqlens_k.extents) + " for " + text_of(mask.cu_seqlens_q.extents));
+  }
+}
+
+namespace {
+
+void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
+                  std::int64_t rows) {
+  const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
+  if (last < 1 || starts(0) != 0 || starts(last) != rows) {
+    check.fail(name, "begin with 0 and end with " + std::to_string(rows),
+               last < 0 ? "no elements"
+                        : std::to_string(starts(0)) + " ... " + std::to_string(starts(last)));
+  }
+  for (std::int64_t i = 0; i < last; ++i) {
+    if (starts(i) > starts(i + 1)) {
+      check.fail(name, "never decrease",
+                 std::to_string(starts(i)) + " before " + std::to_string(starts(i + 1)));
+    }
+  }
+}
+
+}  // namespace
+
+void check_documents(const Checks& check, const Mask& mask, std::int64_t queries,
+                     std::int64_t keys) {
+  if (!mask.cu_seqlens_q) return;
+  check_starts(check, "cu_seqlens_q", mask.cu_seqlens_q, queries);
+  check_starts(check, "cu_seqlens_k", mask.cu_seqlens_k, keys);
 }
 
 }  // namespace isentrope

@@ -3,52 +3,65 @@
 namespace isentrope {
 namespace {
 
-// Keys of the row that a boolean mask admits.
-std::int64_t count_admitted(const View<const std::uint8_t, 4>& admitted, std::int64_t batch,
-                            std::int64_t head, std::int64_t query, KeyRange keys) {
-  std::int64_t count = 0;
-  for (std::int64_t j = keys.begin; j < keys.end; ++j)
-    count += admitted(batch, head, query, j) != 0;
-  return count;
-}
+// A task is long enough to be worth a thread: this many looks at a mask, or a sixteenth of it in
+// logarithms.
+constexpr std::int64_t kTask = 1 << 16;
 
 }  // namespace
 
-ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options)
+RowLength counted_length(const AttentionOptions& options, std::int64_t batch, std::int64_t head,
+                         std::int64_t query, std::int64_t queries, std::int64_t keys) {
+  RowView row = row_view(options.mask, batch, query, queries, keys);
+  if (!options.attn_mask) return row.length;
+  row.length.visible = 0;
+  for (std::int64_t j = row.keys.begin; j < row.keys.end; ++j)
+    row.length.visible += options.attn_mask(batch, head, query, j) != 0;
+  return row.length;
+}
+
+ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options,
+                       const ParallelFor& parallel_for)
     : queries_(in.q.extents[2]) {
   const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
+  const ScaleRule& rule = options.rule;
   const auto& admitted = options.attn_mask;
-  const bool by_batch = options.lambda || options.mask.key_begin || options.mask.key_end ||
-                        (admitted && admitted.strides[0] != 0);
-  const bool by_head =
-      options.lambda || options.rule.heads() > 1 || (admitted && admitted.strides[1] != 0);
-  if (by_batch) batches_ = batches;
-  if (by_head) heads_ = heads;
-  for (auto* values : {&before_cap_, &after_cap_, &on_bias_}) {
-    values->reserve(static_cast<std::size_t>(batches_ * heads_ * queries));
+  counts_keys_ = !options.lambda && admitted;
+  if (options.lambda || !batches_are_alike(options.mask) ||
+      (counts_keys_ && admitted.strides[0] != 0)) {
+    batches_ = batches;
   }
-  for (std::int64_t batch = 0; batch < batches_; ++batch) {
-    for (std::int64_t head = 0; head < heads_; ++head) {
-      for (std::int64_t query = 0; query < queries; ++query) {
-        if (options.lambda) {
-          before_cap_.push_back(options.lambda(batch, head, query));
-          after_cap_.push_back(1);
-          on_bias_.push_back(1);
-          continue;
-        }
-        RowView row = row_view(options.mask, batch, query, queries, keys);
-        if (admitted) row.length.visible = count_admitted(admitted, batch, head, query, row.keys);
-        const double before = options.rule.pre_cap(row.length, dim, head);
-        const double after = options.rule.post_cap(row.length, dim, head);
-        const bool capped = options.soft_cap > 0;
-        before_cap_.push_back(static_cast<float>(in_float_range(capped ? before : before * after)));
-        after_cap_.push_back(static_cast<float>(in_float_range(capped ? after : 1)));
-        on_bias_.push_back(
-            static_cast<float>(in_float_range(options.rule.on_bias(row.length, dim, head))));
-      }
-    }
+  if (options.lambda || rule.heads() > 1 || (counts_keys_ && admitted.strides[1] != 0)) {
+    heads_ = heads;
   }
+  const std::int64_t rows = batches_ * heads_ * queries;
+  for (auto* values : {&before_cap_, &after_cap_, &on_bias_})
+    values->resize(static_cast<std::size_t>(rows));
+  const std::int64_t keys = in.keys();
+  const std::int64_t of_task =
+      std::max<std::int64_t>(1, kTask / (counts_keys_ ? std::max<std::int64_t>(keys, 1) : 16));
+  parallel_for((rows + of_task - 1) / of_task, [&](std::int64_t task) {
+    const std::int64_t end = std::min(rows, (task + 1) * of_task);
+    for (std::int64_t row = task * of_task; row < end; ++row) resolve(options, dim, keys, row);
+  });
+}
+
+void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
+                         std::int64_t row) {
+  const std::int64_t query = row % queries_, head = row / queries_ % heads_,
+                     batch = row / queries_ / heads_;
+  const auto at = static_cast<std::size_t>(row);
+  if (options.lambda) {
+    before_cap_[at] = options.lambda(batch, head, query);
+    after_cap_[at] = on_bias_[at] = 1;
+    return;
+  }
+  const RowLength length = counted_length(options, batch, head, query, queries_, keys);
+  const double before = options.rule.pre_cap(length, dim, head);
+  const double after = options.rule.post_cap(length, dim, head);
+  const bool capped = options.soft_cap > 0;
+  before_cap_[at] = static_cast<float>(in_float_range(capped ? before : before * after));
+  after_cap_[at] = static_cast<float>(in_float_range(capped ? after : 1));
+  on_bias_[at] = static_cast<float>(in_float_range(options.rule.on_bias(length, dim, head)));
 }
 
 }  // namespace isentrope

@@ -16,6 +16,12 @@ namespace isentrope {
   return std::clamp(scale, -kMost, kMost);
 }
 
+// The length of a row as rules have it: `visible` counts the keys that a boolean mask leaves of
+// those the structural masks admit.
+[[nodiscard]] RowLength counted_length(const AttentionOptions& options, std::int64_t batch,
+                                       std::int64_t head, std::int64_t query, std::int64_t queries,
+                                       std::int64_t keys);
+
 // The softmax scales of one head's queries. Kernels read these numbers, never rules.
 struct HeadScale {
   const float* before_cap;  // lambda: multiplies q.k
@@ -25,7 +31,8 @@ struct HeadScale {
 
 class ScaleTable {
  public:
-  ScaleTable(const AttentionInput& input, const AttentionOptions& options);
+  ScaleTable(const AttentionInput& input, const AttentionOptions& options,
+             const ParallelFor& parallel_for);
 
   [[nodiscard]] HeadScale of(std::int64_t batch, std::int64_t head) const {
     const std::int64_t at = (batch % batches_ * heads_ + head % heads_) * queries_;
@@ -33,8 +40,12 @@ class ScaleTable {
   }
 
  private:
+  void resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
+               std::int64_t row);
+
   std::int64_t batches_ = 1, heads_ = 1;  // 1 where all are alike
   std::int64_t queries_;
+  bool counts_keys_;
   std::vector<float> before_cap_, after_cap_, on_bias_;
 };
 

@@ -1,95 +1,16 @@
 #include "src/call/validate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
-#include "isentrope/error.h"
 #include "src/call/arguments.h"
+#include "src/call/checks.h"
+#include "src/call/mask_parts.h"
 #include "src/call/places.h"
 
 namespace isentrope {
 namespace {
-
-template <std::size_t Rank>
-using Shape = std::array<std::int64_t, Rank>;
-
-template <std::size_t Rank>
-std::string text_of(const Shape<Rank>& shape) {
-  std::string text = "[";
-  for (const std::int64_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
-}
-
-template <std::size_t Rank>
-bool has_elements(const Shape<Rank>& shape) {
-  for (const std::int64_t extent : shape) {
-    if (extent == 0) return false;
-  }
-  return true;
-}
-
-// Sums of a few positions stay far from the ends of their type.
-constexpr std::int64_t kFarthest = std::int64_t{1} << 60;
-
-// The checks of one function, which every message begins with.
-class Checks {
- public:
-  explicit Checks(std::string function) : function_(std::move(function)) {}
-
-  [[noreturn]] void fail(const std::string& name, const std::string& required,
-                         const std::string& got) const {
-    throw Error("[" + function_ + "] " + name + " must " + required + "; got " + got);
-  }
-
-  template <typename Array, std::size_t Rank>
-  void shape(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    if (array.extents != wanted)
-      fail(name, "have shape " + text_of(wanted), text_of(array.extents));
-    if (has_elements(wanted) && !array) fail(name, "have data", "a null pointer");
-  }
-
-  template <typename Array, std::size_t Rank>
-  void shape_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    if (array) shape(name, array, wanted);
-  }
-
-  // What is written must have one place for each element.
-  template <typename Array>
-  void own_places(const char* name, const Array& array) const {
-    for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
-      if (array && array.extents[axis] > 1 && array.strides[axis] == 0) {
-        fail(name, "have no stride of 0, since it is written",
-             "a stride of 0 along axis " + std::to_string(axis));
-      }
-    }
-  }
-
-  template <typename Array, std::size_t Rank>
-  void output(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    shape(name, array, wanted);
-    own_places(name, array);
-  }
-
-  template <typename Array, std::size_t Rank>
-  void output_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    if (array) output(name, array, wanted);
-  }
-
-  void type(const char* name, DType got, DType wanted, const std::string& like) const {
-    if (got != wanted)
-      fail(name, "be " + std::string(name_of(wanted)) + ", as " + like, name_of(got));
-  }
-
-  void type_or_f32(const char* name, const Tensor& tensor, DType wanted) const {
-    if (tensor.type != DType::f32) type(name, tensor.type, wanted, "q is, or f32");
-  }
-
- private:
-  std::string function_;
-};
 
 void check_tensors(const Checks& check, const AttentionInput& in) {
   const auto [batch, heads, queries, dim] = in.q.extents;
@@ -124,15 +45,22 @@ void check_pages(const Checks& check, const AttentionInput& in) {
     check.fail("pages.keys", "be 0 without block_table", std::to_string(in.pages.keys));
   }
   if (!in.pages) return;
-  const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
+  const std::int64_t page_size = in.k.extents[2];
   if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
   const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
   const auto& table = in.pages.block_table;
-  if (in.pages.keys < 0 || in.pages.keys > kFarthest || table.extents[0] != in.q.extents[0] ||
+  if (in.pages.keys < 0 || in.pages.keys > kMostKeys || table.extents[0] != in.q.extents[0] ||
       table.extents[1] < needed) {
     check.fail("block_table", "have a row for each batch and a column for each page of keys",
                text_of(table.extents) + " for " + std::to_string(in.pages.keys) + " keys");
   }
+}
+
+void check_page_numbers(const Checks& check, const AttentionInput& in) {
+  if (!in.pages) return;
+  const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
+  const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
+  const auto& table = in.pages.block_table;
   for (std::int64_t batch = 0; batch < table.extents[0]; ++batch) {
     for (std::int64_t page = 0; page < needed; ++page) {
       const std::int64_t index = table(batch, page);
@@ -144,52 +72,10 @@ void check_pages(const Checks& check, const AttentionInput& in) {
   }
 }
 
-void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
-                  std::int64_t rows) {
-  if (!starts) check.fail(name, "be given where the other one is", "none");
-  const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
-  if (last < 1 || starts(0) != 0 || starts(last) != rows) {
-    check.fail(name, "begin with 0 and end with " + std::to_string(rows),
-               last < 0 ? "no elements"
-                        : std::to_string(starts(0)) + " ... " + std::to_string(starts(last)));
-  }
-  for (std::int64_t i = 0; i < last; ++i) {
-    if (starts(i) > starts(i + 1)) {
-      check.fail(name, "never decrease",
-                 std::to_string(starts(i)) + " before " + std::to_string(starts(i + 1)));
-    }
-  }
-}
-
-void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
-                std::int64_t keys) {
-  check.shape_if_given("key_begin", mask.key_begin, Shape<1>{batch});
-  check.shape_if_given("key_end", mask.key_end, Shape<1>{batch});
-  for (const auto& [name, value] : {std::pair{"query_offset", mask.query_offset},
-                                    {"key_offset", mask.key_offset},
-                                    {"sequence_keys", mask.sequence_keys}}) {
-    if (value < 0) check.fail(name, "not be negative", std::to_string(value));
-    if (value > kFarthest) check.fail(name, "be at most 2^60", std::to_string(value));
-  }
-  if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
-    check.fail("sequence_keys",
-               "count at least the " + std::to_string(mask.key_offset + keys) +
-                   " keys up to the end of this call's",
-               std::to_string(mask.sequence_keys));
-  }
-  if (!mask.cu_seqlens_q && !mask.cu_seqlens_k) return;
-  check_starts(check, "cu_seqlens_q", mask.cu_seqlens_q, queries);
-  check_starts(check, "cu_seqlens_k", mask.cu_seqlens_k, keys);
-  if (mask.cu_seqlens_q.extents != mask.cu_seqlens_k.extents) {
-    check.fail("cu_seqlens_k", "have as many documents as cu_seqlens_q",
-               text_of(mask.cu_seqlens_k.extents) + " for " + text_of(mask.cu_seqlens_q.extents));
-  }
-}
-
 void check_options(const Checks& check, const AttentionInput& in, const AttentionOptions& options) {
   const auto [batch, heads, queries, dim] = in.q.extents;
-  const std::int64_t keys = in.pages ? in.pages.keys : in.k.extents[2];
-  check_mask(check, options.mask, batch, queries, keys);
+  const std::int64_t keys = in.keys();
+  check_mask(check, options.mask, batch, keys);
   if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
     check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
   }
@@ -282,6 +168,13 @@ void validate_input(const char* function, const AttentionInput& in,
   check_options(check, in, options);
 }
 
+void validate_tables(const char* function, const AttentionInput& in,
+                     const AttentionOptions& options) {
+  const Checks check(function);
+  check_page_numbers(check, in);
+  check_documents(check, options.mask, in.q.extents[2], in.keys());
+}
+
 void validate_forward(const AttentionInput& in, const AttentionOptions& options,
                       const AttentionOutput& out) {
   const Checks check("attention");
@@ -296,6 +189,7 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
       },
       out.statistics);
   check_forward_places(in, options, out);
+  validate_tables("attention", in, options);
 }
 
 void validate_backward(const AttentionInput& in, const AttentionOptions& options,
@@ -320,6 +214,7 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   check.output_if_given("d_lambda", result.d_lambda, rows);
   check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
   check_backward_places(in, options, gradient, result);
+  validate_tables("attention_backward", in, options);
 }
 
 }  // namespace isentrope

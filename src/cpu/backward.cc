@@ -153,7 +153,7 @@ class BackwardTask {
   void run_query_tile() {
     const Mask& mask = call_.options.mask;
     for (std::size_t r = 0; r < tile_.rows; ++r) {
-      tile_.ranges[r] = r > 0 && all_rows_alike(mask)
+      tile_.ranges[r] = r > 0 && rows_are_alike(mask)
                             ? tile_.ranges[0]
                             : row_view(mask, item_.batch, tile_.query(r), call_.input.q.extents[2],
                                        call_.plan.keys)

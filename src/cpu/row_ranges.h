@@ -10,13 +10,6 @@
 
 namespace isentrope {
 
-// Whether the rows of a batch element all see the same keys, and one look at the mask is
-// enough: 1.05 times at n = 64.
-inline bool all_rows_alike(const Mask& mask) {
-  return mask.causal == Causal::none && mask.window_left < 0 && mask.window_right < 0 &&
-         !mask.cu_seqlens_q;
-}
-
 // Which of the work item's keys row `query` sees.
 inline KeyRange range_of_row(const Mask& mask, const WorkItem& item, std::int64_t query,
                              std::int64_t queries, std::int64_t keys) {
@@ -30,7 +23,7 @@ inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int
                                 std::int64_t queries, std::int64_t keys, KeyRange* ranges) {
   const auto of_head = static_cast<std::size_t>(item.end - item.begin);
   const std::size_t rows = of_head * static_cast<std::size_t>(group);
-  if (all_rows_alike(mask)) {
+  if (rows_are_alike(mask)) {  // 1.05 times at n = 64
     std::fill_n(ranges, rows, range_of_row(mask, item, item.begin, queries, keys));
     return ranges[0];
   }

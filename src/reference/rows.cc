@@ -17,20 +17,14 @@ bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j
          options.bias(row.batch, row.head, row.query, j) != -std::numeric_limits<float>::infinity();
 }
 
-void resolve_scale(const Input& in, const AttentionOptions& options, const RowView& view,
-                   Row& row) {
+void resolve_scale(const Input& in, const AttentionOptions& options, Row& row) {
   row.after_cap = row.on_bias = 1;
   if (options.lambda) {
     row.before_cap = options.lambda(row.batch, row.head, row.query);
     return;
   }
-  RowLength length = view.length;
-  if (options.attn_mask) {
-    length.visible = 0;
-    for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
-      length.visible += options.attn_mask(row.batch, row.head, row.query, j) != 0;
-    }
-  }
+  const RowLength length =
+      counted_length(options, row.batch, row.head, row.query, in.q.extents[2], in.k.extents[2]);
   row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
   row.after_cap = options.rule.post_cap(length, in.q.extents[3], row.head);
   if (options.soft_cap == 0) {  // one factor, and d_lambda is of all of it
@@ -106,7 +100,7 @@ std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
       for (std::int64_t query = 0; query < queries; ++query) {
         Row row{batch, head, head / (heads / kv_heads), query, rows.size(), 0, 1, 1, {}, {}, 1};
         const RowView view = row_view(options.mask, batch, query, queries, keys);
-        resolve_scale(in, options, view, row);
+        resolve_scale(in, options, row);
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
           if (!is_admitted(options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));

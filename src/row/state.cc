@@ -111,6 +111,7 @@ AttentionState attention_state(const AttentionInput& input, const AttentionOptio
         "add them to the merged state by with_sinks(); got sinks");
   }
   validate_input("attention_state", input, options);
+  validate_tables("attention_state", input, options);
   const auto [batch, heads, queries, dim] = input.q.extents;
   AttentionState state({batch, heads, queries, input.v.extents[3]});
   const auto rows = state.statistics.size();

@@ -279,6 +279,12 @@ double ScaleRule::lambda(const RowLength& length, std::int64_t dim, std::int64_t
   return scale;
 }
 
+bool ScaleRule::reads(LengthSource source) const {
+  return std::ranges::any_of(terms_, [source](const Term& term) {
+    return term.form.growth != Growth::one && term.form.length.source == source;
+  });
+}
+
 std::int64_t ScaleRule::heads() const {
   std::int64_t heads = 1;
   for (const Term& term : terms_) heads = std::max(heads, heads_of(term.form));

@@ -88,7 +88,7 @@ def test_attention_names_the_argument(name):
     "changed, error, message",
     [
         ({"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
-        ({"cu_seq_q": torch.tensor([0, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
+        ({"cu_seq_q": torch.tensor([0, 2, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
         ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seqlens_k must have as many documents as cu_seqlens_q"),
         ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be a tensor of int32 or int64; got list"),
     ],

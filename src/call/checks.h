@@ -1,0 +1,92 @@
+// Checks: how validation says which argument does not fit, what is required of it and what was got.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "isentrope/error.h"
+#include "isentrope/tensor.h"
+
+namespace isentrope {
+
+template <std::size_t Rank>
+using Shape = std::array<std::int64_t, Rank>;
+
+template <std::size_t Rank>
+std::string text_of(const Shape<Rank>& shape) {
+  std::string text = "[";
+  for (const std::int64_t extent : shape)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+  return text + "]";
+}
+
+template <std::size_t Rank>
+bool has_elements(const Shape<Rank>& shape) {
+  for (const std::int64_t extent : shape) {
+    if (extent == 0) return false;
+  }
+  return true;
+}
+
+// Sums of a few positions stay far from the ends of their type.
+inline constexpr std::int64_t kMostKeys = std::int64_t{1} << 60;
+
+// The checks of one function, which every message begins with.
+class Checks {
+ public:
+  explicit Checks(std::string function) : function_(std::move(function)) {}
+
+  [[noreturn]] void fail(const std::string& name, const std::string& required,
+                         const std::string& got) const {
+    throw Error("[" + function_ + "] " + name + " must " + required + "; got " + got);
+  }
+
+  template <typename Array, std::size_t Rank>
+  void shape(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array.extents != wanted)
+      fail(name, "have shape " + text_of(wanted), text_of(array.extents));
+    if (has_elements(wanted) && !array) fail(name, "have data", "a null pointer");
+  }
+
+  template <typename Array, std::size_t Rank>
+  void shape_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array) shape(name, array, wanted);
+  }
+
+  // What is written must have one place for each element.
+  template <typename Array>
+  void own_places(const char* name, const Array& array) const {
+    for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
+      if (array && array.extents[axis] > 1 && array.strides[axis] == 0) {
+        fail(name, "have no stride of 0, since it is written",
+             "a stride of 0 along axis " + std::to_string(axis));
+      }
+    }
+  }
+
+  template <typename Array, std::size_t Rank>
+  void output(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    shape(name, array, wanted);
+    own_places(name, array);
+  }
+
+  template <typename Array, std::size_t Rank>
+  void output_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
+    if (array) output(name, array, wanted);
+  }
+
+  void type(const char* name, DType got, DType wanted, const std::string& like) const {
+    if (got != wanted)
+      fail(name, "be " + std::string(name_of(wanted)) + ", as " + like, name_of(got));
+  }
+
+  void type_or_f32(const char* name, const Tensor& tensor, DType wanted) const {
+    if (tensor.type != DType::f32) type(name, tensor.type, wanted, "q is, or f32");
+  }
+
+ private:
+  std::string function_;
+};
+
+}  // namespace isentrope
