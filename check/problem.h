@@ -20,7 +20,9 @@ struct Problem {
   std::int64_t queries = 1, keys = 1, dim = 1,
                value_dim = 1;                         //       xQUERIESxKEYSxDIM[:VALUE_DIM]
   Causal causal = Causal::none;                       // mask=causal:top_left|bottom_right,
-  std::int64_t window_left = -1, window_right = -1;   //      window=LEFT:RIGHT, -1 for no limit,
+  std::int64_t window_left = -1, window_right = -1;   //      window=LEFT:RIGHT, -1 for no limit;
+                                                      //      around the diagonal of causal, else
+                                                      //      that of bottom_right,
   std::int64_t query_offset = 0, key_offset = 0;      //      offset=QUERY:KEY,
   bool left_padding = false, right_padding = false;   //      left_padding, right_padding,
   std::int64_t documents = 0;                         //      documents=COUNT

@@ -169,6 +169,7 @@ TEST(AttentionState, SplittingKeysAnywhereGivesTheWholeCall) {
        {"shape=2x4:2x5x300x16",
         "shape=1x2x40x40x16:9 mask=causal:top_left rule=entropy_invariant(base=64)",
         "shape=2x2x3x120x8 mask=left_padding,right_padding rule=logn(train_len=16)",
+        "shape=1x2x40x40x16 mask=window=7:3 rule=entropy_invariant(base=32)",
         "shape=1x2x30x70x16 mask=causal:top_left,window=20:0,offset=40:3 "
         "rule=entropy_invariant(base=32)",
         "shape=1x2x20x90x16 bias=1 admitted=1 cap=5", "shape=1x3x9x33x16 sink=1 lambda=1",

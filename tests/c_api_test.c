@@ -147,9 +147,12 @@ static void test_every_option_has_its_effect(void) {
   EXPECT(isentrope_options_set_array(options, "cu_seqlens_k", NULL) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "window_left", 0) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "window_right", 0) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[2] == 1 && output[4] == v[6]);
+  EXPECT(isentrope_options_set_integer(options, "sequence_keys", KEYS) == ISENTROPE_OK);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[2] == 1 && output[4] == v[4]);
   EXPECT(isentrope_options_set_integer(options, "query_offset", 1) == ISENTROPE_OK);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && output[4] == v[6]);
+  EXPECT(isentrope_options_set_integer(options, "sequence_keys", 0) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "query_offset", 0) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "window_left", -1) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "window_right", -1) == ISENTROPE_OK);

@@ -42,7 +42,8 @@ struct Definition {
   }
   [[nodiscard]] std::int64_t position(std::int64_t query) const {
     const auto [q0, q1, k0, k1] = document(query);
-    const bool bottom_right = mask.causal == Causal::bottom_right;
+    const bool bottom_right = mask.causal == Causal::bottom_right ||
+                              (mask.causal == Causal::none && mask.sequence_keys == 0);
     return query - q0 + mask.query_offset + (bottom_right ? (k1 - k0) - (q1 - q0) : 0);
   }
   // The position at which the sequence begins behind its padding.

@@ -42,7 +42,8 @@ struct AttentionState {
 // Mask::sequence_keys tells rules how long that is. Three options cannot be right for a part of the
 // keys:
 //
-//   - causal bottom_right aligns with the keys of the call: take top_left with a query_offset;
+//   - causal bottom_right aligns with the keys of the call, as a window without causal does where
+//     Mask::sequence_keys is 0: take top_left, or give sequence_keys, with a query_offset;
 //   - `attn_mask` counts the keys of the call, so a rule that depends on n needs a table of lambda instead;
 //   - sinks count once, not once a part: they are an Error here, and with_sinks() adds them at the end.
 [[nodiscard]] AttentionState attention_state(const AttentionInput& input,

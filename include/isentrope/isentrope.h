@@ -83,7 +83,10 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
 
 /* The other arguments go by the names of isentrope/attention.h and mask.h. Integers:
  *
- *   window_left, window_right                 keys position - left ... position + right; negative: no limit
+ *   window_left, window_right                 keys position - left ... position + right; negative: no limit.
+ *                                             The last query lies at the last key, as in FlashAttention;
+ *                                             the first ones meet instead with ISENTROPE_CAUSAL_TOP_LEFT,
+ *                                             and with sequence_keys > 0 and ISENTROPE_CAUSAL_NONE
  *   query_offset, key_offset, sequence_keys   where this call's queries and keys lie in the sequence;
  *                                             sequence_keys = 0: it ends with them
  */

@@ -16,15 +16,19 @@ namespace isentrope {
 enum class Causal { none, top_left, bottom_right };
 
 // All parts combine: a row sees the keys that every part admits.
+//
+// Query i lies at position i + query_offset + keys - queries, so that the last query meets the last
+// key: FlashAttention's alignment, with causal and without. It lies at i + query_offset with
+// Causal::top_left, and in a part of a longer sequence (sequence_keys > 0) without causal. Key j
+// lies at j + key_offset.
 struct Mask {
   Causal causal = Causal::none;
 
   // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
-  // Positions are those of the causal diagonal, which without causal lies at the top left.
   std::int64_t window_left = -1, window_right = -1;
 
-  // Position of the first query and the first key in the whole sequence, for a shard or a chunk of
-  // a cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this
+  // Where the first query and the first key lie in the whole sequence, for a shard or a part of a
+  // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this
   // call.
   std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
 

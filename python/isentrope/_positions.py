@@ -56,7 +56,7 @@ def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     end = torch.where(seen, index + 1, 0).amax(1)
     begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
     offset = max(int(end.max()) - queries, 0) if end.numel() else 0
-    return {"key_begin": begin, "key_end": end, "query_offset": offset}
+    return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": seen.shape[1]}
 
 
 def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def attention(
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks leave a row.
         scale: takes the place of the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
-        window_size: (left, right), keys position - left ... position + right; -1: no limit.
+        window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i lies at position
+            i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
@@ -114,7 +115,8 @@ def attention(
         sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
         key_begin, key_end: integers [batch]; the keys that are no padding are key_begin ... key_end - 1.
         query_offset, key_offset, sequence_keys: where queries and keys lie in a sequence of which they are a
-            part; sequence_keys = 0: it ends with them.
+            part; sequence_keys = 0: it ends with them. With sequence_keys and without causal, query i lies at
+            position i + query_offset.
         return_stats: False, True, or the names of some `Statistics`.
 
     Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it
@@ -189,7 +191,7 @@ def varlen_attention(
         cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], where documents begin: 0, ..., all queries | keys. Errors
             call them cu_seqlens_q and cu_seqlens_k.
         max_q, max_k: accepted and not needed.
-        window_size: (-1, 0) is causal, as there.
+        window_size: (-1, 0) is causal, as there: the last query of a document lies at its last key.
 
     n is that of the document. Returns the output [all queries, heads, value_dim], and statistics [heads, all
     queries]. The rest, errors included, as in `attention`.

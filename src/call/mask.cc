@@ -28,6 +28,12 @@ Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::in
           mask.cu_seqlens_k(low), mask.cu_seqlens_k(low + 1) - mask.cu_seqlens_k(low)};
 }
 
+// Whether the last query lies where the last key of the call does.
+bool meets_last_key(const Mask& mask) {
+  return mask.causal == Causal::bottom_right ||
+         (mask.causal == Causal::none && mask.sequence_keys == 0);
+}
+
 KeyRange intersect(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
@@ -39,7 +45,7 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const Span span = span_of(mask, query, queries, keys);
   // In positions of the whole sequence, in which key j of the call lies at j - first_key +
   // key_offset.
-  const std::int64_t shift = mask.causal == Causal::bottom_right ? span.keys - span.queries : 0;
+  const std::int64_t shift = meets_last_key(mask) ? span.keys - span.queries : 0;
   const std::int64_t position = query - span.first_query + mask.query_offset + shift;
   const std::int64_t total =
       mask.sequence_keys > 0 ? mask.sequence_keys : mask.key_offset + span.keys;

@@ -15,7 +15,7 @@ def visible(
     """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     position = torch.arange(queries)[:, None] + query_offset
-    if causal in (True, "bottom_right"):
+    if causal in (True, "bottom_right") or not (causal or sequence_keys):
         position = position + keys - queries
     first = 0 if sequence_keys else key_offset
     key = torch.arange(first, sequence_keys or key_offset + keys)[None]
