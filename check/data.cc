@@ -112,6 +112,12 @@ void Data::make_mask() {
   if (p.lambda_table) {
     lambda_ = normal_floats(p.batch * p.heads * p.queries, 0.2, DType::f32, random);
   }
+  for (std::size_t i = 0; i < kMaskWords.size(); ++i) {
+    const std::int64_t most = p.*kMaskWords[i].number;
+    if (kMaskWords[i].list == nullptr || most == 0) continue;
+    for (std::int64_t batch = 0; batch < p.batch; ++batch)
+      lists_[i].push_back(batch == 0 ? most : draw_up_to(most));
+  }
   if (p.page_size > 0) {
     const std::int64_t pages = (p.keys + p.page_size - 1) / p.page_size;
     page_table_.reserve(1);  // a table without pages is still a table: its view needs an address
@@ -202,6 +208,11 @@ AttentionOptions Data::options() const {
                   .key_end = list(key_end_),
                   .cu_seqlens_q = list(cu_seqlens_q_),
                   .cu_seqlens_k = list(cu_seqlens_k_)};
+  for (std::size_t i = 0; i < kMaskWords.size(); ++i) {
+    const MaskWord& word = kMaskWords[i];
+    if (word.part != nullptr) options.mask.*word.part = p.*word.number;
+    if (word.list != nullptr) options.mask.*word.list = list(lists_[i]);
+  }
   const std::array<std::int64_t, 4> pairs = {p.batch, p.heads, p.queries, p.keys};
   if (p.admitted)
     options.attn_mask = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);

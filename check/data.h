@@ -38,6 +38,7 @@ class Data {
   std::vector<float> paged_k_, paged_v_;
   std::vector<std::int32_t> page_table_;
   std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
+  std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of the words that have one
   std::vector<std::uint8_t> admitted_;
   std::vector<float> bias_, sink_, lambda_;
 };

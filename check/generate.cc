@@ -99,6 +99,13 @@ void draw_mask(Draw& draw, Problem& p) {
   if (draw.chance(15)) p.documents = 1 + draw.below(6);
 }
 
+void draw_mask_words(Draw& draw, Problem& p) {
+  for (const MaskWord& word : kMaskWords) {
+    if (draw.chance(12) && word.fits(p))
+      p.*word.number = 1 + draw.below(std::max<std::int64_t>(p.keys, 1));
+  }
+}
+
 ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
   static const std::vector<std::string> kRules = {
       "entropy_invariant(base=64)",
@@ -149,6 +156,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_shape(draw, p, most_work);
   draw_mask(draw, p);
   draw_options(draw, p);
+  draw_mask_words(draw, p);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

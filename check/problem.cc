@@ -1,5 +1,6 @@
 #include "check/problem.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
@@ -80,11 +81,14 @@ void parse_two(std::string_view field, std::string_view text, std::int64_t least
 }
 
 void parse_mask(Problem& p, std::string_view text) {
+  std::string words;
+  for (const MaskWord& word : kMaskWords) words += std::string(word.name) + "=NUMBER, ";
   for (const std::string_view part : split(text, ',')) {
     const auto equals = part.find('=');
     const std::string_view name = part.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : part.substr(equals + 1);
     if (part == "none") continue;
+    const auto word = std::ranges::find(kMaskWords, name, &MaskWord::name);
     if (part == "causal:top_left") {
       p.causal = Causal::top_left;
     } else if (part == "causal:bottom_right") {
@@ -99,10 +103,12 @@ void parse_mask(Problem& p, std::string_view text) {
       parse_two("offset", value, 0, p.query_offset, p.key_offset);
     } else if (name == "documents") {
       p.documents = number<std::int64_t>("documents", value, 1);
+    } else if (word != kMaskWords.end()) {
+      p.*word->number = number<std::int64_t>(name, value, 1);
     } else {
       fail("mask",
-           "none, causal:top_left, causal:bottom_right, window=LEFT:RIGHT, offset=QUERY:KEY, "
-           "left_padding, right_padding or documents=COUNT",
+           "none, causal:top_left, causal:bottom_right, window=LEFT:RIGHT, offset=QUERY:KEY, " +
+               words + "left_padding, right_padding or documents=COUNT",
            part);
     }
   }
@@ -155,6 +161,9 @@ std::string mask_text(const Problem& p) {
   if (p.window_left >= 0 || p.window_right >= 0)
     add("window=" + two(p.window_left, p.window_right));
   if (p.query_offset > 0 || p.key_offset > 0) add("offset=" + two(p.query_offset, p.key_offset));
+  for (const MaskWord& word : kMaskWords) {
+    if (p.*word.number > 0) add(std::string(word.name) + "=" + std::to_string(p.*word.number));
+  }
   if (p.left_padding) add("left_padding");
   if (p.right_padding) add("right_padding");
   if (p.documents > 0) add("documents=" + std::to_string(p.documents));

@@ -6,6 +6,7 @@
 // line, same numbers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ struct Problem {
   std::int64_t window_left = -1, window_right = -1;   //      window=LEFT:RIGHT, -1 for no limit;
                                                       //      around the diagonal of causal, else
                                                       //      that of bottom_right,
+  std::int64_t chunk = 0;                             //      chunk=SIZE,
   std::int64_t query_offset = 0, key_offset = 0;      //      offset=QUERY:KEY,
   bool left_padding = false, right_padding = false;   //      left_padding, right_padding,
   std::int64_t documents = 0;                         //      documents=COUNT
@@ -37,6 +39,20 @@ struct Problem {
   std::uint32_t seed = 1;                             // seed=N
 
   bool operator==(const Problem&) const = default;
+};
+
+// A word of mask= that is one number: NAME=NUMBER, and 0 where it is not given.
+struct MaskWord {
+  const char* name;
+  std::int64_t Problem::* number;
+  std::int64_t Mask::* part;                 // that number
+  View<const std::int64_t, 1> Mask::* list;  // or the first sequence's, and others drawn below it
+  bool (*fits)(const Problem& problem);      // whether the mask may have it beside its other parts
+};
+
+inline constexpr std::array kMaskWords = {
+    MaskWord{"chunk", &Problem::chunk, &Mask::chunk_size, nullptr,
+             [](const Problem&) { return true; }},
 };
 
 // Fields that have their default are left out; parse_problem(text_of(p)) == p.

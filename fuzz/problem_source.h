@@ -41,6 +41,9 @@ inline check::Problem problem_from(ByteSource& bytes) {
   p.rule = rules[bytes.byte() % rules.size()];
   p.magnitude = bytes.one_of({1.0, 0.0, 1e-3, 20.0});
   p.seed = bytes.byte();
+  for (const check::MaskWord& word : check::kMaskWords) {
+    if (bytes.flag() && word.fits(p)) p.*word.number = bytes.up_to(40);
+  }
   return p;
 }
 

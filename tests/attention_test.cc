@@ -59,6 +59,9 @@ std::vector<Problem> problems() {
        {"shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
         "shape=1x6:3x20x333x17:9 mask=window=40:3",
         "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
+        "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
+        "rule=logn(train_len=16)",
+        "dt=bf16 shape=1x4:2x300x300x32 mask=chunk=128",
         "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
         "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
         "shape=3x1x70x130x16 mask=left_padding,right_padding",

@@ -90,11 +90,12 @@ TEST(Generator, EveryOptionOccurs) {
          p.page_size > 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
     note("split", p.page_size == 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
     note("runs of keys", p.keys > 512 && p.backward);
+    for (const MaskWord& word : kMaskWords) note(word.name, p.*word.number > 0);
     note("small scale", p.magnitude == 1e-6);
     note("large scale", p.magnitude == 1e6);
     note("f16 logits overflow", p.type == DType::f16 && p.magnitude == 1e4 && p.dim > 10);
   }
-  EXPECT_EQ(seen.size(), 30u);
+  EXPECT_EQ(seen.size(), 30 + kMaskWords.size());
 }
 
 }  // namespace

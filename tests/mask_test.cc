@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -51,12 +52,16 @@ struct Definition {
   [[nodiscard]] bool is_padding(std::int64_t at) const {
     return at < first() || (mask.key_end && at >= mask.key_end(batch));
   }
+  [[nodiscard]] double chunk(std::int64_t at) const {
+    return std::floor(static_cast<double>(at - first()) / static_cast<double>(mask.chunk_size));
+  }
   [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
     const std::int64_t at = position(query);
     if (is_padding(key)) return false;
     if (mask.causal != Causal::none && key > at) return false;
     if (mask.window_left >= 0 && key < at - mask.window_left) return false;
-    return !(mask.window_right >= 0 && key > at + mask.window_right);
+    if (mask.window_right >= 0 && key > at + mask.window_right) return false;
+    return mask.chunk_size == 0 || chunk(key) == chunk(at);
   }
 };
 
@@ -151,6 +156,7 @@ const std::vector<std::vector<Choice>>& parts() {
        set<std::int64_t>(&Mask::window_left, 2)},
       {set<std::int64_t>(&Mask::window_right, -1), set<std::int64_t>(&Mask::window_right, 0),
        set<std::int64_t>(&Mask::window_right, 1)},
+      {nothing(), set<std::int64_t>(&Mask::chunk_size, 1), set<std::int64_t>(&Mask::chunk_size, 3)},
       {nothing(), set<std::int64_t>(&Mask::query_offset, 2)},
       {nothing(), set<std::int64_t>(&Mask::key_offset, 1)},
       {nothing(),

@@ -10,6 +10,7 @@
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
+#include "src/call/mask_parts.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 
@@ -168,6 +169,9 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
     its.parallel_for = parallel_for;
     its.bias = batch_of(options.bias, batch);
     its.lambda = batch_of(options.lambda, batch);
+    for (const MaskList& part : kMaskLists) {
+      if (part.by_batch) its.mask.*part.member = batch_of(its.mask.*part.member, batch);
+    }
     attention_forward(one, its, batch_of(out, batch));
   };
   if (batches == 1) return decode_one(0, run_on_torch_threads);

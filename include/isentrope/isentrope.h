@@ -87,6 +87,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
  *                                             The last query lies at the last key, as in FlashAttention;
  *                                             the first ones meet instead with ISENTROPE_CAUSAL_TOP_LEFT,
  *                                             and with sequence_keys > 0 and ISENTROPE_CAUSAL_NONE
+ *   chunk_size                                a row sees its own chunk of so many keys, counted from the
+ *                                             first that is no padding; 0: no chunks
  *   query_offset, key_offset, sequence_keys   where this call's queries and keys lie in the sequence;
  *                                             sequence_keys = 0: it ends with them
  */

@@ -27,6 +27,10 @@ struct Mask {
   // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
   std::int64_t window_left = -1, window_right = -1;
 
+  // Llama 4's chunks: positions are cut after every chunk_size of them, from the first key that is
+  // no padding on, and a row sees the keys of its own chunk. 0: no chunks.
+  std::int64_t chunk_size = 0;
+
   // Where the first query and the first key lie in the whole sequence, for a shard or a part of a
   // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this
   // call.

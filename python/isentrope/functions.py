@@ -34,6 +34,7 @@ class Masks(TypedDict, total=False):
 
     causal: bool | str
     window_size: tuple[int, int]
+    chunk_size: int
     attn_mask: Tensor | None
     key_begin: Tensor | None
     key_end: Tensor | None
@@ -62,6 +63,7 @@ class SequenceOptions(TypedDict, total=False):
     scale: float | None
     causal: bool | str
     window_size: tuple[int, int]
+    chunk_size: int
     soft_cap: float
     sinks: Tensor | None
 
@@ -106,6 +108,8 @@ def attention(
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
         window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i lies at position
             i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
+        chunk_size: a row sees the keys of its own chunk of so many positions, counted from the first key that is no
+            padding (Llama 4); 0: no chunks.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.

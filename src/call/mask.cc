@@ -34,6 +34,13 @@ bool meets_last_key(const Mask& mask) {
          (mask.causal == Causal::none && mask.sequence_keys == 0);
 }
 
+// The chunk of a position, both counted from the first key that is no padding.
+KeyRange chunk_of(std::int64_t position, std::int64_t size) {
+  const std::int64_t past = position % size;  // negative before the first key
+  const std::int64_t begin = position - (past < 0 ? past + size : past);
+  return {begin, begin + size};
+}
+
 KeyRange intersect(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
@@ -61,6 +68,11 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
     seen.begin = std::max(seen.begin, position - std::min(mask.window_left, kFarthest));
   if (mask.window_right >= 0 && mask.window_right < total - position) {
     seen.end = std::min(seen.end, position + mask.window_right + 1);
+  }
+
+  if (mask.chunk_size > 0) {
+    const KeyRange chunk = chunk_of(position - padding, mask.chunk_size);
+    seen = intersect(seen, {chunk.begin + padding, chunk.end + padding});
   }
 
   const std::int64_t to_call = span.first_key - mask.key_offset;

@@ -23,6 +23,7 @@ struct MaskNumber {
 inline constexpr std::array kMaskNumbers = {
     MaskNumber{"window_left", &Mask::window_left, true, true},
     MaskNumber{"window_right", &Mask::window_right, true, true},
+    MaskNumber{"chunk_size", &Mask::chunk_size, false, true},
     MaskNumber{"query_offset", &Mask::query_offset, false, false},
     MaskNumber{"key_offset", &Mask::key_offset, false, false},
     MaskNumber{"sequence_keys", &Mask::sequence_keys, false, false},

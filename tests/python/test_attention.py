@@ -29,6 +29,8 @@ def masks():
         "causal top left": {"causal": "top_left"},
         "window": {"causal": True, "window_size": (5, -1)},
         "two-sided window": {"window_size": (3, 4)},
+        "chunks": {"causal": True, "chunk_size": 9},
+        "chunks from the first key": {"chunk_size": 5, "window_size": (2, -1), "key_begin": torch.tensor([0, 3])},
         "padding left": {"causal": True, "key_begin": torch.tensor([0, 17])},
         "padding right": {"key_end": torch.tensor([K, 9])},
         "all padding": {"key_end": torch.tensor([K, 0])},
