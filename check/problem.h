@@ -25,6 +25,7 @@ struct Problem {
                                                       //      around the diagonal of causal, else
                                                       //      that of bottom_right,
   std::int64_t chunk = 0;                             //      chunk=SIZE,
+  std::int64_t prefix = 0;                            //      prefix=KEYS, of the first sequence,
   std::int64_t query_offset = 0, key_offset = 0;      //      offset=QUERY:KEY,
   bool left_padding = false, right_padding = false;   //      left_padding, right_padding,
   std::int64_t documents = 0;                         //      documents=COUNT
@@ -52,7 +53,9 @@ struct MaskWord {
 
 inline constexpr std::array kMaskWords = {
     MaskWord{"chunk", &Problem::chunk, &Mask::chunk_size, nullptr,
-             [](const Problem&) { return true; }},
+             [](const Problem& p) { return p.prefix == 0; }},
+    MaskWord{"prefix", &Problem::prefix, nullptr, &Mask::prefix_keys,
+             [](const Problem& p) { return p.window_left < 0 && p.chunk == 0; }},
 };
 
 // Fields that have their default are left out; parse_problem(text_of(p)) == p.

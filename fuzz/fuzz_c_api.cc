@@ -124,7 +124,7 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
       case 4:
         a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 1));
         a.extents[0] = s.batch;
-        set("key_begin", a);
+        set(bytes.one_of({"key_begin", "prefix_keys"}), a);
         break;
       case 5:
         a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 3));

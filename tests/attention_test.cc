@@ -62,6 +62,9 @@ std::vector<Problem> problems() {
         "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
         "rule=logn(train_len=16)",
         "dt=bf16 shape=1x4:2x300x300x32 mask=chunk=128",
+        "shape=2x4:2x130x200x16 mask=causal:bottom_right,prefix=150,left_padding "
+        "rule=logn(train_len=16)",
+        "dt=bf16 shape=2x4:2x70x70x32 mask=window=-1:3,prefix=30,right_padding",
         "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
         "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
         "shape=3x1x70x130x16 mask=left_padding,right_padding",

@@ -145,6 +145,11 @@ static void test_every_option_has_its_effect(void) {
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 3 && support[1] == 1);
   EXPECT(isentrope_options_set_array(options, "cu_seqlens_q", NULL) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_array(options, "cu_seqlens_k", NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_causal(options, ISENTROPE_CAUSAL_TOP_LEFT) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_array(options, "prefix_keys", &last) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 3 && support[2] == 3);
+  EXPECT(isentrope_options_set_array(options, "prefix_keys", NULL) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_causal(options, ISENTROPE_CAUSAL_NONE) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "chunk_size", 3) == ISENTROPE_OK);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && support[0] == 3 && support[2] == 1 && output[4] == v[6]);
   EXPECT(isentrope_options_set_integer(options, "chunk_size", 0) == ISENTROPE_OK);

@@ -58,6 +58,7 @@ struct Definition {
   [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
     const std::int64_t at = position(query);
     if (is_padding(key)) return false;
+    if (mask.prefix_keys && key < first() + mask.prefix_keys(batch)) return true;
     if (mask.causal != Causal::none && key > at) return false;
     if (mask.window_left >= 0 && key < at - mask.window_left) return false;
     if (mask.window_right >= 0 && key > at + mask.window_right) return false;
@@ -157,6 +158,7 @@ const std::vector<std::vector<Choice>>& parts() {
       {set<std::int64_t>(&Mask::window_right, -1), set<std::int64_t>(&Mask::window_right, 0),
        set<std::int64_t>(&Mask::window_right, 1)},
       {nothing(), set<std::int64_t>(&Mask::chunk_size, 1), set<std::int64_t>(&Mask::chunk_size, 3)},
+      {nothing(), set_list(&Mask::prefix_keys, {0, 2}), set_list(&Mask::prefix_keys, {3, -1})},
       {nothing(), set<std::int64_t>(&Mask::query_offset, 2)},
       {nothing(), set<std::int64_t>(&Mask::key_offset, 1)},
       {nothing(),
@@ -172,11 +174,16 @@ const std::vector<std::vector<Choice>>& parts() {
   return kParts;
 }
 
+// Whether validation lets the mask through: a prefix bears nothing that hides what lies behind it.
+bool is_one_interval(const Mask& mask) {
+  return !mask.prefix_keys || (mask.window_left < 0 && mask.chunk_size == 0);
+}
+
 // Calls check(mask) for every combination of the parts from `part` on.
 template <typename Check>
 void for_each_mask(const Mask& mask, std::int64_t queries, std::int64_t keys, const Check& check,
                    std::size_t part = 0) {
-  if (part == parts().size()) return check(mask);
+  if (part == parts().size()) return is_one_interval(mask) ? check(mask) : void();
   for (const Choice& choice : parts()[part]) {
     Mask with = mask;
     if (choice(with, queries, keys)) for_each_mask(with, queries, keys, check, part + 1);

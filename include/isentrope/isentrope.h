@@ -98,6 +98,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
 /* Arrays; NULL takes one away:
  *
  *   key_begin, key_end           I64 [batch]: the keys that are no padding are begin ... end - 1
+ *   prefix_keys                  I64 [batch]: the first so many keys of each sequence are seen by all its
+ *                                rows, causal or not; not beside window_left or chunk_size
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: where packed documents begin; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key
  *   bias                         F32 [batch, heads, queries, keys]

@@ -15,7 +15,7 @@ namespace isentrope {
 //             x x . .                    x x x x
 enum class Causal { none, top_left, bottom_right };
 
-// All parts combine: a row sees the keys that every part admits.
+// All parts combine: a row sees the keys that every part admits, and those of its prefix.
 //
 // Query i lies at position i + query_offset + keys - queries, so that the last query meets the last
 // key: FlashAttention's alignment, with causal and without. It lies at i + query_offset with
@@ -30,6 +30,11 @@ struct Mask {
   // Llama 4's chunks: positions are cut after every chunk_size of them, from the first key that is
   // no padding on, and a row sees the keys of its own chunk. 0: no chunks.
   std::int64_t chunk_size = 0;
+
+  // [batch]: the first so many keys of each sequence that are no padding are seen by all its rows,
+  // whatever causal and window_right say (PaliGemma's images, GLM's contexts); of each document,
+  // where there are several. Not beside window_left or chunk_size: a row's keys stay one interval.
+  View<const std::int64_t, 1> prefix_keys{};
 
   // Where the first query and the first key lie in the whole sequence, for a shard or a part of a
   // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this

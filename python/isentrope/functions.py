@@ -35,6 +35,7 @@ class Masks(TypedDict, total=False):
     causal: bool | str
     window_size: tuple[int, int]
     chunk_size: int
+    prefix_keys: int | Tensor | None
     attn_mask: Tensor | None
     key_begin: Tensor | None
     key_end: Tensor | None
@@ -64,6 +65,7 @@ class SequenceOptions(TypedDict, total=False):
     causal: bool | str
     window_size: tuple[int, int]
     chunk_size: int
+    prefix_keys: int | Tensor | None
     soft_cap: float
     sinks: Tensor | None
 
@@ -110,6 +112,8 @@ def attention(
             i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
         chunk_size: a row sees the keys of its own chunk of so many positions, counted from the first key that is no
             padding (Llama 4); 0: no chunks.
+        prefix_keys: an integer, or integers [batch]; the first so many keys of each sequence, padding aside, are seen by
+            all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size or a window to the left.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
@@ -450,6 +454,10 @@ def _integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     return _beside(q, name, tensor).long()
 
 
+def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
+
+
 def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
     if not is_integer(value):
         raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
@@ -465,4 +473,4 @@ def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
 # By the kind of the default, but for the tensors that are no list of integers.
 _BY_DEFAULT = {type(None): _integers, int: _integer, float: _number}
 _CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
-_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats}
+_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}

@@ -62,7 +62,7 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
       mask.key_begin ? std::clamp<std::int64_t>(mask.key_begin(batch), 0, kFarthest) : 0;
   seen.begin = std::max(seen.begin, padding);
   if (mask.key_end) seen.end = std::clamp<std::int64_t>(mask.key_end(batch), 0, total);
-  const std::int64_t unpadded = seen.size();
+  const KeyRange unpadded = seen;
   if (mask.causal != Causal::none) seen.end = std::min(seen.end, position + 1);
   if (mask.window_left >= 0)
     seen.begin = std::max(seen.begin, position - std::min(mask.window_left, kFarthest));
@@ -70,6 +70,11 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
     seen.end = std::min(seen.end, position + mask.window_right + 1);
   }
 
+  if (mask.prefix_keys) {
+    const auto keys_of_prefix =
+        std::clamp<std::int64_t>(mask.prefix_keys(batch), 0, kFarthest - padding);
+    seen.end = std::max(seen.end, std::min(padding + keys_of_prefix, unpadded.end));
+  }
   if (mask.chunk_size > 0) {
     const KeyRange chunk = chunk_of(position - padding, mask.chunk_size);
     seen = intersect(seen, {chunk.begin + padding, chunk.end + padding});
@@ -79,7 +84,7 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
                                   {span.first_key, span.first_key + span.keys});
   return {.keys = here.size() > 0 ? here : KeyRange{},
-          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded},
+          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded.size()},
           .own_key = position + to_call};
 }
 
@@ -116,6 +121,12 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
                "count at least the " + std::to_string(mask.key_offset + keys) +
                    " keys up to the end of this call's",
                std::to_string(mask.sequence_keys));
+  }
+  if (mask.prefix_keys && (mask.window_left >= 0 || mask.chunk_size > 0)) {
+    const std::string other = mask.window_left >= 0 ? "window_left" : "chunk_size";
+    const std::int64_t value = mask.window_left >= 0 ? mask.window_left : mask.chunk_size;
+    check.fail("prefix_keys", "stand without " + other + ", which would part a row's keys",
+               other + " = " + std::to_string(value));
   }
   if (static_cast<bool>(mask.cu_seqlens_q) != static_cast<bool>(mask.cu_seqlens_k)) {
     check.fail(mask.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q",

@@ -38,6 +38,7 @@ struct MaskList {
 inline constexpr std::array kMaskLists = {
     MaskList{"key_begin", &Mask::key_begin, true},
     MaskList{"key_end", &Mask::key_end, true},
+    MaskList{"prefix_keys", &Mask::prefix_keys, true},
     MaskList{"cu_seqlens_q", &Mask::cu_seqlens_q, false},
     MaskList{"cu_seqlens_k", &Mask::cu_seqlens_k, false},
 };

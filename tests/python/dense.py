@@ -10,7 +10,7 @@ import isentrope
 
 def visible(
     q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
-    query_offset=0, key_offset=0, sequence_keys=0, chunk_size=0,
+    query_offset=0, key_offset=0, sequence_keys=0, chunk_size=0, prefix_keys=None,
 ):  # fmt: skip
     """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
@@ -28,6 +28,10 @@ def visible(
     if right >= 0:
         seen &= key <= position + right
     seen = seen.expand(batch, heads, queries, -1).clone()
+    if prefix_keys is not None:
+        begin = 0 if key_begin is None else key_begin
+        prefix = torch.as_tensor(begin + prefix_keys).expand(batch)
+        seen |= key[None, None] < prefix[:, None, None, None]
     if chunk_size:
         begin = torch.zeros(batch, dtype=torch.long) if key_begin is None else key_begin
         chunk = lambda at: (at - begin[:, None, None]).div(chunk_size, rounding_mode="floor")  # noqa: E731

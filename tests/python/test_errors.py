@@ -28,6 +28,13 @@ WRONG = {
     "scale's type": ({"scale": "big"}, TypeError, "scale must be a number; got 'big'"),
     "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
     "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
+    "prefix and window": ({"prefix_keys": 2, "window_size": (3, 0)}, ValueError,
+                          "prefix_keys must stand without window_left, which would part a row's keys; got window_left = 3"),
+    "prefix and chunks": ({"prefix_keys": torch.ones(2).long(), "chunk_size": 4}, ValueError,
+                          "prefix_keys must stand without chunk_size, .*; got chunk_size = 4"),
+    "prefix's shape": ({"prefix_keys": torch.ones(3).long()}, ValueError, r"prefix_keys must have shape \[2\]; got \[3\]"),
+    "prefix's type": ({"prefix_keys": 2.0}, TypeError, "prefix_keys must be a tensor of int32 or int64; got float"),
+    "chunks": ({"chunk_size": -4}, ValueError, "chunk_size must not be negative; got -4"),
     "mask's type": ({"attn_mask": torch.zeros(5, 7).int()}, TypeError,
                     r"attn_mask must be a bool tensor, or one of floating point numbers.*got int32 \[5, 7\]"),
     "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError,
@@ -56,7 +63,7 @@ WRONG = {
 
 ELSEWHERE = {
     "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
-    "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
+    "prefix_keys": torch.ones(2).long(), "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
     "cu_seqlens_q": CU_Q, "cu_seqlens_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
 }  # fmt: skip
 
