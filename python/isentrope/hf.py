@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 try:
     from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers.masking_utils import AttentionMaskInterface
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         "isentrope.hf needs transformers 5.18 or later: pip install transformers", name="transformers"
@@ -30,7 +30,8 @@ except ModuleNotFoundError as _error:
 
 from isentrope import _positions, _saved_rules
 from isentrope._operators import OPS
-from isentrope.functions import attention
+from isentrope._row_masks import RowMask, row_mask
+from isentrope.functions import _attend, _call
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import Statistics
 
@@ -79,23 +80,30 @@ def attention_forward(
     if dropout > 0:
         raise ValueError(f"[isentrope.hf] attention dropout must be 0, in training too; got {dropout}")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    rows: dict[str, Any] | None = None
+    if isinstance(attention_mask, RowMask):
+        whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
+        rows, attention_mask = (attention_mask.arguments, None) if whole else (None, attention_mask.dense())
     mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
     options: dict[str, Any] = {}
-    if mask is None and causal:
+    if rows is None and mask is None and causal:
         if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
             # The first fill of a static cache: what lies behind the queries is not there yet.
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         options["causal"] = "bottom_right"
     recording = None if torch.compiler.is_compiling() else _recording
+    wanted = recording.wanted if recording else False
     options |= {
         "rule": getattr(module, _RULE, "standard"), "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux,
-        "return_stats": recording.wanted if recording else False,
     }  # fmt: skip
-    if getattr(module, _READS_POSITION, False):
+    if rows is not None:
+        result = _attend(_call(query, key, value, bias=bias, **options, **rows), wanted)
+    elif getattr(module, _READS_POSITION, False):
         windowed = _windowed(module, sliding_window)
+        options["return_stats"] = wanted
         result = _positions.attend(query, key, value, mask, bias, position_ids, windowed, **options)
     else:
-        result = attention(query, key, value, attn_mask=mask, bias=bias, **options)
+        result = _attend(_call(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
     if recording:
         result, statistics = result
         recording.records.append(Record(module, statistics))
@@ -120,7 +128,7 @@ def _windowed(module: nn.Module, sliding_window: int | None) -> bool:
 
 AttentionInterface.register(NAME, attention_forward)
 # Without masks of its own an attention gets none at all, and padding would be seen.
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionMaskInterface.register(NAME, row_mask)
 
 
 def attentions(model: nn.Module) -> list[nn.Module]:

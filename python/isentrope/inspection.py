@@ -102,8 +102,8 @@ def inspect(
     texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens]. Each is cut at max_length.
     progress: called with (texts done, texts) after each.
 
-    Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as the model's masks
-    are causal or none; sliding windows have boolean masks of their own.
+    Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as each row of the model's
+    masks sees one interval of keys, as causal masks, sliding windows and chunks have it.
 
     Raises ValueError when there is no text of at least two tokens, when strings come without a tokenizer, or when
     the model keeps an attention of its own or computes NaN; TypeError for a single text that is in no list.

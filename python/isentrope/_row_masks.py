@@ -1,0 +1,190 @@
+"""Masks of transformers as arguments of the operator: no element of theirs is written unless somebody asks for it.
+
+transformers describes a mask by a function of (batch, head, query, key), put together from a few that it has. Where the
+functions are known and every row's keys are one interval, the mask is its parts; every other one is dense, as for sdpa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+from transformers import masking_utils as hf
+
+_NO_IDS = torch.zeros(1, dtype=torch.int64)
+# The functions differ in what they hold, not in their code.
+_CAUSAL = hf.causal_mask_function.__code__
+_ALL = hf.bidirectional_mask_function.__code__
+_WINDOW = hf.sliding_window_overlay(1).__code__
+_WINDOW_BOTH_WAYS = hf.sliding_window_bidirectional_overlay(1).__code__
+_CHUNKS = hf.chunked_overlay(1, _NO_IDS).__code__
+_DOCUMENTS = hf.packed_sequence_mask_function(_NO_IDS).__code__
+_BLOCKS = hf.blockwise_overlay(_NO_IDS).__code__
+_AND = hf.and_masks(hf.causal_mask_function).__code__
+_OR = hf.or_masks(hf.causal_mask_function).__code__
+
+
+class RowMask(Tensor):
+    """A bool mask [batch, 1, queries, keys] that holds the operator's arguments instead of elements.
+
+    Models hand it on as the mask it stands for; an operation that reads it gets the dense one.
+    """
+
+    arguments: dict[str, Any]
+    _make_dense: Callable[[], Tensor]
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...], arguments: dict[str, Any], make_dense: Callable[[], Tensor]) -> RowMask:
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool)
+        mask.arguments, mask._make_dense = arguments, make_dense
+        return mask
+
+    def dense(self) -> Tensor:
+        return self._make_dense().expand(self.shape)
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        args, kwargs = _pytree.tree_map_only(cls, cls.dense, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    def __repr__(self, *, tensor_contents: None = None) -> str:
+        return f"RowMask({list(self.shape)}, {self.arguments})"
+
+
+def row_mask(
+    batch_size: int, q_length: int, kv_length: int, q_offset: int | Tensor = 0, kv_offset: int = 0,
+    mask_function: Callable = hf.causal_mask_function, attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, device: Any = "cpu", **rest: Any,
+) -> Tensor | None:  # fmt: skip
+    """What transformers calls to make a mask: None where causal or not is all there is to say, else [batch, 1, ...].
+
+    Compiled models, their steps of one token included, which are given a mask from outside, get a dense one.
+    """
+
+    def dense(skip: bool = False) -> Tensor | None:
+        return hf.sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, device=device,
+            allow_is_causal_skip=skip and allow_is_causal_skip,
+            allow_is_bidirectional_skip=skip and allow_is_bidirectional_skip, **rest,
+        )  # fmt: skip
+
+    if torch.compiler.is_compiling() or (q_length == 1 and not allow_is_causal_skip):
+        return dense(skip=True)
+    parts = _parts(mask_function)
+    bounds = None if parts is None else _bounds(attention_mask, kv_offset + kv_length)
+    arguments = None if bounds is None else _arguments(parts, bounds, batch_size)
+    if arguments is None:
+        return dense(skip=True)
+    first = int(q_offset)
+    last, end = first + q_length, kv_offset + kv_length
+    if not bounds and last == end and kv_offset == 0 and (q_length == 1 or first == 0):
+        if arguments == {"causal": "top_left"} and allow_is_causal_skip:
+            return None
+        if not arguments and allow_is_bidirectional_skip:
+            return None
+    if "causal" in arguments and "key_end" not in arguments and last < end:
+        # What a static cache has behind the queries is not there yet.
+        arguments["key_end"] = torch.full((batch_size,), last, device=device)
+    if "cu_seqlens_q" not in arguments:  # positions begin anew with each of them
+        arguments |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
+    return RowMask((batch_size, 1, q_length, kv_length), arguments, dense)
+
+
+def _held(function: Callable) -> dict[str, Any]:
+    return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
+
+
+def _parts(function: Callable) -> dict[str, Any] | None:
+    """The parts of a mask function, in its own words, or None where one of them is not known."""
+    code, held = getattr(function, "__code__", None), None
+    if code is _CAUSAL:
+        return {"causal": True}
+    if code is _ALL:
+        return {}
+    if code in (_WINDOW, _WINDOW_BOTH_WAYS, _CHUNKS, _DOCUMENTS, _AND, _OR):
+        held = _held(function)
+    if code is _WINDOW:
+        return {"left": held["sliding_window"] - 1}
+    if code is _WINDOW_BOTH_WAYS:
+        return {"left": held["sliding_window"], "right": held["sliding_window"]}
+    if code is _CHUNKS:
+        return {"chunk_size": held["chunk_size"], "left_padding": held["left_padding"]}
+    if code is _DOCUMENTS:
+        return {"documents": held["packed_sequence_mask"]}
+    if code is _AND:
+        return _all_parts(held["mask_functions"])
+    if code is _OR and len(held["mask_functions"]) == 2:
+        causal, blocks = held["mask_functions"]
+        if _parts(causal) == {"causal": True} and getattr(blocks, "__code__", None) is _BLOCKS:
+            return {"causal": True, "blocks": _held(blocks)["block_sequence_ids"]}
+    return None
+
+
+def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
+    found: dict[str, Any] = {}
+    for function in functions:
+        parts = _parts(function)
+        if parts is None or set(parts) & set(found) - {"causal"}:
+            return None
+        found |= parts
+    return found
+
+
+def _bounds(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:
+    """Where the keys of each sequence that are no padding begin and end, or None where padding lies between them."""
+    if attention_mask is None:
+        return {}
+    shown = attention_mask[:, :keys].bool()
+    if shown.shape[1] == keys and bool(shown.all()):
+        return {}
+    index = torch.arange(shown.shape[1], device=shown.device)
+    end = torch.where(shown, index + 1, 0).amax(1)
+    begin = torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end)
+    return {"key_begin": begin, "key_end": end} if torch.equal(end - begin, shown.sum(1)) else None
+
+
+def _arguments(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
+    """The operator's arguments for a mask, its place in the sequence aside; None where it has none."""
+    # Positions are counted by the cache, whatever the alignment of a call.
+    arguments: dict[str, Any] = dict(bounds) | ({"causal": "top_left"} if "causal" in parts else {})
+    begin = bounds.get("key_begin")
+    if "left" in parts:
+        arguments["window_size"] = (parts["left"], parts.get("right", -1))
+    if "chunk_size" in parts:
+        padding = parts["left_padding"]
+        if not (torch.equal(padding, begin) if begin is not None else not padding.any()):
+            return None
+        arguments["chunk_size"] = parts["chunk_size"]
+    if "documents" in parts:
+        if bounds or batch != 1:
+            return None
+        starts = _starts(parts["documents"][0])
+        arguments |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+    if "blocks" in parts:
+        prefix = _prefix(parts["blocks"], bounds)
+        if prefix is None or "left" in parts or "chunk_size" in parts:
+            return None
+        if prefix.any():
+            arguments["prefix_keys"] = prefix
+    return arguments
+
+
+def _starts(documents: Tensor) -> Tensor:
+    changes = (documents[1:] != documents[:-1]).nonzero().flatten() + 1
+    return torch.cat([changes.new_zeros(1), changes, changes.new_full((1,), documents.shape[0])])
+
+
+def _prefix(blocks: Tensor, bounds: dict[str, Tensor]) -> Tensor | None:
+    """How many keys at the beginning of each sequence form its only block; None where blocks lie otherwise."""
+    index = torch.arange(blocks.shape[1], device=blocks.device)
+    begin = bounds["key_begin"][:, None] if bounds else 0
+    end = bounds["key_end"][:, None] if bounds else blocks.shape[1]
+    blocked = (blocks >= 0) & (begin <= index) & (index < end)
+    count = blocked.sum(1)
+    begins_sequences = torch.equal(blocked, (begin <= index) & (index < begin + count[:, None]))
+    last = blocks.amax(1, keepdim=True)
+    return count if begins_sequences and bool((blocks == last)[blocked].all()) else None

@@ -1,0 +1,235 @@
+"""Masks of transformers reach the operator as their parts: they say what the dense mask says, and write none of it."""
+
+import pytest
+import torch
+import transformers as hf
+from dense import visible
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import masking_utils
+
+import isentrope.hf
+from isentrope import ScaleRule
+from isentrope._row_masks import RowMask, row_mask
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=8, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2)  # fmt: skip
+NOTHING = torch.zeros(2, dtype=torch.long)
+LEFT = torch.tensor([5, 0])
+
+
+def ids_of(*lengths):
+    return torch.cat([torch.full((n,), i) for i, n in enumerate(lengths)])[None].expand(2, -1)
+
+
+def blocks(*counts):
+    return torch.where(torch.arange(12) < torch.tensor(counts)[:, None], 0, -1)
+
+
+def prefix_of(ids):
+    return masking_utils.or_masks(masking_utils.causal_mask_function, masking_utils.blockwise_overlay(ids))
+
+
+FUNCTIONS = {
+    "causal": masking_utils.causal_mask_function,
+    "bidirectional": masking_utils.bidirectional_mask_function,
+    "window": masking_utils.sliding_window_causal_mask_function(4),
+    "window both ways": masking_utils.sliding_window_bidirectional_mask_function(3),
+    "chunks": masking_utils.chunked_causal_mask_function(4, NOTHING),
+    "chunks behind padding": masking_utils.chunked_causal_mask_function(4, LEFT),
+    "prefix": prefix_of(blocks(7, 3)),
+    "prefix behind padding": prefix_of(blocks(7, 3)),
+    "no blocks": prefix_of(blocks(0, 0)),
+}
+PADDING = {
+    "none": None,
+    "left": torch.arange(12) >= LEFT[:, None],
+    "right": torch.arange(12) < torch.tensor([12, 6])[:, None],
+    "all of one": torch.arange(12) >= torch.tensor([12, 0])[:, None],
+}
+# q_length, kv_length, q_offset, kv_offset
+PLACES = {"whole": (12, 12, 0, 0), "chunk": (4, 12, 8, 0), "window's cache": (3, 7, 9, 5), "static cache": (8, 12, 0, 0)}
+
+
+def dense_of(mask):
+    return torch.ops.aten.alias(mask)
+
+
+def expect_parts(mask, want):
+    arguments = dict(mask.arguments)
+    batch, _, queries, keys = mask.shape
+    seen, _ = visible(torch.empty(batch, 1, queries, 1), torch.empty(batch, 1, keys, 1), **arguments)
+    rows = want.any(-1)  # those of padding see a prefix here and nothing there
+    assert torch.equal(seen[rows], want.expand_as(seen)[rows])
+    assert torch.equal(dense_of(mask), want)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("side", PADDING)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parts_say_what_the_dense_mask_says(name, side, place):
+    queries, keys, *offsets = PLACES[place]
+    passed = dict(mask_function=FUNCTIONS[name], attention_mask=PADDING[side])
+    want = masking_utils.sdpa_mask(2, queries, keys, *offsets, allow_is_causal_skip=False, **passed)
+    got = row_mask(2, queries, keys, *offsets, allow_is_causal_skip=False, **passed)
+    if name == "chunks behind padding" and side != "left" or name == "chunks" and side == "left":
+        assert type(got) is torch.Tensor, "chunks that are not counted from the first key"
+        assert torch.equal(got, want)
+    else:
+        expect_parts(got, want)
+
+
+def test_there_is_no_mask_where_causal_or_not_says_it_all():
+    for function, skip in (("causal", "allow_is_causal_skip"), ("bidirectional", "allow_is_bidirectional_skip")):
+        allow = {"allow_is_causal_skip": False} | {skip: True, "mask_function": FUNCTIONS[function]}
+        assert row_mask(2, 12, 12, **allow) is None
+        assert row_mask(2, 12, 12, attention_mask=torch.ones(2, 12), **allow) is None
+        assert row_mask(2, 4, 12, 8, **allow) is not None, "an offset"
+        assert row_mask(2, 12, 12, attention_mask=PADDING["left"], **allow) is not None
+        assert row_mask(2, 12, 12, **allow | {skip: False}) is not None
+    assert row_mask(2, 1, 12, 11) is None, "the last token"
+
+
+def test_documents_of_one_row_are_packed():
+    function = masking_utils.and_masks(
+        masking_utils.causal_mask_function, masking_utils.packed_sequence_mask_function(ids_of(5, 1, 6))
+    )
+    got = row_mask(1, 12, 12, mask_function=function, allow_is_causal_skip=False)
+    assert got.arguments["cu_seqlens_q"].tolist() == got.arguments["cu_seqlens_k"].tolist() == [0, 5, 6, 12]
+    assert got.arguments.keys() == {"causal", "cu_seqlens_q", "cu_seqlens_k"}
+    several = row_mask(2, 12, 12, mask_function=function, allow_is_causal_skip=False)
+    assert not isinstance(several, RowMask) and torch.equal(several[1, 0], dense_of(got)[0, 0])
+
+
+@pytest.mark.parametrize(
+    "function, padding",
+    [
+        (masking_utils.and_masks(masking_utils.causal_mask_function, lambda b, h, q, k: k != 3), None),
+        (masking_utils.or_masks(*[masking_utils.causal_mask_function] * 2), None),
+        (prefix_of(blocks(7, 3).flip(1)), None),
+        (prefix_of(torch.arange(12).expand(2, -1) // 4), None),
+        (masking_utils.or_masks(FUNCTIONS["window"], masking_utils.blockwise_overlay(blocks(7, 3))), None),
+        (masking_utils.causal_mask_function, torch.arange(12).expand(2, -1) != 4),
+    ],
+    ids=["another function", "another union", "blocks at the end", "several blocks", "blocks in a window", "a hole"],
+)
+def test_what_is_not_one_interval_stays_dense(function, padding):
+    passed = dict(mask_function=function, attention_mask=padding, allow_is_causal_skip=False)
+    got, want = row_mask(2, 12, 12, **passed), masking_utils.sdpa_mask(2, 12, 12, **passed)
+    assert type(got) is torch.Tensor
+    assert torch.equal(got, want)
+
+
+def test_an_operation_sees_the_dense_mask():
+    mask = row_mask(2, 12, 12, mask_function=FUNCTIONS["window"])
+    want = masking_utils.sdpa_mask(2, 12, 12, mask_function=FUNCTIONS["window"], allow_is_causal_skip=False)
+    assert isinstance(mask, RowMask) and mask.shape == (2, 1, 12, 12) and mask.dtype == torch.bool and mask.ndim == 4
+    assert repr(mask).startswith("RowMask([2, 1, 12, 12], {'causal'")
+    for operation in (lambda m: m[:, :, :, :7], lambda m: m.to(torch.float32), lambda m: ~m, lambda m: m.sum(-1),
+                      lambda m: torch.where(m, 1.0, 2.0), lambda m: torch.cat([m, m]), lambda m: m.clone()):  # fmt: skip
+        got = operation(mask)
+        assert type(got) is torch.Tensor and torch.equal(got, operation(want))
+
+
+# --- models
+
+MODELS = {
+    "mistral": lambda: hf.MistralConfig(**SIZES, sliding_window=5),
+    "gemma2": lambda: hf.Gemma2Config(**SIZES, query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=2.0),
+    "gpt_oss": lambda: hf.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    "llama4": lambda: hf.Llama4TextConfig(**SIZES, num_local_experts=2, attention_chunk_size=5, no_rope_layers=[1, 0]),
+    "paligemma": lambda: hf.PaliGemmaConfig(
+        text_config=dict(model_type="gemma", **SIZES), image_token_id=60,
+        vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                           image_size=28, patch_size=14, projection_dim=32)),
+}  # fmt: skip
+
+
+def model_of(name, implementation):
+    torch.manual_seed(5)
+    config = MODELS[name]()
+    kind = hf.PaliGemmaForConditionalGeneration if name == "paligemma" else hf.AutoModelForCausalLM
+    make = kind._from_config if name == "paligemma" else kind.from_config
+    return make(config, attn_implementation=implementation).eval()
+
+
+def twins(name):
+    theirs, ours = model_of(name, "eager"), model_of(name, "isentrope")
+    for module in theirs.modules():
+        if hasattr(module, "sinks"):
+            torch.nn.init.normal_(module.sinks)
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+def inputs_of(name, length, side="none", prefix=7):
+    padding = torch.ones(2, length, dtype=torch.long)
+    if side != "none":
+        padding[1, slice(None, 4) if side == "left" else slice(-4, None)] = 0
+    inputs = {"input_ids": torch.randint(3, 60, (2, length)), "attention_mask": padding}
+    if name == "paligemma":
+        begin = 1 - padding[:, :1] if side == "left" else 0
+        types = (padding.cumsum(1) > prefix).long()
+        inputs["token_type_ids"] = types * (padding | (begin == 0)) if side == "left" else types
+    return inputs
+
+
+class Largest(TorchDispatchMode):
+    """The bytes of the largest tensor that any operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(x, torch.Tensor) and not isinstance(x, RowMask):
+                self.bytes = max(self.bytes, x.untyped_storage().nbytes())
+        return result
+
+
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_give_what_eager_gives(name, side):
+    theirs, ours = twins(name)
+    inputs = inputs_of(name, 17, side)
+    with torch.no_grad():
+        want, got = (model(**inputs).logits[inputs["attention_mask"].bool()] for model in (theirs, ours))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def largest_bytes(name, implementation, length):
+    # The last token's logits: those of all grow with the length, but from more than a mask has.
+    inputs = inputs_of(name, length, "left") | {"logits_to_keep": 1}
+    with torch.no_grad(), Largest() as largest:
+        model_of(name, implementation)(**inputs)
+    return largest.bytes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_of_queries_times_keys_is_allocated(name):
+    """In a prefill the largest tensor of twice the tokens is twice as large, for every model and kind of mask."""
+    assert largest_bytes(name, "isentrope", 1024) <= 2.01 * largest_bytes(name, "isentrope", 512)
+
+
+def test_under_sdpa_something_of_queries_times_keys_is_allocated():
+    assert largest_bytes("mistral", "sdpa", 1024) >= 3.9 * largest_bytes("mistral", "sdpa", 512)
+
+
+@pytest.mark.parametrize("name, n", [("llama4", 5), ("gpt_oss", 5), ("paligemma", 7)])
+def test_rules_count_what_rows_see(name, n):
+    """logn(2) of the first layer, whose rows see chunks, a window, a prefix."""
+    _, ours = twins(name)
+    isentrope.hf.set_rule(ours, "logn(2)", force=True)
+    inputs = inputs_of(name, 12, "left")
+    with torch.no_grad(), isentrope.hf.record("lambda_", "support") as records:
+        ours(**inputs)
+    recorded = next(r.statistics for r in records if r.statistics.support.shape[1:] == (4, 12))
+    support = recorded.support[1, 0, 4:]
+    at = torch.arange(1, 9)
+    want = {"llama4": (at - 1) % n + 1, "gpt_oss": at.clamp(max=n), "paligemma": at.clamp(min=n)}[name]
+    assert support.tolist() == want.tolist()
+    growth = torch.tensor([ScaleRule("logn(2)").lambda_(int(x), 8) for x in want]) * 8**0.5
+    base = recorded.lambda_[1, 0, 4] / growth[0]
+    torch.testing.assert_close(recorded.lambda_[1, 0, 4:], base * growth)
