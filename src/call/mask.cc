@@ -83,9 +83,10 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
   const std::int64_t to_call = span.first_key - mask.key_offset;
   const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
                                   {span.first_key, span.first_key + span.keys});
-  return {.keys = here.size() > 0 ? here : KeyRange{},
-          .length = {.visible = seen.size(), .position = position - padding, .total = unpadded.size()},
-          .own_key = position + to_call};
+  return {
+      .keys = here.size() > 0 ? here : KeyRange{},
+      .length = {.visible = seen.size(), .position = position - padding, .total = unpadded.size()},
+      .own_key = position + to_call};
 }
 
 bool rows_are_alike(const Mask& mask) {

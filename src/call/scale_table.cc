@@ -25,8 +25,11 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
   const auto [batches, heads, queries, dim] = in.q.extents;
   const ScaleRule& rule = options.rule;
   const auto& admitted = options.attn_mask;
-  counts_keys_ = !options.lambda && admitted;
-  if (options.lambda || !batches_are_alike(options.mask) ||
+  counts_keys_ = !options.lambda && admitted && rule.reads(LengthSource::visible);
+  reads_length_ =
+      !options.lambda && (rule.reads(LengthSource::visible) || rule.reads(LengthSource::position) ||
+                          rule.reads(LengthSource::total));
+  if (options.lambda || (reads_length_ && !batches_are_alike(options.mask)) ||
       (counts_keys_ && admitted.strides[0] != 0)) {
     batches_ = batches;
   }
@@ -34,8 +37,13 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
     heads_ = heads;
   }
   const std::int64_t rows = batches_ * heads_ * queries;
+  if (rows == 0) return;
   for (auto* values : {&before_cap_, &after_cap_, &on_bias_})
     values->resize(static_cast<std::size_t>(rows));
+  if (!options.lambda && !reads_length_) {
+    fill(options, dim);
+    return;
+  }
   const std::int64_t keys = in.keys();
   const std::int64_t of_task =
       std::max<std::int64_t>(1, kTask / (counts_keys_ ? std::max<std::int64_t>(keys, 1) : 16));
@@ -43,6 +51,17 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
     const std::int64_t end = std::min(rows, (task + 1) * of_task);
     for (std::int64_t row = task * of_task; row < end; ++row) resolve(options, dim, keys, row);
   });
+}
+
+// A rule that reads nothing of a row has one scale for all rows of a head.
+void ScaleTable::fill(const AttentionOptions& options, std::int64_t dim) {
+  for (std::int64_t head = 0; head < heads_; ++head) {
+    resolve(options, dim, 0, head * queries_);
+    for (auto* values : {&before_cap_, &after_cap_, &on_bias_}) {
+      const auto first = values->begin() + head * queries_;
+      std::fill_n(first, queries_, *first);
+    }
+  }
 }
 
 void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
@@ -55,7 +74,12 @@ void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std:
     after_cap_[at] = on_bias_[at] = 1;
     return;
   }
-  const RowLength length = counted_length(options, batch, head, query, queries_, keys);
+  RowLength length{.visible = 1, .position = 0, .total = 1};
+  if (counts_keys_) {
+    length = counted_length(options, batch, head, query, queries_, keys);
+  } else if (reads_length_) {
+    length = row_view(options.mask, batch, query, queries_, keys).length;
+  }
   const double before = options.rule.pre_cap(length, dim, head);
   const double after = options.rule.post_cap(length, dim, head);
   const bool capped = options.soft_cap > 0;

@@ -29,8 +29,11 @@ struct HeadScale {
   const float* on_bias;     // multiplies the bias
 };
 
+// The scale of a row whose keys are all hidden may be any finite number.
 class ScaleTable {
  public:
+  // Looks at a row's length only where the rule reads it, and at a boolean mask only where the rule
+  // counts keys.
   ScaleTable(const AttentionInput& input, const AttentionOptions& options,
              const ParallelFor& parallel_for);
 
@@ -40,12 +43,13 @@ class ScaleTable {
   }
 
  private:
+  void fill(const AttentionOptions& options, std::int64_t dim);
   void resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
                std::int64_t row);
 
   std::int64_t batches_ = 1, heads_ = 1;  // 1 where all are alike
   std::int64_t queries_;
-  bool counts_keys_;
+  bool reads_length_, counts_keys_;
   std::vector<float> before_cap_, after_cap_, on_bias_;
 };
 

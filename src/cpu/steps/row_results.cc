@@ -8,6 +8,17 @@ namespace isentrope {
 
 double non_sink_weight(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
 
+float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head, std::int64_t query,
+                std::int64_t support) {
+  const AttentionOptions& options = call.options;
+  const HeadScale scale = call.scale.of(batch, head);
+  const float lambda = scale.before_cap[query] * scale.after_cap[query];
+  if (support > 0 || options.lambda) return lambda;
+  const auto [batches, heads, queries, dim] = call.input.q.extents;
+  const RowLength length = counted_length(options, batch, head, query, queries, call.input.keys());
+  return length.visible > 0 ? lambda : 0;
+}
+
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums) {
   const RowStats stats = finalize(state);
@@ -25,8 +36,9 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
           view(batch, head, query) = static_cast<T>(stats.*statistic.of_row);
       },
       to);
-  const HeadScale scale = call.scale.of(batch, head);
-  if (to.lambda) to.lambda(batch, head, query) = scale.before_cap[query] * scale.after_cap[query];
+  if (to.lambda) {
+    to.lambda(batch, head, query) = lambda_of(call, batch, head, query, stats.support);
+  }
   if (to.support) to.support(batch, head, query) = stats.support;
 }
 

@@ -9,6 +9,11 @@ namespace isentrope {
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums);
 
+// The softmax scale of a row with so many keys in its support. One for which the rule counts no key
+// has none, whatever the scale table holds: it is asked where the support is empty, and only there.
+[[nodiscard]] float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head,
+                              std::int64_t query, std::int64_t support);
+
 // The weight that real keys keep beside a sink: 1 / (1 + e^(sink - lse)).
 [[nodiscard]] double non_sink_weight(double lse, double sink);
 

@@ -47,10 +47,10 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
   write_column(to.distance, at, stats.distance + r, count);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
-  const HeadScale scale = call.scale.of(at.batch, at.head);
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
     const std::int64_t query = at.query + i;
-    to.lambda(at.batch, at.head, query) = scale.before_cap[query] * scale.after_cap[query];
+    to.lambda(at.batch, at.head, query) =
+        lambda_of(call, at.batch, at.head, query, state.support[r + static_cast<std::size_t>(i)]);
   }
 }
 
