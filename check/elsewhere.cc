@@ -14,6 +14,7 @@
 #include "check/generate.h"
 #include "check/judge.h"
 #include "isentrope/error.h"
+#include "src/call/mask_parts.h"
 
 #define ISENTROPE_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -57,10 +58,9 @@ Description find_input(const OpenProblem& open, const std::string& name) {
   if (name == "k") return described(in.k);
   if (name == "v") return described(in.v);
   if (name == "block_table") return described(in.pages.block_table, "i32");
-  if (name == "key_begin") return described(options.mask.key_begin, "i64");
-  if (name == "key_end") return described(options.mask.key_end, "i64");
-  if (name == "cu_seqlens_q") return described(options.mask.cu_seqlens_q, "i64");
-  if (name == "cu_seqlens_k") return described(options.mask.cu_seqlens_k, "i64");
+  for (const MaskList& part : kMaskLists) {
+    if (name == part.name) return described(options.mask.*part.member, "i64");
+  }
   if (name == "attn_mask") return described(options.attn_mask, "u8");
   if (name == "bias") return described(options.bias, "f32");
   if (name == "sinks") return described(options.sinks, "f32");
@@ -82,12 +82,13 @@ const std::vector<double>* upstream(const OpenProblem& open, const std::string& 
   throw Error("[check] an upstream gradient must be that of a result; got " + name);
 }
 
-double number_of(const Problem& p, const std::string& name) {
+double number_of(const Data& data, const std::string& name) {
+  const Problem& p = data.problem;
+  const Mask mask = data.options().mask;
+  for (const MaskNumber& part : kMaskNumbers) {
+    if (name == part.name) return static_cast<double>(mask.*part.member);
+  }
   if (name == "causal") return static_cast<double>(p.causal);
-  if (name == "window_left") return static_cast<double>(p.window_left);
-  if (name == "window_right") return static_cast<double>(p.window_right);
-  if (name == "query_offset") return static_cast<double>(p.query_offset);
-  if (name == "key_offset") return static_cast<double>(p.key_offset);
   if (name == "keys") return static_cast<double>(p.keys);
   if (name == "soft_cap") return static_cast<double>(p.soft_cap);
   if (name == "backward") return p.backward ? 1 : 0;
@@ -135,7 +136,7 @@ ISENTROPE_EXPORT const char* isentrope_check_rule(void* problem) {
   return open.rule.c_str();
 }
 ISENTROPE_EXPORT double isentrope_check_number(void* problem, const char* name) {
-  return guarded(0.0, [&] { return number_of(as_open(problem)->judge.data().problem, name); });
+  return guarded(0.0, [&] { return number_of(as_open(problem)->judge.data(), name); });
 }
 
 // An input; rank 0 when the problem has none of that name.

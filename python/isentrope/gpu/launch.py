@@ -45,7 +45,7 @@ class _Rows:
                  needs_lambda: bool = False) -> None:  # fmt: skip
         device = call.q.device
         mask, lambda_ = call.attn_mask, call.lambda_
-        by_batch = any(x is not None for x in (call.key_begin, call.key_end, used, mask, lambda_)) or lengths is not None
+        by_batch = any(x is not None for x in (call.key_begin, call.key_end, call.prefix_keys, used, mask, lambda_)) or lengths is not None
         tables = RuleTables(call) if lambda_ is None else None
         by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
@@ -64,14 +64,15 @@ class _Rows:
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
-            _some(call.key_begin, integers), _some(call.key_end, integers),
+            _some(call.key_begin, integers), _some(call.key_end, integers), _some(call.prefix_keys, integers),
             _some(call.cu_seqlens_q, integers), _some(call.cu_seqlens_k, integers),
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
             _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
             total, total.shape[-1], tables.heads if tables else 1,
             self.batches, self.heads, call.queries, call.keys, call.causal, min(call.window_left, _FAR), call.window_right,
-            call.query_offset, call.key_offset, call.sequence_keys,
+            call.query_offset, call.key_offset, call.sequence_keys, call.chunk_size,
             LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
+            PREFIX=call.prefix_keys is not None,
             DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
             TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=64,
         )  # fmt: skip

@@ -121,6 +121,7 @@ class Problem:
         if table is not None:
             used = torch.full((q.shape[0],), self.number("keys"), device=device)
             options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sinks")}
+            options |= {"chunk_size": self.number("chunk_size"), "prefix_keys": other("prefix_keys")}
             self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
             return
         leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
@@ -129,11 +130,11 @@ class Problem:
             if leaf is not None:
                 leaf.requires_grad_(backward)
         # A problem may have documents and a batch, which no single function takes.
-        listed = ("attn_mask", "key_begin", "key_end", "cu_seqlens_q", "cu_seqlens_k")
+        listed = ("attn_mask", "key_begin", "key_end", "prefix_keys", "cu_seqlens_q", "cu_seqlens_k")
         call = functions._call(
             q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
             causal=causal, window_size=window, soft_cap=soft_cap, **{name: other(name) for name in listed},
-            **{name: self.number(name) for name in ("query_offset", "key_offset")},
+            **{name: self.number(name) for name in ("query_offset", "key_offset", "chunk_size")},
         )  # fmt: skip
         result = functions._attend(call, True)
         self._put_forward(result)

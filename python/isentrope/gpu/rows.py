@@ -43,15 +43,17 @@ def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
 @triton.jit
 def row_view(
     query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-    key_begin, key_end, query_starts, key_starts, documents,
-    BEGIN: tl.constexpr, END: tl.constexpr, DOCUMENTS: tl.constexpr,
+    chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents,
+    BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
     """The keys begin ... end - 1 of this call that the structural masks leave each row, its length as a rule may know
     it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
     first_query, span_queries, first_key, span_keys = span_of(
         query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
     )
-    shift = tl.where(causal == 2, span_keys - span_queries, 0)
+    # The last query meets the last key, but at the top left and without causal in a part of a sequence.
+    meets = (causal == 2) | ((causal == 0) & (sequence_keys == 0))
+    shift = tl.where(meets, span_keys - span_queries, 0)
     position = query - first_query + query_offset + shift
     total = tl.where(sequence_keys > 0, sequence_keys, key_offset + span_keys)
     begin = tl.zeros_like(query) + tl.where(sequence_keys > 0, 0, key_offset)
@@ -62,11 +64,21 @@ def row_view(
         begin = tl.maximum(begin, padding)
     if END:
         end = tl.minimum(tl.maximum(tl.load(key_end + batch).to(tl.int64), 0), total)
+    last = end
     unpadded = tl.maximum(end - begin, 0)
     end = tl.where(causal != 0, tl.minimum(end, position + 1), end)
     begin = tl.where(window_left >= 0, tl.maximum(begin, position - window_left), begin)
     right = (window_right >= 0) & (window_right < total - position)
     end = tl.where(right, tl.minimum(end, position + window_right + 1), end)
+    if PREFIX:
+        prefix = tl.minimum(tl.maximum(tl.load(prefix_keys + batch).to(tl.int64), 0), FAR - padding)
+        end = tl.maximum(end, tl.minimum(padding + prefix, last))
+    # Chunks count from the first key that is no padding; a remainder has the sign of the position.
+    size = tl.maximum(chunk_size, 1)
+    past = (position - padding) % size
+    chunk = position - tl.where(past < 0, past + size, past)
+    begin = tl.where(chunk_size > 0, tl.maximum(begin, chunk), begin)
+    end = tl.where(chunk_size > 0, tl.minimum(end, chunk + size), end)
 
     visible = tl.maximum(end - begin, 0)
     here = first_key - key_offset
@@ -92,15 +104,15 @@ def entry(table, plane, head, heads, u, first, count):
 
 @triton.jit(do_not_specialize=["batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
-                               "query_offset", "key_offset", "sequence_keys", "causal"])  # fmt: skip
+                               "query_offset", "key_offset", "sequence_keys", "chunk_size", "causal"])  # fmt: skip
 def rows_kernel(
     begins, ends, own_keys, scales, tiles, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     admitted, stride_mb, stride_mh, stride_mq, stride_mk,
-    key_begin, key_end, query_starts, key_starts, documents, used,
+    key_begin, key_end, prefix_keys, query_starts, key_starts, documents, used,
     visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
-    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-    LAMBDA: tl.constexpr, COUNT: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, DOCUMENTS: tl.constexpr,
+    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, chunk_size,
+    LAMBDA: tl.constexpr, COUNT: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -116,7 +128,7 @@ def rows_kernel(
         keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
     begin, end, visible, position, total, own_key = row_view(
         query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-        key_begin, key_end, query_starts, key_starts, documents, BEGIN, END, DOCUMENTS,
+        chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents, BEGIN, END, PREFIX, DOCUMENTS,
     )  # fmt: skip
     if head == 0:
         to = batch.to(tl.int64) * queries + index
