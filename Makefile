@@ -1,4 +1,4 @@
-# Two commands do everything, set-up included: `make demo` and `make test`.
+# Everything by one command, set-up included: `make demo`, `make study`, `make test`.
 
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
@@ -16,12 +16,12 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test
 PROBLEMS := 1000
 
-.PHONY: help setup configure demo inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
+.PHONY: help setup configure demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
   bench-distributed test test-long test-asan test-tsan test-trixie test-arm numerics fuzz format clean
 
 help:
-	@echo 'make demo       train and evaluate the length-extrapolation experiment; report in results/demo'
-	@echo '                (make demo ARGS=--resume goes on after Ctrl-C)'
+	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
+	@echo 'make study      the grid of docs/laboratory.md, into docs/results/study.json: hours; each start goes on'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
 	@echo 'make calibrate-demo'
@@ -54,7 +54,15 @@ configure: setup
 
 demo: configure
 	@cmake --build $(BUILD) --target programs
-	@$(PROGRAM) extrapolate --corpus data/king-james.txt --output results/demo $(ARGS)
+	@scripts/study lab/demo.json --program $(PROGRAM) --output results/demo --records results/demo/study.json $(ARGS)
+	@$(PROGRAM) report results/demo/study.json
+
+# What docs/results/study.json holds is not trained again.
+study: configure
+	@cmake --build $(BUILD) --target programs
+	@scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
+	@$(PROGRAM) report docs/results/study.json --output results/study/report.html
+	@cmake --build $(BUILD) --target docs
 
 inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs

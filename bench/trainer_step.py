@@ -2,6 +2,7 @@
 """A training step of the laboratory against the same model in Python with torch's own attention.
 
     bench/trainer_step.py                  # alternates both, prints seconds per step and their ratio
+    bench/trainer_step.py --positions t5   # with a learned bias in place of rotary positions
     bench/trainer_step.py --python-only    # one run in Python
 
 Model, batch, optimiser and threads are the same. Each run is a process of its own and counts all that
@@ -10,6 +11,7 @@ its steps take, the first one and drawing the data included. Run it on a machine
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -24,6 +26,19 @@ VOCABULARY = 257
 MASK = 256
 
 
+# T5's bias of a distance, one number for each head and bucket; the largest distance is the training length.
+BUCKETS = 32
+
+
+def buckets_of(length, largest):
+    distance = torch.arange(length) - torch.arange(length).unsqueeze(1)
+    exact = BUCKETS // 4
+    far = distance.abs().clamp(min=1)
+    more = (torch.log(far / exact) / math.log(largest / exact) * (BUCKETS // 2 - exact)).long()
+    bucket = torch.where(far < exact, distance.abs(), (exact + more).clamp(max=BUCKETS // 2 - 1))
+    return bucket + (distance > 0) * (BUCKETS // 2)
+
+
 class Layer(torch.nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -35,28 +50,38 @@ class Layer(torch.nn.Module):
         self.down = torch.nn.Linear(4 * width, width)
         self.feed_forward_norm = torch.nn.LayerNorm(width)
 
-    def forward(self, h, table):
+    def forward(self, h, table, bias):
         q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        q, k, v = (x.transpose(1, 2) for x in (rotate(q, table), rotate(k, table), v))
-        attention = F.scaled_dot_product_attention(q, k, v)
+        if table is not None:
+            q, k = rotate(q, table), rotate(k, table)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        attention = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         h = self.attention_norm(h + self.out(attention.transpose(1, 2).flatten(2)))
         return self.feed_forward_norm(h + self.down(F.gelu(self.up(h))))
 
 
 class Roformer(torch.nn.Module):
-    def __init__(self, layers, width, heads):
+    def __init__(self, layers, width, heads, positions, length):
         super().__init__()
         self.dim = width // heads
         self.embedding = torch.nn.Embedding(VOCABULARY, width)
+        self.embedding_norm = torch.nn.LayerNorm(width)
+        self.positions = torch.nn.Embedding(BUCKETS, heads) if positions == "t5" else None
+        self.length = length
         self.layers = torch.nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.output_bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
         torch.nn.init.normal_(self.embedding.weight, std=0.02)
 
     def forward(self, tokens, positions):
-        table = rotary_table(tokens.shape[1], self.dim)
-        h = self.embedding(tokens)
+        length = tokens.shape[1]
+        table, bias = None, None
+        if self.positions is None:
+            table = rotary_table(length, self.dim)
+        else:
+            bias = self.positions(buckets_of(length, self.length)).permute(2, 0, 1).unsqueeze(0)
+        h = self.embedding_norm(self.embedding(tokens))
         for layer in self.layers:
-            h = layer(h, table)
+            h = layer(h, table, bias)
         return F.linear(h.flatten(0, 1).index_select(0, positions), self.embedding.weight, self.output_bias)
 
 
@@ -86,7 +111,7 @@ def python_step(options):
     """Mean seconds of a step, the first included."""
     torch.manual_seed(1)
     corpus = torch.frombuffer(bytearray(Path(options.corpus).read_bytes()), dtype=torch.uint8).long()
-    model = Roformer(options.layers, options.width, options.heads)
+    model = Roformer(options.layers, options.width, options.heads, options.positions, options.train_length)
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     start = time.perf_counter()
     for _ in range(options.steps):
@@ -100,7 +125,7 @@ def python_step(options):
 
 
 def arguments_of(options):
-    names = ["steps", "layers", "width", "heads", "batch", "train_length", "threads", "corpus"]
+    names = ["steps", "layers", "width", "heads", "batch", "train_length", "threads", "corpus", "positions"]
     return [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in names]
 
 
@@ -113,7 +138,8 @@ def python_process(options):
 def program_process(options):
     with tempfile.TemporaryDirectory() as folder:
         out = subprocess.run(
-            [options.program, "extrapolate", "--rules=entropy_invariant", f"--lengths={options.train_length}",
+            [options.program, "extrapolate", "--rules=entropy_invariant", "--rescaled=none", "--init=pytorch", "--jobs=1",
+             "--evaluation-tokens=64", f"--lengths={options.train_length}",
              f"--output={folder}", "--json", "--quiet", *arguments_of(options)],
             check=True, stdout=subprocess.PIPE)
     return json.loads(out.stdout)["rules"][0]["seconds_per_step"]
@@ -124,7 +150,8 @@ def main():
     parser.add_argument("--program", default="build/release/bin/isentrope")
     parser.add_argument("--corpus", default="data/king-james.txt")
     parser.add_argument("--python-only", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--positions", choices=["rope", "t5"], default="rope")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=128)

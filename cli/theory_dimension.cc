@@ -38,6 +38,8 @@ void run_dimension(const DimensionArguments& arguments) {
     const ordered_json json = {{"factor", arguments.factor},
                                {"dim", arguments.dim},
                                {"base", arguments.base},
+                               {"lambda", theory::matched_factor(arguments.dim, arguments.base)},
+                               {"pair_factor", theory::pair_dimension_factor()},
                                {"values", values}};
     fmt::print("{}\n", json.dump(2));
     return;
@@ -51,6 +53,12 @@ void run_dimension(const DimensionArguments& arguments) {
       "\nA head of {} dimensions holds {} keys. Multiplying its logits by d_n/d takes the place of "
       "d_n dimensions.\n",
       number(arguments.dim), number(theory::jl_capacity(arguments.dim, arguments.factor)));
+  fmt::print(
+      "d_n = lambda ln n with lambda = {} / ln {} = {}. Pairs of n vectors lose their entropy, "
+      "2 ln n, in {} ln n dimensions.\n",
+      number(arguments.dim), number(arguments.base),
+      number(theory::matched_factor(arguments.dim, arguments.base)),
+      number(theory::pair_dimension_factor()));
 }
 
 }  // namespace

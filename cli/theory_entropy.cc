@@ -86,7 +86,10 @@ void run_entropy(const EntropyArguments& arguments) {
                     mean ? number(*mean) : "-", number(std::log(n))});
   }
   if (arguments.json) {
-    fmt::print("{}\n", ordered_json{{"dim", arguments.dim}, {"values", values}}.dump(2));
+    fmt::print("{}\n", ordered_json{{"dim", arguments.dim},
+                                    {"kappa", theory::kappa_of_base(512, arguments.dim)},
+                                    {"values", values}}
+                           .dump(2));
     return;
   }
   fmt::print("entropy of softmax over keys on the sphere of radius sqrt({}), in nats\n\n",
@@ -94,6 +97,8 @@ void run_entropy(const EntropyArguments& arguments) {
   print_table({"n", "lambda", "entropy ", "laplace ", "mean of rows", "ln n"}, rows);
   fmt::print("\nentropy: ln n + ln E[e^z] - E[z e^z]/E[e^z].  laplace: ln n - {:.4f} lambda d.\n",
              theory::laplace_coefficient());
+  fmt::print("kappa ln n / d is 1/sqrt(d) at 512 keys for kappa = {}.\n",
+             number(theory::kappa_of_base(512, arguments.dim)));
   if (outside)
     fmt::print(
         "*: outside [0, ln n], so the approximation does not hold here; the mean of rows does.\n");

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,7 @@ struct GradientArguments {
   std::string scores = "normal", lengths = "40:20000:40";
   std::optional<std::string> dims;
   std::vector<std::string> rules;
+  std::vector<double> between;
   std::int64_t dim = 128;
   bool json = false;
 };
@@ -150,8 +152,31 @@ void print_rules(const GradientArguments& arguments) {
       "0.05.\n");
 }
 
+void print_between(const GradientArguments& arguments) {
+  const bool normal = arguments.scores == "normal";
+  const auto length = [&](double alpha) {
+    return normal ? theory::normal_optimum_length(alpha)
+                  : theory::cosine_optimum_length(alpha, arguments.dim);
+  };
+  const auto [low, high] = std::minmax(arguments.between[0], arguments.between[1]);
+  if (arguments.json) {
+    ordered_json json = {{"scores", arguments.scores}};
+    if (!normal) json["dim"] = arguments.dim;
+    json["alpha"] = {low, high};
+    json["n"] = {length(low), length(high)};
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print(
+      "alpha that maximises alpha (1 - sum p^2), {} scores{}: {} to {} for n from {:.0f} to "
+      "{:.0f}\n",
+      arguments.scores, normal ? "" : fmt::format(" in {} dimensions", arguments.dim), number(low),
+      number(high), std::ceil(length(low)), std::floor(length(high)));
+}
+
 void run_gradient(const GradientArguments& arguments) {
   if (!arguments.rules.empty()) return print_rules(arguments);
+  if (!arguments.between.empty()) return print_between(arguments);
   if (arguments.dims) return print_coefficients(arguments);
   print_optima(arguments);
 }
@@ -170,6 +195,11 @@ void add_gradient_command(CLI::App& theory) {
       ->capture_default_str();
   auto* dims = app->add_option("--dims", arguments->dims,
                                "dimensions: the c of c ln n for each, cosine scores");
+  app->add_option("--between", arguments->between,
+                  "two alphas: the lengths between whose optima lie")
+      ->expected(2)
+      ->delimiter(',')
+      ->excludes(dims);
   app->add_option("--rule", arguments->rules, "rules: the gradient mass of their rows")
       ->excludes(dims);
   app->add_flag("--json", arguments->json, "JSON on stdout");

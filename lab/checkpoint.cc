@@ -9,8 +9,6 @@
 #include "lab/safetensors.h"
 
 namespace isentrope::lab {
-namespace {
-
 using nlohmann::json;
 
 void require_same(const json& saved, const json& wanted, const std::filesystem::path& path) {
@@ -22,8 +20,6 @@ void require_same(const json& saved, const json& wanted, const std::filesystem::
                     path.string(), name, there.dump(), value.dump()));
   }
 }
-
-}  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const json& configuration,
                      const Trainer& trainer, const TrainingHistory& history) {

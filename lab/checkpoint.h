@@ -23,11 +23,15 @@ void save_checkpoint(const std::filesystem::path& path, const nlohmann::json& co
 struct Checkpoint {
   std::int64_t steps_done = 0;
   TrainingHistory history;
-  std::vector<Roformer::NamedTensor> state;
+  std::vector<Transformer::NamedTensor> state;
 };
 
 // Throws Error when the file is damaged or of another configuration, naming what differs.
 [[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path,
                                          const nlohmann::json& configuration);
+
+// Throws Error naming the member in which what `path` holds differs from what is wanted.
+void require_same(const nlohmann::json& saved, const nlohmann::json& wanted,
+                  const std::filesystem::path& path);
 
 }  // namespace isentrope::lab

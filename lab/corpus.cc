@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include "isentrope/error.h"
 
@@ -45,21 +46,30 @@ std::int64_t count_characters(const std::string& text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
-Split split_corpus(std::span<const Token> tokens) {
-  const std::size_t training = tokens.size() - tokens.size() / 10;
-  return {tokens.first(training), tokens.subspan(training)};
+Parts<std::string_view> split_text(std::string_view text) {
+  const auto cut = [&](std::size_t at) {
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
+    return at;
+  };
+  const std::size_t validation = cut(text.size() - text.size() / 10);
+  const std::size_t test = cut(text.size() - text.size() / 20);
+  return {text.substr(0, validation), text.substr(validation, test - validation),
+          text.substr(test)};
 }
 
-void require_windows(const Split& split, std::int64_t train_length, std::int64_t longest) {
-  const auto training = static_cast<std::int64_t>(split.training.size());
-  const auto held_out = static_cast<std::int64_t>(split.held_out.size());
-  if (training >= train_length && held_out >= longest) return;
-  const std::int64_t needed = std::max(10 * longest, (10 * train_length + 8) / 9);
+void require_windows(const Parts<std::vector<Token>>& parts, std::int64_t training,
+                     std::int64_t evaluation) {
+  const auto size = [](const std::vector<Token>& part) {
+    return static_cast<std::int64_t>(part.size());
+  };
+  const auto [train, validation, test] =
+      std::tuple(size(parts.training), size(parts.validation), size(parts.test));
+  if (train >= training && std::min(validation, test) >= evaluation) return;
   throw Error(
-      fmt::format("[corpus] the last tenth must hold {} tokens, the longest length, and the rest "
-                  "{}, the training length: "
-                  "at least {} tokens in all; got {}",
-                  longest, train_length, needed, training + held_out));
+      fmt::format("[corpus] the text must have {} tokens in its first nine tenths, for a training "
+                  "window, and {} "
+                  "in each twentieth behind them, for the longest length; got {}, {} and {}",
+                  training, evaluation, train, validation, test));
 }
 
 }  // namespace isentrope::lab

@@ -1,10 +1,10 @@
-// Corpus: text files joined to one text, and the part of it that training never sees.
+// Corpus: text files joined to one text, and the parts of it that training never sees.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace isentrope::lab {
@@ -30,15 +30,18 @@ struct Corpus {
 // Characters of a UTF-8 text; bytes that are not UTF-8 count as one each.
 [[nodiscard]] std::int64_t count_characters(const std::string& text);
 
-struct Split {
-  std::span<const Token> training;
-  std::span<const Token> held_out;  // the last tenth
+// What a text is for: nine tenths of it train, a twentieth validates, the last twentieth tests.
+template <typename T>
+struct Parts {
+  T training, validation, test;
 };
 
-[[nodiscard]] Split split_corpus(std::span<const Token> tokens);
+// Cut between characters.
+[[nodiscard]] Parts<std::string_view> split_text(std::string_view text);
 
-// Throws Error unless the training part holds a window of train_length and the held-out part one of
-// longest, saying how many tokens that takes.
-void require_windows(const Split& split, std::int64_t train_length, std::int64_t longest);
+// Throws Error unless the training part holds `training` tokens, those of a training window, and
+// each of the others `evaluation`, those of the longest one.
+void require_windows(const Parts<std::vector<Token>>& parts, std::int64_t training,
+                     std::int64_t evaluation);
 
 }  // namespace isentrope::lab

@@ -1,40 +1,46 @@
-// Evaluation: how well a model predicts masked tokens of the held-out text at one length, and how
-// its attention rows look there.
+// Evaluation: how well a model predicts tokens of a text it never saw at one length, and how its
+// attention rows look there.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "lab/corpus.h"
-#include "lab/masking.h"
-#include "lab/roformer.h"
+#include "lab/examples.h"
+#include "lab/transformer.h"
 
 namespace isentrope::lab {
 
-// The held-out text cut into windows of one length, side by side, and masked.
+// A text cut into windows of one length, side by side.
 struct EvaluationSet {
   std::int64_t length = 0;
   std::int64_t windows = 0;
-  MaskedTokens tokens;
+  Examples tokens;
 };
 
-// Reads as many windows as fit into the first kEvaluationTokens of the text, at least one. A token
-// is masked or not whatever the length: all lengths predict the same tokens.
-inline constexpr std::int64_t kEvaluationTokens = 131072;
-[[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> held_out,
-                                                std::int64_t length, Token mask_token,
-                                                std::uint64_t seed);
+// Reads as many windows as fit into the first `most` tokens of the text, at least one. What is to
+// be predicted is the same for every model, and for every length that divides the text alike: the
+// masks depend on no seed of a training.
+[[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> text, std::int64_t length,
+                                                std::int64_t most, const ModelConfig& model);
 
 struct Evaluation {
-  std::int64_t tokens = 0;       // read
-  std::int64_t predictions = 0;  // masked tokens
-  double accuracy = 0;           // of the predictions, percent
-  double cross_entropy = 0;      // mean -ln p of the right token, nats
-  double entropy = 0;            // mean over all layers' rows, nats
-  double gradient_mass = 0;      // mean of lambda (1 - collision) over the same rows
+  std::int64_t tokens = 0;  // read
+  std::int64_t predictions = 0;
+  double accuracy = 0;       // of the predictions, percent
+  double cross_entropy = 0;  // mean -ln p of the right token, nats
+  // Means over the rows of all layers and heads.
+  double entropy = 0;        // nats
+  double gradient_mass = 0;  // lambda (1 - collision)
+  double share_beyond = 0;   // weight on keys at the training length or farther, percent
+  // Cross-entropy of the predictions from up to 2^i tokens, more than 2^(i - 1): causal models
+  // only.
+  std::vector<double> by_position;
 };
 
 // Throws Interrupted (interrupt.h).
-[[nodiscard]] Evaluation evaluate(const Roformer& model, const EvaluationSet& set);
+[[nodiscard]] Evaluation evaluate(const Transformer& model, const EvaluationSet& set,
+                                  const Look& look = {});
 
 }  // namespace isentrope::lab

@@ -1,46 +1,55 @@
 // The experiment of length extrapolation: models that differ in their scale rule alone are trained
-// at one length and evaluated at others. Where two rules agree at that length training makes the
-// same model, and makes it once.
+// at one length and evaluated at others (docs/laboratory.md).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "isentrope/scale_rule.h"
 #include "lab/corpus.h"
+#include "lab/model_config.h"
+#include "lab/model_rule.h"
 #include "lab/progress.h"
+#include "lab/run_folder.h"
 
 namespace isentrope::lab {
 
-// The standard scale, and the entropy-invariant one that equals it at the training length, as its
-// authors chose theirs: what differs at other lengths is then the rule's doing alone.
-[[nodiscard]] std::vector<ScaleRule> default_rules(std::int64_t train_length);
+// The standard scale, and the entropy-invariant one of the field's training length.
+[[nodiscard]] std::vector<ModelRule> default_rules();
+
+enum class Part { validation, test };
 
 struct ExperimentOptions {
-  std::vector<ScaleRule> rules = default_rules(64);
+  std::vector<ModelRule> rules = default_rules();
+  std::vector<ScaleRule> rescaled;  // laid upon the model of `standard`
+
+  ModelConfig model{.vocabulary = 0,
+                    .layers = 4,
+                    .width = 128,
+                    .heads = 2};  // vocabulary, train_length: set later
   std::vector<std::string> corpus{kKingJames};
   std::string tokenizer;        // a SentencePiece file; bytes when empty
   std::int64_t vocabulary = 0;  // pieces of a SentencePiece model to train on the corpus; 0: none
 
   std::int64_t train_length = 64;
   std::vector<std::int64_t> lengths{64, 128, 256, 512, 1024};  // rising
+  Part part = Part::validation;
+  std::int64_t evaluation_tokens = 65536;  // of each length, at most
 
   std::int64_t steps = 500;
-  std::int64_t layers = 4;
-  std::int64_t width = 128;
-  std::int64_t heads = 2;
   std::int64_t batch = 64;
   double learning_rate = 1e-3;
   std::uint64_t seed = 1;  // of the first run; the others follow it
   std::int64_t seeds = 1;
 
-  std::int64_t threads = 0;  // 0: all cores
+  std::int64_t threads = 1;  // of each training
+  std::int64_t jobs = 0;     // trainings at a time; 0: as many as the cores have room for
   std::filesystem::path output = "results/extrapolate";
-  bool resume = false;
-  std::string command;  // what was typed, without --resume; told in result.json
+  RunFolder::Existing existing = RunFolder::Existing::refuse;
+  std::string command;  // what was typed, without --resume and --overwrite; told in result.json
 
   // Steps in which the learning rate rises: 100, less in a short run.
   [[nodiscard]] std::int64_t warm_up() const { return steps < 500 ? steps / 5 : 100; }

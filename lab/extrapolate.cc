@@ -29,7 +29,7 @@ void run(const CommandLine& line) {
   if (line.json) {
     fmt::print("{}\n", result.dump(1));
   } else {
-    fmt::print("{0}\nresult: {1}/result.json\nreport: {1}/report.html\n", table(result), folder);
+    fmt::print("{0}\nresult: {1}/result.json\nreport: {1}/report.html\n", summary(result), folder);
   }
 }
 

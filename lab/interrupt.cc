@@ -1,23 +1,28 @@
 #include "lab/interrupt.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace isentrope::lab {
 namespace {
 
-volatile std::sig_atomic_t noted = 0;
+// Set by a signal handler and read by every thread that trains.
+std::atomic<bool> noted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 }  // namespace
 
 void note_interrupts() {
   struct sigaction action = {};
-  action.sa_handler = [](int) { noted = 1; };
+  action.sa_handler = [](int) { interrupt(); };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupted() { return noted != 0; }
+void interrupt() { noted = true; }
+
+bool interrupted() { return noted; }
 
 void throw_if_interrupted() {
   if (interrupted()) throw Interrupted();

@@ -43,12 +43,21 @@ CLI::Validator positive_number() {
           ""};
 }
 
+CLI::Validator share() {
+  return {[](const std::string& text) {
+            const auto value = number<double>(text);
+            if (value && *value >= 0 && *value < 1) return std::string();
+            return fmt::format("a number from 0 to below 1 is needed; got \"{}\"", text);
+          },
+          ""};
+}
+
 // The size of the original experiment: RoFormer-small. It wants a corpus of its own, and a day.
 void use_seed_preset(ExperimentOptions& options) {
   options.steps = 50000;
-  options.layers = 6;
-  options.width = 384;
-  options.heads = 6;
+  options.model.layers = 6;
+  options.model.width = 384;
+  options.model.heads = 6;
   options.batch = 256;
   options.learning_rate = 5e-4;
 }
@@ -63,54 +72,123 @@ void use_preset(int argc, const char* const* argv, ExperimentOptions& options) {
   }
 }
 
-void add_options(CLI::App& app, CommandLine& line, std::string& rules, std::string& preset) {
-  ExperimentOptions& o = line.experiment;
+// What the command line says that no option holds as it is.
+struct Typed {
+  std::string rules, rescaled, preset = "demo";
+  std::string model = "roformer", init = "bert", positions = "rope", objective = "mlm";
+  std::string embedding_norm, part = "validation";
+  bool resume = false, overwrite = false;
+};
+
+template <typename Choice>
+Choice choice_of(const std::string& name) {
+  const std::vector<std::string> names = names_of<Choice>();
+  return static_cast<Choice>(std::ranges::find(names, name) - names.begin());
+}
+
+void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
+  const auto choice = [&](const char* name, std::string& value, std::vector<std::string> names,
+                          const char* help) {
+    app.add_option(name, value, help)
+        ->check(CLI::IsMember(std::move(names)))
+        ->capture_default_str();
+  };
   const auto count = [&](const char* name, std::int64_t& value, const char* help) {
     app.add_option(name, value, help)->check(whole_number(1))->capture_default_str();
   };
-  // Of an option given twice the last counts.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option(
-         "--rules", rules,
-         "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
-         "has a training length tied to this one (standard,entropy_invariant(base=TRAIN_LENGTH))")
-      ->type_name("RULES");
-  app.add_option("--corpus", o.corpus, "Text files; the last tenth is held out")
+  choice(
+      "--model", typed.model, names_of<ModelShape>(),
+      "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, none, SwiGLU");
+  choice("--init", typed.init, names_of<Init>(),
+         "bert: normal 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
+  choice("--positions", typed.positions, names_of<Positions>(),
+         "How the model tells where keys are");
+  choice("--objective", typed.objective, names_of<Objective>(),
+         "mlm: masked tokens; causal: the next one");
+  app.add_option("--embedding-norm", typed.embedding_norm,
+                 "yes, no: a norm after the embedding (yes for roformer, no for modern)")
+      ->check(CLI::IsMember({"yes", "no"}));
+  app.add_option("--dropout", o.model.dropout, "After the embedding and each block")
+      ->check(share())
+      ->capture_default_str();
+  count("--layers", o.model.layers, "Layers of the model");
+  count("--width", o.model.width, "Width of the model");
+  count("--heads", o.model.heads, "Attention heads");
+}
+
+void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
+  app.add_option("--corpus", o.corpus,
+                 "Text files; the last tenth is held out, half to validate and half to test")
       ->take_all()
       ->capture_default_str();
   auto* tokenizer =
       app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
   app.add_option("--vocabulary", o.vocabulary,
-                 "Train a SentencePiece model of so many pieces on the corpus")
+                 "Train a SentencePiece model of so many pieces on the training part")
       ->check(whole_number(2))
       ->excludes(tokenizer);
-  count("--train-length", o.train_length, "Tokens of a training sequence");
+  app.add_option("--train-length", o.train_length, "Tokens of a training sequence")
+      ->check(whole_number(1))
+      ->capture_default_str();
   app.add_option("--lengths", o.lengths, "Lengths to evaluate at, separated by commas")
       ->take_all()
       ->delimiter(',')
       ->check(whole_number(1))
       ->capture_default_str();
-  app.add_option("--preset", preset,
-                 "demo, or seed: the size of the original experiment, RoFormer-small")
-      ->check(CLI::IsMember({"demo", "seed"}))
+  app.add_option("--part", typed.part, "What to evaluate on; choose on validation, test once")
+      ->check(CLI::IsMember({"validation", "test"}))
       ->capture_default_str();
+  app.add_option("--evaluation-tokens", o.evaluation_tokens, "Tokens read at each length, at most")
+      ->check(whole_number(1))
+      ->capture_default_str();
+}
+
+void add_training_options(CLI::App& app, ExperimentOptions& o) {
+  const auto count = [&](const char* name, std::int64_t& value, const char* help) {
+    app.add_option(name, value, help)->check(whole_number(1))->capture_default_str();
+  };
   count("--steps", o.steps, "Training steps");
-  count("--seeds", o.seeds, "Runs of every rule, for mean and spread");
-  count("--layers", o.layers, "Layers of the model");
-  count("--width", o.width, "Width of the model");
-  count("--heads", o.heads, "Attention heads");
   count("--batch", o.batch, "Sequences of a training step");
   app.add_option("--learning-rate", o.learning_rate, "Highest learning rate of AdamW")
       ->check(positive_number())
       ->capture_default_str();
-  app.add_option("--threads", o.threads, "Threads; all cores otherwise")->check(whole_number(1));
   app.add_option("--seed", o.seed, "Seed of the first run")
       ->check(whole_number(0))
       ->capture_default_str();
+  count("--seeds", o.seeds, "Runs of every rule; verdicts take two");
+  count("--threads", o.threads, "Threads of each training; another count gives other last digits");
+  app.add_option("--jobs", o.jobs,
+                 "Trainings at a time; as many as the cores have room for otherwise")
+      ->check(whole_number(1));
+}
+
+void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
+  ExperimentOptions& o = line.experiment;
+  // Of an option given twice the last counts.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option(
+         "--rules", typed.rules,
+         "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
+         "has a training length tied to this one; learned(RULE): with a factor for each head\n"
+         "(standard,entropy_invariant(base=512), with scale_bias=true under t5 and alibi)")
+      ->type_name("RULES");
+  app.add_option("--rescaled", typed.rescaled,
+                 "Rules to lay upon the model of standard; none: none\n"
+                 "(entropy_invariant(base=TRAIN_LENGTH), with scale_bias=true under t5 and alibi)")
+      ->type_name("RULES");
+  app.add_option("--preset", typed.preset,
+                 "demo, or seed: the size of the original experiment, RoFormer-small")
+      ->check(CLI::IsMember({"demo", "seed"}))
+      ->capture_default_str();
+  add_model_options(app, o, typed);
+  add_text_options(app, o, typed);
+  add_training_options(app, o);
   app.add_option("--output", o.output, "Folder for result.json, report.html and the models")
       ->capture_default_str();
-  app.add_flag("--resume", o.resume, "Go on with the run in the output folder");
-  app.add_flag("--json", line.json, "Print result.json instead of the table");
+  auto* resume = app.add_flag("--resume", typed.resume, "Go on with the run in the output folder");
+  app.add_flag("--overwrite", typed.overwrite, "Put this run in the place of the one there")
+      ->excludes(resume);
+  app.add_flag("--json", line.json, "Print result.json instead of the tables");
   app.add_flag("--quiet", line.quiet, "No progress");
 }
 
@@ -120,12 +198,12 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// The command as one would type it, without --resume.
+// The command as one would type it, without what says how to take a run that is there.
 std::string command_of(int argc, const char* const* argv) {
   std::string command = "isentrope extrapolate";
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--resume") continue;
+    if (argument == "--resume" || argument == "--overwrite") continue;
     const bool plain = argument.find_first_not_of(
                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                            "-_=+,./:@%") == std::string_view::npos;
@@ -135,37 +213,81 @@ std::string command_of(int argc, const char* const* argv) {
   return command;
 }
 
+// `rule` for a model of these positions, unless its text says otherwise.
+ScaleRule for_positions(const ScaleRule& rule, Positions positions) {
+  const bool biased = positions == Positions::t5 || positions == Positions::alibi;
+  return biased ? rule.with_scaled_bias(true) : rule;
+}
+
+void settle_rules(ExperimentOptions& options, const Typed& typed) {
+  const Positions positions = options.model.positions;
+  const auto length = static_cast<double>(options.train_length);
+  if (typed.rules == "all") {
+    options.rules.clear();
+    for (const ScaleRule& rule : ScaleRule::all(length)) options.rules.push_back({rule});
+  } else if (!typed.rules.empty()) {
+    options.rules = parse_rules(typed.rules);
+  } else {
+    for (ModelRule& rule : options.rules) {
+      if (rule.rule != ScaleRule::standard()) rule.rule = for_positions(rule.rule, positions);
+    }
+  }
+  if (typed.rescaled == "none") return;
+  if (typed.rescaled.empty()) {
+    if (length > 1)
+      options.rescaled = {for_positions(ScaleRule::entropy_invariant(length), positions)};
+    return;
+  }
+  for (const ModelRule& rule : parse_rules(typed.rescaled)) {
+    if (rule.learned) {
+      throw Error(
+          fmt::format("[rules] --rescaled must be rules that nothing learns; got {}", rule.text()));
+    }
+    options.rescaled.push_back(rule.rule);
+  }
+}
+
+void settle(ExperimentOptions& options, const Typed& typed) {
+  ModelConfig& model = options.model;
+  model.shape = choice_of<ModelShape>(typed.model);
+  model.init = choice_of<Init>(typed.init);
+  model.positions = choice_of<Positions>(typed.positions);
+  model.objective = choice_of<Objective>(typed.objective);
+  model.embedding_norm = typed.embedding_norm.empty() ? model.shape == ModelShape::roformer
+                                                      : typed.embedding_norm == "yes";
+  options.part = typed.part == "test" ? Part::test : Part::validation;
+  if (typed.resume) options.existing = RunFolder::Existing::resume;
+  if (typed.overwrite) options.existing = RunFolder::Existing::overwrite;
+  std::ranges::sort(options.lengths);
+  const auto repeated = std::ranges::unique(options.lengths);
+  options.lengths.erase(repeated.begin(), repeated.end());
+  settle_rules(options, typed);
+}
+
 }  // namespace
 
-std::vector<ScaleRule> parse_rules(std::string_view text) {
-  std::vector<ScaleRule> rules;
-  int depth = 0;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : ',';
-    depth += (c == '(') - (c == ')');
-    if (i < text.size() && (c != ',' || depth > 0)) continue;
-    const ScaleRule rule = ScaleRule::parse(text.substr(begin, i - begin));
+std::vector<ModelRule> parse_rules(std::string_view text) {
+  std::vector<ModelRule> rules;
+  for (const std::string_view part : split_rules(text)) {
+    const ModelRule rule = ModelRule::parse(part);
     if (std::ranges::find(rules, rule) != rules.end()) {
       throw Error(fmt::format("[rules] every rule must be given once; got {} twice", rule.text()));
     }
     rules.push_back(rule);
-    begin = i + 1;
   }
   return rules;
 }
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
-  std::string rules;
-  std::string preset = "demo";
+  Typed typed;
   use_preset(argc, argv, line.experiment);
   CLI::App app(
-      "Trains small masked language models that differ only in the scale rule of their attention, "
-      "and evaluates\n"
-      "them at lengths they never saw. Writes result.json and report.html.",
+      "Trains small language models that differ only in the scale rule of their attention, "
+      "evaluates them at\n"
+      "lengths they never saw, and says where a rule helps. Writes result.json and report.html.",
       "isentrope extrapolate");
-  add_options(app, line, rules, preset);
+  add_options(app, line, typed);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -174,14 +296,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw Error(one_line(error.what()));
   }
-  ExperimentOptions& options = line.experiment;
-  options.command = command_of(argc, argv);
-  options.rules = app.count("--rules") == 0 ? default_rules(options.train_length)
-                  : rules == "all" ? ScaleRule::all(static_cast<double>(options.train_length))
-                                   : parse_rules(rules);
-  std::ranges::sort(options.lengths);
-  const auto repeated = std::ranges::unique(options.lengths);
-  options.lengths.erase(repeated.begin(), repeated.end());
+  line.experiment.command = command_of(argc, argv);
+  settle(line.experiment, typed);
   return line;
 }
 

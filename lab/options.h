@@ -19,7 +19,8 @@ struct CommandLine {
 // Throws Error naming the option at fault.
 [[nodiscard]] CommandLine parse_command_line(int argc, const char* const* argv);
 
-// "standard,constant(scale=1),x(a=1,b=2)" -> the rules; commas within parentheses belong to a rule.
-[[nodiscard]] std::vector<ScaleRule> parse_rules(std::string_view text);
+// Rules separated by commas; those within brackets belong to a rule. Throws Error when one is given
+// twice.
+[[nodiscard]] std::vector<ModelRule> parse_rules(std::string_view text);
 
 }  // namespace isentrope::lab

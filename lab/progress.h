@@ -1,10 +1,11 @@
 // Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines
-// elsewhere.
+// elsewhere. Any thread may tell of its own.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <string>
 
 namespace isentrope::lab {
@@ -26,8 +27,11 @@ class Progress {
   // A line that a later one may replace on a terminal; not shown elsewhere.
   void now(const std::string& text);
 
-  // Steps of all models together, for the time left.
-  void expect_steps(std::int64_t steps) { steps_left_ = steps; }
+  // Steps of all models together, and how many models train at a time: for the time left.
+  void expect_steps(std::int64_t steps, std::int64_t at_a_time = 1) {
+    steps_left_ = steps;
+    at_a_time_ = at_a_time;
+  }
 
   // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
   // step and every ten seconds between.
@@ -37,13 +41,17 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // With the mutex held.
   [[nodiscard]] bool due(bool first_or_last);
   void end_line();
+  void put(const std::string& text);
+  void replace(const std::string& text);
 
   std::FILE* stream_;
   Style style_;
   bool open_line_ = false;
-  std::int64_t steps_left_ = 0;
+  std::mutex mutex_;
+  std::int64_t steps_left_ = 0, at_a_time_ = 1;
   double seconds_per_step_ = 0;  // smoothed
   Clock::time_point shown_{};
 };

@@ -7,7 +7,7 @@
 namespace isentrope::lab {
 
 // What a number is for. Streams of one seed are independent.
-enum class Stream : std::uint64_t { window, select, replace, token, weights };
+enum class Stream : std::uint64_t { window, select, replace, token, weights, dropout };
 
 // A bijection of 64 bits that scatters neighbours (the finaliser of SplitMix64).
 [[nodiscard]] constexpr std::uint64_t scatter(std::uint64_t x) {

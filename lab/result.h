@@ -1,38 +1,25 @@
-// What an experiment found: result.json (docs/result-schema.md) and the table.
+// What an experiment found: members of result.json (docs/result-schema.md) and the text for people.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "lab/evaluate.h"
+#include "lab/experiment.h"
 
 namespace isentrope::lab {
 
-// One model: a rule and a seed.
-struct ModelResult {
-  std::uint64_t seed = 0;
-  std::int64_t parameters = 0;
-  std::vector<Evaluation> evaluations;  // one per length
-  std::vector<double> loss;             // of each step
-  double seconds_per_step = 0;
-  std::string trained_as{};  // another rule, whose training made this model too; empty: its own
-};
+// The member "evaluation", from any record.
+[[nodiscard]] nlohmann::json evaluation_json(const nlohmann::json& record);
 
-// One rule, over its seeds: a member of "rules". At least one model.
-[[nodiscard]] nlohmann::json rule_json(const std::string& rule,
-                                       const std::vector<std::int64_t>& lengths,
-                                       const std::vector<ModelResult>& models);
+// Where each rule is on the curves of constant gains: its scale over the standard one, by length.
+[[nodiscard]] nlohmann::json gains_of_rules_json(const ExperimentOptions& options);
 
-// The member "evaluation", from any model.
-[[nodiscard]] nlohmann::json evaluation_json(const std::vector<std::int64_t>& lengths,
-                                             const ModelResult& model);
+// The member "protocol".
+[[nodiscard]] nlohmann::json protocol_json(const ExperimentOptions& options);
 
-// The member "machine".
-[[nodiscard]] nlohmann::json machine_json();
+[[nodiscard]] std::string cpu_name();
 
-// Accuracy, entropy and gradient mass of every rule at every length, as text for people.
-[[nodiscard]] std::string table(const nlohmann::json& result);
+// The verdicts, and every row at every length, as text for people.
+[[nodiscard]] std::string summary(const nlohmann::json& result);
 
 }  // namespace isentrope::lab

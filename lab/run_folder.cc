@@ -23,11 +23,21 @@ bool writable(const fs::path& folder) {
   return fs::is_directory(existing, error) && access(existing.c_str(), W_OK | X_OK) == 0;
 }
 
+// Models or records of them.
 bool holds_models(const fs::path& folder) {
   std::error_code error;
-  return std::ranges::any_of(
-      fs::directory_iterator(folder, error),
-      [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
+  return std::ranges::any_of(fs::directory_iterator(folder, error),
+                             [](const fs::directory_entry& entry) {
+                               const fs::path kind = entry.path().extension();
+                               return kind == ".safetensors" || kind == ".json";
+                             });
+}
+
+std::string name_of(const ModelRule& rule, std::uint64_t seed) {
+  std::string name = rule.text();
+  std::erase(name, ')');
+  std::ranges::replace_if(name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
+  return fmt::format("{}-seed{}", name, seed);
 }
 
 [[noreturn]] void refuse(const fs::path& folder) {
@@ -37,20 +47,28 @@ bool holds_models(const fs::path& folder) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path root, bool resume) : root_(std::move(root)) {
+RunFolder::RunFolder(fs::path root, Existing existing)
+    : root_(std::move(root)), overwrite_(existing == Existing::overwrite) {
   if (!writable(root_)) refuse(root_);
-  if (holds_models(checkpoints()) && !resume) {
+  const bool under_way = holds_models(checkpoints());
+  if (existing == Existing::refuse && (under_way || fs::exists(result()))) {
     throw Error(
-        fmt::format("[output] {0} holds a run under way: add --resume to go on with it, or remove "
-                    "{1} to start over",
-                    root_.string(), checkpoints().string()));
+        fmt::format("[output] {} holds a {} run: add --resume to go on with it, or --overwrite to "
+                    "put this one in its place",
+                    root_.string(), under_way ? "started" : "finished"));
   }
-  saved_ =
-      resume && !holds_models(checkpoints()) && holds_models(models()) ? models() : checkpoints();
+  saved_ = existing == Existing::resume && !under_way && holds_models(models()) ? models()
+                                                                                : checkpoints();
 }
 
 void RunFolder::open() {
   std::error_code error;
+  if (overwrite_) {
+    fs::remove_all(checkpoints(), error);
+    fs::remove_all(models(), error);
+    fs::remove(result(), error);
+    fs::remove(report(), error);
+  }
   if (saved_ == models()) {
     fs::remove_all(checkpoints(), error);  // holds no model
     fs::rename(models(), checkpoints(), error);
@@ -60,11 +78,12 @@ void RunFolder::open() {
   saved_ = checkpoints();
 }
 
-fs::path RunFolder::checkpoint(const ScaleRule& rule, std::uint64_t seed) const {
-  std::string name = rule.text();
-  std::erase(name, ')');
-  std::ranges::replace_if(name, [](char c) { return c == '(' || c == ',' || c == '/'; }, '-');
-  return saved_ / fmt::format("{}-seed{}.safetensors", name, seed);
+fs::path RunFolder::checkpoint(const ModelRule& rule, std::uint64_t seed) const {
+  return saved_ / (name_of(rule, seed) + ".safetensors");
+}
+
+fs::path RunFolder::record(const ModelRule& rule, std::uint64_t seed) const {
+  return saved_ / (name_of(rule, seed) + ".json");
 }
 
 void RunFolder::finish() {

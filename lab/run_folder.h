@@ -2,27 +2,32 @@
 //
 //   result.json, report.html   of the last run that finished
 //   models/                    its trained models (safetensors), and tokenizer.model if it has one
+//                              and beside each model NAME.json, its record: what was measured of it
 //   checkpoints/               the same of a run under way; becomes models/ when it finishes
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
-#include "isentrope/scale_rule.h"
+#include "lab/model_rule.h"
 
 namespace isentrope::lab {
 
 class RunFolder {
  public:
+  // What to do with a run that is there: nothing, go on with it, or put another in its place.
+  enum class Existing { refuse, resume, overwrite };
+
   // Looks and changes nothing. Throws Error when the folder cannot be written, or when it holds a
-  // run under way and `resume` is false.
-  RunFolder(std::filesystem::path root, bool resume);
+  // run, under way or finished, that is to be refused.
+  RunFolder(std::filesystem::path root, Existing existing);
 
   // Creates what is missing. When a finished run is resumed, its models/ becomes checkpoints/
-  // again.
+  // again; one that is overwritten goes.
   void open();
 
-  [[nodiscard]] std::filesystem::path checkpoint(const ScaleRule& rule, std::uint64_t seed) const;
+  [[nodiscard]] std::filesystem::path checkpoint(const ModelRule& rule, std::uint64_t seed) const;
+  [[nodiscard]] std::filesystem::path record(const ModelRule& rule, std::uint64_t seed) const;
   [[nodiscard]] std::filesystem::path tokenizer() const { return saved_ / "tokenizer.model"; }
   [[nodiscard]] std::filesystem::path result() const { return root_ / "result.json"; }
   [[nodiscard]] std::filesystem::path report() const { return root_ / "report.html"; }
@@ -35,6 +40,7 @@ class RunFolder {
   [[nodiscard]] std::filesystem::path models() const { return root_ / "models"; }
 
   std::filesystem::path root_;
+  bool overwrite_;
   std::filesystem::path
       saved_;  // models and tokenizer: checkpoints/, or models/ of the run to resume
 };

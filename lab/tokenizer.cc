@@ -73,7 +73,7 @@ class PieceTokenizer final : public Tokenizer {
 
 class Lines final : public sentencepiece::SentenceIterator {
  public:
-  explicit Lines(const std::string& text) {
+  explicit Lines(std::string_view text) {
     for_each_line(text, [this](std::string_view line) { lines_.emplace_back(line); });
   }
   bool done() const override { return next_ == lines_.size(); }
@@ -98,7 +98,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
       fmt::format("[tokenizer] not a SentencePiece model: {}", path));
 }
 
-std::unique_ptr<Tokenizer> train_tokenizer(const std::string& text, std::int64_t pieces) {
+std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text, std::int64_t pieces) {
   Lines lines(text);
   std::string model;
   const auto status =

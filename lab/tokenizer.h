@@ -36,7 +36,7 @@ class Tokenizer {
 
 // Trains a unigram model of that many pieces, bytes among them for what it never saw. The same text
 // gives the same model. Throws Error when the text is too small for so many pieces.
-[[nodiscard]] std::unique_ptr<Tokenizer> train_tokenizer(const std::string& text,
+[[nodiscard]] std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text,
                                                          std::int64_t pieces);
 
 }  // namespace isentrope::lab

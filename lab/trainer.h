@@ -1,16 +1,18 @@
-// Trainer: AdamW steps of a RoFormer on masked windows of a corpus.
+// Trainer: AdamW steps of a model on windows of a corpus.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "lab/corpus.h"
-#include "lab/masking.h"
-#include "lab/roformer.h"
+#include "lab/examples.h"
+#include "lab/transformer.h"
 
 namespace isentrope::lab {
 
@@ -27,9 +29,10 @@ struct TrainingPlan {
 // plan.steps. The first step is step 0.
 [[nodiscard]] double learning_rate(const TrainingPlan& plan, std::int64_t step);
 
-// The windows of a step and their masks: a function of seed and step, the same for every rule.
-[[nodiscard]] MaskedTokens draw_batch(const TrainingPlan& plan, std::int64_t step,
-                                      std::span<const Token> corpus, Token mask_token);
+// The windows of a step and their masks: a function of seed and step, the same for every rule. The
+// mask token is the vocabulary's last.
+[[nodiscard]] Examples draw_batch(const TrainingPlan& plan, std::int64_t step,
+                                  std::span<const Token> corpus, const ModelConfig& model);
 
 // The loss of that step was no finite number; the weights are those before it.
 class Divergence : public std::runtime_error {
@@ -40,8 +43,7 @@ class Divergence : public std::runtime_error {
 class Trainer {
  public:
   // The model and the corpus must outlive the trainer.
-  Trainer(const TrainingPlan& plan, Roformer& model, std::span<const Token> corpus,
-          Token mask_token);
+  Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus);
 
   // One step; its loss, in nats. Throws Divergence.
   double step();
@@ -50,20 +52,25 @@ class Trainer {
   [[nodiscard]] bool finished() const { return steps_done_ == plan_.steps; }
 
   // All that changes from step to step: weights and AdamW's moments, by name.
-  [[nodiscard]] std::vector<Roformer::NamedTensor> state() const;
+  [[nodiscard]] std::vector<Transformer::NamedTensor> state() const;
   // Goes on from a state() taken after that many steps of the same plan and shape.
-  void restore(const std::vector<Roformer::NamedTensor>& state, std::int64_t steps_done);
+  void restore(const std::vector<Transformer::NamedTensor>& state, std::int64_t steps_done);
 
  private:
+  // Parameters that decay alike, and AdamW's moments of them.
+  struct Group {
+    double decay = 0;
+    std::vector<std::string> names;
+    std::vector<at::Tensor> parameters, mean, square, step_counts;
+  };
+
   void update();
 
   TrainingPlan plan_;
-  Roformer& model_;
+  Transformer& model_;
   std::span<const Token> corpus_;
-  Token mask_token_;
   std::int64_t steps_done_ = 0;
-  std::vector<at::Tensor> parameters_, mean_, square_;  // AdamW's moments
-  std::vector<at::Tensor> no_maxima_, step_counts_;
+  std::array<Group, 2> groups_;  // matrices; biases, norms and factors
 };
 
 }  // namespace isentrope::lab

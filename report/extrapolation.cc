@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "report/extrapolation_charts.h"
 #include "report/numbers.h"
@@ -23,66 +25,18 @@ std::size_t seeds_of(const Result& result) {
   return seeds;
 }
 
-// The rule with the highest accuracy at a length, other than one; null when none has a number.
-const RuleResult* best_at(const Result& result, std::int64_t length,
-                          const RuleResult* other = nullptr) {
-  const RuleResult* best = nullptr;
-  for (const RuleResult& rule : result.rules) {
-    if (&rule == other || !rule.mean.accuracy.contains(length)) continue;
-    const double accuracy = rule.mean.accuracy.at(length);
-    if (best == nullptr || accuracy > best->mean.accuracy.at(length)) best = &rule;
-  }
-  return best;
-}
-
-// Who is ahead at the longest length, and of whom that is worth saying: standard when it is there.
-void summarise_accuracy(Text& text, const Result& result) {
-  const std::int64_t longest = result.lengths.back();
-  const RuleResult* leader = best_at(result, longest);
-  if (leader == nullptr) {
-    text.plain("No accuracy was measured at the longest length, " + tokens(longest) + " tokens. ");
+void summarise_verdicts(Text& text, const Result& result) {
+  const auto sentences = verdict_sentences(result.leads);
+  if (sentences.empty()) {
+    text.plain("No model has the standard scale beside another: there is no lead to speak of. ");
     return;
   }
-  const RuleResult* baseline = baseline_of(result);
-  const bool useful =
-      baseline != nullptr && baseline != leader && baseline->mean.accuracy.contains(longest);
-  const RuleResult* other = useful ? baseline : best_at(result, longest, leader);
-
-  text.plain("At " + tokens(longest) + " tokens");
-  if (result.train_length && *result.train_length < longest) {
-    const double times = static_cast<double>(longest) / static_cast<double>(*result.train_length);
-    text.plain(fmt::format(", {:.3g} times the length it was trained on,", times));
-  }
-  text.plain(" a model with ").code(leader->rule);
-  text.plain(" fills in " + decimal(leader->mean.accuracy.at(longest), 2) +
-             " % of the masked tokens");
-  if (other == nullptr) {
-    text.plain(". ");
-    return;
-  }
-  const double lead = leader->mean.accuracy.at(longest) - other->mean.accuracy.at(longest);
-  text.plain(", one with ")
-      .code(other->rule)
-      .plain(" " + decimal(other->mean.accuracy.at(longest), 2) + " %: a lead of ");
-  text.strong(decimal(lead, 2) + " points").plain(". ");
-  if (!result.train_length || *result.train_length == longest) return;
-  const ByLength apart = difference(leader->mean.accuracy, other->mean.accuracy);
-  if (const auto at = apart.find(*result.train_length); at != apart.end()) {
-    text.plain("At the training length of " + tokens(at->first) + " the difference is " +
-               signed_decimal(at->second, 2) + ". ");
-  }
-}
-
-void summarise_training(Text& text, const Result& result) {
-  for (const RuleResult& rule : result.rules) {
-    if (rule.trained_as.empty()) continue;
-    text.code(rule.rule)
-        .plain(" is ")
-        .code(rule.trained_as)
-        .plain(
-            " at the training length, so training makes one model for both: what differs elsewhere "
-            "is the rule's doing. ");
-  }
+  for (const std::string& sentence : sentences) text.strong(sentence).plain(" ");
+  text.plain("Leads in points of accuracy over the model trained with ")
+      .code("standard")
+      .plain(
+          ", ± standard error over the seeds; what is beyond two of them is called, the rest is "
+          "undecided. ");
 }
 
 void summarise_entropy(Text& text, const Result& result) {
@@ -103,7 +57,7 @@ void summarise_entropy(Text& text, const Result& result) {
     } else {
       text.plain(", " + growth(entropy) + " under ");
     }
-    text.code(rule.rule);
+    text.code(rule.name);
     first = false;
   }
   if (!first) text.plain(", and ").symbol("ln n").plain(" itself by " + growth(uniform) + ".");
@@ -111,8 +65,7 @@ void summarise_entropy(Text& text, const Result& result) {
 
 Text summary_of(const Result& result) {
   Text text;
-  summarise_accuracy(text, result);
-  summarise_training(text, result);
+  summarise_verdicts(text, result);
   summarise_entropy(text, result);
   return text;
 }
@@ -136,16 +89,8 @@ TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy
   return row;
 }
 
-TableRow difference_row(const Result& result, Text label, const ByLength& a, const ByLength& b) {
-  const ByLength apart = difference(a, b);
-  TableRow row{std::move(label), {}};
-  for (const std::int64_t length : result.lengths) {
-    row.cells.emplace_back(apart.contains(length) ? signed_decimal(apart.at(length), 2) : "–");
-  }
-  return row;
-}
-
-// The highest accuracy at each length, where there is more than one to choose from.
+// The highest accuracy at each length among what was trained or rescaled, where there is more than
+// one to choose from.
 ByLength best_of(const std::vector<const ByLength*>& rows) {
   ByLength best;
   if (rows.size() < 2) return best;
@@ -161,34 +106,27 @@ ByLength best_of(const std::vector<const ByLength*>& rows) {
 TableGroup our_accuracy(const Result& result) {
   TableGroup group{"This run", {}};
   std::vector<const ByLength*> rows;
-  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.accuracy);
+  for (const RuleResult& rule : result.rules) {
+    if (rule.kind != "near") rows.push_back(&rule.mean.accuracy);
+  }
   const ByLength best = best_of(rows);
   for (const RuleResult& rule : result.rules) {
-    group.rows.push_back(accuracy_row(result, Text().code(rule.rule), rule.mean.accuracy,
-                                      rule.spread.accuracy, best));
-  }
-  const RuleResult* baseline = baseline_of(result);
-  for (const RuleResult& rule : result.rules) {
-    if (baseline == nullptr || &rule == baseline) continue;
-    const Text label =
-        result.rules.size() == 2 ? Text("difference") : Text().code(rule.rule).plain(" − standard");
-    group.rows.push_back(
-        difference_row(result, label, rule.mean.accuracy, baseline->mean.accuracy));
+    group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.accuracy,
+                                      rule.spread.accuracy,
+                                      rule.kind == "near" ? ByLength{} : best));
   }
   return group;
 }
 
 TableGroup their_accuracy(const Result& result) {
-  TableGroup group{Text("Theirs, for comparison: ")
+  TableGroup group{Text("Not of this run: ")
                        .link("Su 2021", su2021::kUrl)
-                       .plain(", a larger model on Chinese text"),
+                       .plain(", one larger RoFormer for each row, on Chinese text"),
                    {}};
   const ByLength best = best_of({&su2021::kStandard, &su2021::kEntropyInvariant});
   group.rows.push_back(accuracy_row(result, "Attention-O (standard)", su2021::kStandard, {}, best));
   group.rows.push_back(
       accuracy_row(result, "Attention-E (entropy invariant)", su2021::kEntropyInvariant, {}, best));
-  group.rows.push_back(
-      difference_row(result, "difference", su2021::kEntropyInvariant, su2021::kStandard));
   return group;
 }
 
@@ -204,13 +142,44 @@ Table accuracy_table(const Result& result) {
   return table;
 }
 
+// "+1.02 ± 0.21 helps", length by length.
+Table leads_table(const Result& result) {
+  Table table;
+  table.caption =
+      "Leads over the model trained with the standard scale, paired by seed: mean, "
+      "standard error, verdict. More accuracy helps, and less cross-entropy.";
+  table.columns = {"length"};
+  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
+  for (const auto& [metric, heading, digits] : {std::tuple{"accuracy", "Accuracy, points", 2},
+                                                {"cross_entropy", "Cross-entropy, nats", 3}}) {
+    TableGroup group{heading, {}};
+    for (const RuleResult& rule : result.rules) {
+      std::map<std::int64_t, Text> cells;
+      for (const Lead& lead : result.leads) {
+        if (lead.metric != metric || lead.rule != rule.rule || lead.kind != rule.kind) continue;
+        Text cell(signed_decimal(lead.lead.mean, digits));
+        if (std::isfinite(lead.lead.se)) cell.plain(" ± " + decimal(lead.lead.se, digits));
+        cell.small(name_of(lead.lead.verdict));
+        cells[lead.length] = cell;
+      }
+      if (cells.empty()) continue;
+      TableRow row{Text().code(rule.name), {}};
+      for (const std::int64_t length : result.lengths)
+        row.cells.push_back(cells.contains(length) ? cells.at(length) : Text("–"));
+      group.rows.push_back(std::move(row));
+    }
+    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+  }
+  return table;
+}
+
 Table seeds_table(const Result& result) {
   Table table;
   table.caption = "Accuracy in per cent, seed by seed.";
   table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   for (const RuleResult& rule : result.rules) {
-    TableGroup group{Text().code(rule.rule), {}};
+    TableGroup group{Text().code(rule.name), {}};
     for (std::size_t i = 0; i < rule.seeds.size(); ++i) {
       const SeedResult& seed = rule.seeds[i];
       const std::string label =
@@ -277,13 +246,19 @@ void add_reproduction(Page& page, const Result& result) {
 
 }  // namespace
 
+void add_findings(Page& page, const Result& result) {
+  page.heading("Accuracy").table(accuracy_table(result));
+  if (const Table leads = leads_table(result); !leads.groups.empty())
+    page.heading("Leads").table(leads);
+  for (const LineChart& chart : accuracy_charts(result)) page.plot(line_plot(chart));
+  add_charts(page, "Why", why_charts(result));
+  add_charts(page, "Training", training_charts(result));
+}
+
 std::string extrapolation_report(const json& document) {
   const Result result = parse_result(document);
   Page page("Length extrapolation", summary_of(result));
-  page.heading("Accuracy").table(accuracy_table(result));
-  for (const LineChart& chart : accuracy_charts(result)) page.plot(line_plot(chart));
-  add_charts(page, "What the rows do", row_charts(result));
-  add_charts(page, "Training", training_charts(result));
+  add_findings(page, result);
   if (seeds_of(result) > 1) page.heading("Every seed").table(seeds_table(result));
   add_reproduction(page, result);
   return page.html();

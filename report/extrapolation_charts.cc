@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "report/numbers.h"
 
@@ -50,7 +51,8 @@ void add_rules(LineChart& chart, const Result& result, ByLength Measures::* meas
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
     if ((rule.mean.*measure).empty()) continue;
-    Series series = series_by_length(result, Text().code(rule.rule), rule.mean.*measure);
+    Series series = series_by_length(result, Text().code(rule.name), rule.mean.*measure);
+    series.reference = rule.kind == "near";
     series.colour = static_cast<int>(i);
     add_spread(series, rule.spread.*measure);
     chart.series.push_back(std::move(series));
@@ -67,28 +69,79 @@ LineChart accuracy_chart(const Result& result) {
 
 LineChart lead_chart(const Result& result) {
   LineChart chart = chart_by_length(result, "Lead over standard",
-                                    Text("Accuracy minus that of the standard scale at the same "
-                                         "length. Dashed: the same difference in ")
-                                        .link("Su 2021", su2021::kUrl)
-                                        .plain(", from a larger model on Chinese text."),
+                                    "Accuracy minus that of the model trained with the standard "
+                                    "scale, paired by seed; bars are two standard errors.",
                                     "points");
   chart.y_from_zero = true;
-  const RuleResult* baseline = baseline_of(result);
-  if (baseline == nullptr) return chart;
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
-    if (&result.rules[i] == baseline) continue;
-    Series series =
-        series_by_length(result, Text().code(result.rules[i].rule),
-                         difference(result.rules[i].mean.accuracy, baseline->mean.accuracy));
+    const RuleResult& rule = result.rules[i];
+    Series series;
+    series.name.code(rule.name);
     series.colour = static_cast<int>(i);
+    series.reference = rule.kind == "near";
+    for (const Lead& lead : result.leads) {
+      if (lead.metric != "accuracy" || lead.rule != rule.rule || lead.kind != rule.kind) continue;
+      series.x.push_back(static_cast<double>(lead.length));
+      series.y.push_back(lead.lead.mean);
+      series.spread.push_back(std::isfinite(lead.lead.se) ? 2 * lead.lead.se : 0);
+    }
     if (!series.x.empty()) chart.series.push_back(std::move(series));
   }
-  if (chart.empty()) return chart;
-  Series theirs = series_by_length(result, "Su 2021, entropy invariant",
-                                   difference(su2021::kEntropyInvariant, su2021::kStandard));
-  theirs.colour = kNeutral;
-  theirs.reference = true;
-  if (!theirs.x.empty()) chart.series.push_back(std::move(theirs));
+  return chart;
+}
+
+// The curve's accuracy at a gain between two of its own, linear in ln gain; nothing outside.
+std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, double gain) {
+  const auto found = gains.curve.find(length);
+  if (found == gains.curve.end()) return {};
+  for (std::size_t i = 1; i < gains.gains.size(); ++i) {
+    const double low = gains.gains[i - 1], high = gains.gains[i];
+    if (gain < low || gain > high) continue;
+    const double share = std::log(gain / low) / std::log(high / low);
+    return std::lerp(found->second[i - 1], found->second[i], share);
+  }
+  return {};
+}
+
+LineChart gain_chart(const Result& result) {
+  LineChart chart;
+  chart.title = "Accuracy against a constant gain";
+  chart.caption = Text(
+      "The model trained with the standard scale, all rows of at least the training "
+      "length scaled by one number, a curve for each length, on the validation part. "
+      "Dashed: where a rule puts the gain, length by length. A curve that peaks at 1 "
+      "has nothing to give; one that peaks right of 1 wants a sharper softmax.");
+  chart.x_label = "gain on the standard scale";
+  chart.y_label = "accuracy, %";
+  chart.x_axis = Axis::log2;
+  int index = 0;
+  for (const auto& [length, accuracy] : result.gains.curve) {
+    chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
+                            .x = result.gains.gains,
+                            .y = accuracy,
+                            .colour = index++});
+  }
+  for (const auto& [rule, by_length] : result.gains.of_rules) {
+    Series marks{.name = Text().code(rule), .x = {}, .y = {}, .reference = true, .colour = index++};
+    for (const auto& [length, gain] : by_length) {
+      if (const auto accuracy = accuracy_at(result.gains, length, gain)) {
+        marks.x.push_back(gain);
+        marks.y.push_back(*accuracy);
+      }
+    }
+    if (!marks.x.empty()) chart.series.push_back(std::move(marks));
+  }
+  return chart;
+}
+
+LineChart share_chart(const Result& result) {
+  LineChart chart = chart_by_length(result, "Weight on far keys",
+                                    "Share of a row's weight on keys farther than any seen in "
+                                    "training: mean over layers, heads and rows.",
+                                    "weight, %");
+  chart.y_from_zero = true;
+  chart.decimals = 1;
+  add_rules(chart, result, &Measures::share_beyond);
   return chart;
 }
 
@@ -138,7 +191,7 @@ std::size_t steps_per_point(std::size_t steps) {
 
 Series loss_series(const RuleResult& rule, std::size_t step) {
   Series series;
-  series.name.code(rule.rule);
+  series.name.code(rule.name);
   for (std::size_t begin = 0; begin < rule.loss.size(); begin += step) {
     const std::size_t end = std::min(begin + step, rule.loss.size());
     double sum = 0;
@@ -178,25 +231,13 @@ std::vector<LineChart> not_empty(std::vector<LineChart> charts) {
 
 }  // namespace
 
-const RuleResult* baseline_of(const Result& result) {
-  const auto found = std::ranges::find(result.rules, "standard", &RuleResult::rule);
-  return found == result.rules.end() ? nullptr : &*found;
-}
-
-ByLength difference(const ByLength& a, const ByLength& b) {
-  ByLength result;
-  for (const auto& [length, value] : a) {
-    if (const auto found = b.find(length); found != b.end()) result[length] = value - found->second;
-  }
-  return result;
-}
-
 std::vector<LineChart> accuracy_charts(const Result& result) {
   return not_empty({accuracy_chart(result), lead_chart(result)});
 }
 
-std::vector<LineChart> row_charts(const Result& result) {
-  return not_empty({entropy_chart(result), gradient_chart(result)});
+std::vector<LineChart> why_charts(const Result& result) {
+  return not_empty(
+      {gain_chart(result), share_chart(result), entropy_chart(result), gradient_chart(result)});
 }
 
 std::vector<LineChart> training_charts(const Result& result) {

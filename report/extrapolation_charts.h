@@ -17,15 +17,9 @@ inline const ByLength kEntropyInvariant = {
     {64, 43.11}, {128, 41.17}, {256, 34.04}, {512, 20.15}, {1024, 13.58}};
 }  // namespace su2021
 
-// The rule the others are compared with: "standard", or none.
-[[nodiscard]] const RuleResult* baseline_of(const Result& result);
-
-// a - b where both have a number.
-[[nodiscard]] ByLength difference(const ByLength& a, const ByLength& b);
-
 // In reading order. Charts without a single number are left out.
 [[nodiscard]] std::vector<LineChart> accuracy_charts(const Result& result);
-[[nodiscard]] std::vector<LineChart> row_charts(const Result& result);
+[[nodiscard]] std::vector<LineChart> why_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
 
 }  // namespace isentrope::report

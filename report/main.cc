@@ -16,6 +16,7 @@
 #include "report/calibration.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
+#include "report/study.h"
 
 namespace {
 
@@ -37,6 +38,7 @@ std::string page_of(const nlohmann::json& document) {
   if (kind == "inspection") return isentrope::report::inspection_report(document);
   if (kind == "calibration") return isentrope::report::calibration_report(document);
   if (kind == "evaluation") return isentrope::report::evaluation_report(document);
+  if (kind == "study") return isentrope::report::study_report(document);
   if (kind == "bench") return isentrope::report::bench_report(document);
   using error_handler = nlohmann::json::error_handler_t;
   throw Error(
@@ -59,7 +61,12 @@ int main(int argc, char** argv) {
                  "where the page goes; report.html beside RESULT.json by default");
   app.callback([&] {
     const std::filesystem::path to = output.value_or(result.parent_path() / "report.html");
-    isentrope::command::write_file(to, page_of(read_json(result)));
+    const nlohmann::json document = read_json(result);
+    isentrope::command::write_file(to, page_of(document));
+    if (document.is_object() && document.value("kind", nlohmann::json()) == "study") {
+      for (const std::string& verdict : isentrope::report::study_verdicts(document))
+        fmt::print("{}\n", verdict);
+    }
     fmt::print("{}\n", to.string());
   });
   return isentrope::command::run(app, argc, argv);

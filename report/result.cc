@@ -90,8 +90,9 @@ std::vector<double> losses(const json& rule, const std::string& where) {
 }
 
 Measures measures_of(const json& object, const std::string& where) {
-  return {by_length(object, "accuracy", where), by_length(object, "entropy", where),
-          by_length(object, "gradient_mass", where)};
+  return {by_length(object, "accuracy", where), by_length(object, "cross_entropy", where),
+          by_length(object, "entropy", where), by_length(object, "gradient_mass", where),
+          by_length(object, "share_beyond", where)};
 }
 
 std::vector<SeedResult> seeds_of(const json& rule, const std::string& where) {
@@ -116,6 +117,11 @@ RuleResult rule_result(const json& rule, const std::string& where) {
   if (!name.is_string()) fail(where + ".rule", "the text of a scale rule", name);
   RuleResult result;
   result.rule = name;
+  const json& kind = member(rule, "kind");
+  if (!kind.is_null() && kind != "trained" && kind != "rescaled" && kind != "near")
+    fail(where + ".kind", "trained, rescaled or near", kind);
+  result.kind = kind.is_null() ? "trained" : kind.get<std::string>();
+  result.name = row_name(result.rule, result.kind);
   result.mean = measures_of(rule, where);
   result.spread = measures_of(object_at(rule, "spread", where + "."), where + ".spread");
   result.seeds = seeds_of(rule, where);
@@ -123,10 +129,6 @@ RuleResult rule_result(const json& rule, const std::string& where) {
   if (const json& seconds = member(rule, "seconds_per_step"); !seconds.is_null()) {
     if (!seconds.is_number()) fail(where + ".seconds_per_step", "a number", seconds);
     result.seconds_per_step = seconds;
-  }
-  if (const json& other = member(rule, "trained_as"); !other.is_null()) {
-    if (!other.is_string()) fail(where + ".trained_as", "the text of a scale rule", other);
-    result.trained_as = other;
   }
   return result;
 }
@@ -142,12 +144,72 @@ std::vector<std::int64_t> lengths_of(const json& document) {
   return {result.begin(), result.end()};
 }
 
+GainCurves gains_of(const json& document) {
+  const json gains = object_at(document, "gains");
+  GainCurves curves;
+  if (gains.empty()) return curves;
+  const json& axis = member(gains, "gain");
+  if (!axis.is_array()) fail("gains.gain", "an array of numbers", axis);
+  for (const json& gain : axis) {
+    if (!gain.is_number()) fail("gains.gain", "an array of numbers", gain);
+    curves.gains.push_back(gain);
+  }
+  const json by_n = object_at(gains, "accuracy", "gains.");
+  for (const auto& [length, values] : by_n.items()) {
+    const auto n = length_of(length);
+    if (!n || !values.is_array() || values.size() != axis.size())
+      fail("gains.accuracy." + length, "as many numbers as there are gains", values);
+    for (const json& value : values) {
+      if (!value.is_number()) fail("gains.accuracy." + length, "numbers", value);
+      curves.curve[*n].push_back(value);
+    }
+  }
+  const json of_rules = object_at(gains, "of_rules", "gains.");
+  for (const auto& [rule, _] : of_rules.items())
+    curves.of_rules[rule] = by_length(of_rules, rule.c_str(), "gains.of_rules");
+  return curves;
+}
+
+Lead lead_of(const json& lead, const std::string& where) {
+  if (!lead.is_object()) fail(where, "an object", lead);
+  const auto text = [&](const char* key) {
+    const json& value = member(lead, key);
+    if (!value.is_string()) fail(where + "." + key, "a string", value);
+    return value.get<std::string>();
+  };
+  const auto number = [&](const char* key) {
+    const json& value = member(lead, key);
+    if (!value.is_number() && !value.is_null()) fail(where + "." + key, "a number", value);
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  };
+  Lead result{.rule = text("rule"), .kind = text("kind"), .metric = text("metric")};
+  result.length = positive(member(lead, "length"), where + ".length");
+  result.seeds = positive(member(lead, "seeds"), where + ".seeds");
+  result.lead = {.mean = number("mean"), .sd = number("sd"), .se = number("se")};
+  const std::string verdict = text("verdict");
+  for (const Verdict known : {Verdict::helps, Verdict::hurts, Verdict::undecided}) {
+    if (verdict == name_of(known)) result.lead.verdict = known;
+  }
+  if (verdict != name_of(result.lead.verdict))
+    fail(where + ".verdict", "helps, hurts or undecided", lead.at("verdict"));
+  return result;
+}
+
 }  // namespace
+
+std::vector<Lead> parse_leads(const json& leads) {
+  std::vector<Lead> result;
+  if (leads.is_null()) return result;
+  if (!leads.is_array()) fail("leads", "an array of objects", leads);
+  for (std::size_t i = 0; i < leads.size(); ++i)
+    result.push_back(lead_of(leads[i], fmt::format("leads[{}]", i)));
+  return result;
+}
 
 Result parse_result(const json& document) {
   if (!document.is_object()) fail("a result", "an object", document);
-  if (const json& schema = member(document, "schema"); !schema.is_null() && schema != 1) {
-    fail("schema", "1, the one this program reads", schema);
+  if (const json& schema = member(document, "schema"); !schema.is_null() && schema != 2) {
+    fail("schema", "2, the one this program reads", schema);
   }
   Result result;
   result.lengths = lengths_of(document);
@@ -165,6 +227,8 @@ Result parse_result(const json& document) {
   if (const json& length = member(document, "train_length"); !length.is_null()) {
     result.train_length = positive(length, "train_length");
   }
+  result.gains = gains_of(document);
+  result.leads = parse_leads(member(document, "leads"));
   return result;
 }
 

@@ -8,14 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "report/leads.h"
+
 namespace isentrope::report {
 
 // A number per test length. Lengths without a finite number are absent.
 using ByLength = std::map<std::int64_t, double>;
 
 struct Measures {
-  ByLength accuracy;                // percent
-  ByLength entropy, gradient_mass;  // means over rows
+  ByLength accuracy;                              // percent
+  ByLength cross_entropy;                         // nats
+  ByLength entropy, gradient_mass, share_beyond;  // means over rows
 };
 
 struct SeedResult {
@@ -24,13 +27,20 @@ struct SeedResult {
 };
 
 struct RuleResult {
-  std::string rule;
-  Measures mean;    // over the seeds
-  Measures spread;  // standard deviation over the seeds; empty for one seed
+  std::string rule, kind;  // "trained", "rescaled" or "near"
+  std::string name;        // of the row: the rule, and what it stands on
+  Measures mean;           // over the seeds
+  Measures spread;         // standard deviation over the seeds; empty for one seed
   std::vector<SeedResult> seeds;
   std::vector<double> loss;  // one per training step; NaN where it was not finite
   std::optional<double> seconds_per_step;
-  std::string trained_as;  // the rule whose training made this model too; empty: its own
+};
+
+// Accuracy under constant gains, and where rules are among them.
+struct GainCurves {
+  std::vector<double> gains;                          // rising
+  std::map<std::int64_t, std::vector<double>> curve;  // by length
+  std::map<std::string, ByLength> of_rules;
 };
 
 struct Result {
@@ -38,8 +48,13 @@ struct Result {
   std::vector<RuleResult> rules;       // not empty
   std::string version, command, date;  // empty when absent
   std::optional<std::int64_t> train_length;
+  GainCurves gains;  // without gains when there are none
+  std::vector<Lead> leads;
   nlohmann::json config, corpus, machine;  // objects, as they were
 };
+
+// The member "leads" of a result. Throws Error naming the key that is not what the schema says.
+[[nodiscard]] std::vector<Lead> parse_leads(const nlohmann::json& leads);
 
 // Only lengths and rules are required. Throws Error naming the key that is not what the schema
 // says.

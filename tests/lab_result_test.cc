@@ -1,30 +1,59 @@
-// What a user is told: options, progress, result.json and the table.
+// What a user is told: options, progress, result.json and the tables; and how jobs are dealt out.
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "lab/jobs.h"
 #include "lab/options.h"
 #include "lab/progress.h"
 #include "lab/result.h"
+#include "report/leads.h"
+#include "report/records.h"
 
 namespace isentrope::lab {
 namespace {
+
+using nlohmann::json;
 
 CommandLine parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "isentrope-extrapolate");
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
 }
 
-ModelResult model_result(std::uint64_t seed, double accuracy) {
-  const Evaluation near{.tokens = 640, .predictions = 96, .accuracy = accuracy, .entropy = 2};
-  const Evaluation far{.tokens = 600, .predictions = 90, .accuracy = accuracy / 2, .entropy = 4};
-  return {.seed = seed,
-          .parameters = 1000,
-          .evaluations = {near, far},
-          .loss = {5, accuracy},
-          .seconds_per_step = 0.1};
+// Of a model of `rule` at two lengths.
+json record(const char* rule, std::uint64_t seed, double accuracy) {
+  const auto row = [&](const char* kind, double value) {
+    return json{{"kind", kind},
+                {"rule", rule},
+                {"tokens", {640, 600}},
+                {"predictions", {96, 90}},
+                {"accuracy", {value, value / 2}},
+                {"cross_entropy", {1, 2}},
+                {"entropy", {2, 4}},
+                {"gradient_mass", {0.1, 0.2}},
+                {"share_beyond", {0, 30}}};
+  };
+  return {{"rule", rule},
+          {"seed", seed},
+          {"parameters", 1000},
+          {"loss", {5, accuracy}},
+          {"seconds_per_step", 0.1},
+          {"evaluation", {{"lengths", {64, 128}}, {"bytes_per_token", 1}}},
+          {"rows", {row("trained", accuracy), row("near", accuracy + 1)}}};
+}
+
+json result_of(const std::vector<json>& records) {
+  const json rules = report::rules_json(records);
+  return {{"train_length", 64},
+          {"lengths", {64, 128}},
+          {"protocol", {{"part", "test"}}},
+          {"rules", rules},
+          {"leads", report::leads_json(report::leads_of(rules))}};
 }
 
 std::string shown(const std::function<void(Progress&)>& use, Progress::Style style) {
@@ -47,9 +76,40 @@ void three_steps(Progress& progress) {
 }
 
 TEST(Options, RulesKeepTheirOwnCommas) {
-  const auto rules = parse_rules("standard,entropy_invariant(base=64,n_min=2),log_length");
-  ASSERT_EQ(rules.size(), 3U);
-  EXPECT_EQ(rules[1], ScaleRule::entropy_invariant(64, 2));
+  const auto rules = parse_rules(
+      "standard,entropy_invariant(base=64,n_min=2),learned(ssmax(s=1)),ssmax(s=[0.2,0.4],b=0)");
+  ASSERT_EQ(rules.size(), 4U);
+  EXPECT_EQ(rules[1], ModelRule{ScaleRule::entropy_invariant(64, 2)});
+  EXPECT_TRUE(rules[2].learned);
+  EXPECT_EQ(rules[2].rule, ScaleRule::ssmax({1}));
+  EXPECT_EQ(ModelRule::parse(rules[2].text()), rules[2]);
+  EXPECT_EQ(rules[3].rule, ScaleRule::ssmax({0.2, 0.4}));
+}
+
+TEST(Options, ModelsAreChosenByName) {
+  const ModelConfig plain = parse({}).experiment.model;
+  EXPECT_TRUE(plain.embedding_norm);
+  const ModelConfig other = parse({"--model", "modern", "--init=pytorch", "--positions",
+                                   "rope-partial", "--objective", "causal"})
+                                .experiment.model;
+  EXPECT_EQ(other.shape, ModelShape::modern);
+  EXPECT_EQ(other.init, Init::pytorch);
+  EXPECT_EQ(other.positions, Positions::rope_partial);
+  EXPECT_EQ(other.objective, Objective::causal);
+  EXPECT_FALSE(other.embedding_norm);
+}
+
+// The default rules act on a position bias too, where there is one.
+TEST(Options, DefaultRulesSuitThePositions) {
+  const ExperimentOptions rope = parse({"--train-length", "32"}).experiment;
+  EXPECT_EQ(rope.rules, default_rules());
+  EXPECT_EQ(rope.rescaled, std::vector{ScaleRule::entropy_invariant(32)});
+  const ExperimentOptions t5 = parse({"--positions", "t5"}).experiment;
+  EXPECT_EQ(t5.rules[0].rule, ScaleRule::standard());
+  EXPECT_EQ(t5.rules[1].rule, ScaleRule::entropy_invariant(512).with_scaled_bias(true));
+  EXPECT_EQ(t5.rescaled, std::vector{ScaleRule::entropy_invariant(64).with_scaled_bias(true)});
+  EXPECT_TRUE(parse({"--rescaled", "none"}).experiment.rescaled.empty());
+  EXPECT_THROW((void)parse({"--rescaled", "learned(ssmax)"}), Error);
 }
 
 TEST(Options, RefuseRulesTwiceOrUnknown) {
@@ -66,9 +126,9 @@ TEST(Options, LengthsRiseAndCountOnce) {
 
 TEST(Options, WhatIsTypedBesideAPresetChangesIt) {
   const ExperimentOptions options = parse({"--width=96", "--preset", "seed"}).experiment;
-  EXPECT_EQ(options.width, 96);
-  EXPECT_EQ(options.layers, 6);
-  EXPECT_EQ(parse({"--preset=demo"}).experiment.layers, 4);
+  EXPECT_EQ(options.model.width, 96);
+  EXPECT_EQ(options.model.layers, 6);
+  EXPECT_EQ(parse({"--preset=demo"}).experiment.model.layers, 4);
 }
 
 TEST(Options, KnowTheCommandToTypeAgain) {
@@ -97,30 +157,71 @@ TEST(Progress, ClockReadsAsAClock) {
 }
 
 TEST(Result, OneSeedHasNoSpread) {
-  const auto rule = rule_json("standard", {64, 128}, {model_result(1, 50)});
-  EXPECT_EQ(rule["accuracy"]["64"], 50);
-  EXPECT_EQ(rule["accuracy"]["128"], 25);
-  EXPECT_EQ(rule["entropy"]["128"], 4);
-  EXPECT_EQ(rule["loss"], (nlohmann::json{5, 50}));
-  EXPECT_FALSE(rule.contains("spread"));
-  ASSERT_EQ(rule["seeds"].size(), 1U);
-  EXPECT_EQ(rule["seeds"][0]["seed"], 1);
+  const json rules = report::rules_json({record("standard", 1, 50)});
+  ASSERT_EQ(rules.size(), 2U);
+  EXPECT_EQ(rules[0]["accuracy"]["64"], 50);
+  EXPECT_EQ(rules[0]["accuracy"]["128"], 25);
+  EXPECT_EQ(rules[0]["entropy"]["128"], 4);
+  EXPECT_EQ(rules[0]["loss"], (json{5, 50}));
+  EXPECT_FALSE(rules[0].contains("spread"));
+  ASSERT_EQ(rules[0]["seeds"].size(), 1U);
+  EXPECT_EQ(rules[0]["seeds"][0]["seed"], 1);
+  EXPECT_EQ(rules[1]["kind"], "near");
+  EXPECT_EQ(rules[1]["accuracy"]["64"], 51);
+  EXPECT_FALSE(rules[1].contains("loss"));
 }
 
 TEST(Result, SeedsGiveMeanAndSampleDeviation) {
-  const auto rule = rule_json("standard", {64, 128}, {model_result(1, 50), model_result(2, 54)});
-  EXPECT_EQ(rule["accuracy"]["64"], 52);
-  EXPECT_EQ(rule["loss"][1], 52);
-  EXPECT_NEAR(rule["spread"]["accuracy"]["64"].get<double>(), std::sqrt(8), 1e-12);
-  EXPECT_EQ(rule["seeds"][1]["accuracy"]["64"], 54);
+  const json rules = report::rules_json({record("standard", 1, 50), record("standard", 2, 54)});
+  EXPECT_EQ(rules[0]["accuracy"]["64"], 52);
+  EXPECT_EQ(rules[0]["loss"][1], 52);
+  EXPECT_NEAR(rules[0]["spread"]["accuracy"]["64"].get<double>(), std::sqrt(8), 1e-12);
+  EXPECT_EQ(rules[0]["seeds"][1]["accuracy"]["64"], 54);
 }
 
-TEST(Result, TableShowsEveryRuleAtEveryLength) {
-  nlohmann::json result = {{"train_length", 64}, {"lengths", {64, 128}}};
-  result["rules"] = {rule_json("standard", {64, 128}, {model_result(1, 50)})};
-  EXPECT_NE(table(result).find("standard    50.00    25.00\n"), std::string::npos) << table(result);
-  result["rules"] = {rule_json("standard", {64, 128}, {model_result(1, 50), model_result(2, 54)})};
-  EXPECT_NE(table(result).find("52.00 ± 2.83"), std::string::npos) << table(result);
+TEST(Result, BitsPerByteAreByPosition) {
+  json one = record("standard", 1, 50);
+  one["evaluation"]["bytes_per_token"] = 4;
+  for (json& row : one["rows"]) row["by_position"] = {std::log(2.0), std::log(4.0), std::log(16.0)};
+  const json rules = report::rules_json({one});
+  EXPECT_NEAR(rules[0]["bits_per_byte"]["1"].get<double>(), 0.25, 1e-12);
+  EXPECT_NEAR(rules[0]["bits_per_byte"]["4"].get<double>(), 1, 1e-12);
+}
+
+TEST(Result, SummaryBeginsWithTheVerdictAndShowsEveryRow) {
+  EXPECT_NE(summary(result_of({record("standard", 1, 50)}))
+                .find("standard" + std::string(20, ' ') + "50.00"),
+            std::string::npos)
+      << summary(result_of({record("standard", 1, 50)}));
+  const std::string text =
+      summary(result_of({record("standard", 1, 50), record("standard", 2, 54),
+                         record("log_length", 1, 60), record("log_length", 2, 64)}));
+  EXPECT_EQ(text.find("Leads over standard"), 0U) << text;
+  EXPECT_NE(text.find("log_length helps at 64 (+10.0 ± 0.0) and 128 (+5.0 ± 0.0)"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("52.00 ± 2.83"), std::string::npos) << text;
+  EXPECT_NE(text.find("log_length, near keys only"), std::string::npos) << text;
+}
+
+// Whatever goes wrong in one job, the others are told, and no further one begins.
+TEST(Jobs, AllRunOnceAndAFailureStopsTheRest) {
+  std::array<std::atomic<int>, 20> runs{};
+  run_jobs(20, 3, [&](std::size_t i) { ++runs[i]; }, [] { FAIL(); });
+  for (const auto& run : runs) EXPECT_EQ(run, 1);
+
+  int stops = 0;
+  std::atomic<int> begun = 0;
+  EXPECT_THROW(run_jobs(
+                   20, 1,
+                   [&](std::size_t i) {
+                     ++begun;
+                     if (i == 4) throw Error("the fifth");
+                   },
+                   [&] { ++stops; }),
+               Error);
+  EXPECT_EQ(begun, 5);
+  EXPECT_EQ(stops, 1);
 }
 
 }  // namespace

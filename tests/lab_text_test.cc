@@ -9,7 +9,7 @@
 
 #include "isentrope/error.h"
 #include "lab/corpus.h"
-#include "lab/masking.h"
+#include "lab/examples.h"
 #include "lab/tokenizer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -33,22 +33,35 @@ TEST(Corpus, JoinsFilesWithALineBreak) {
 
 TEST(Corpus, CountsCharactersNotBytes) { EXPECT_EQ(count_characters("naïve ⌘"), 7); }
 
-TEST(Corpus, HoldsOutTheLastTenth) {
-  const std::vector<Token> tokens = count_up(109);
-  const Split split = split_corpus(tokens);
-  EXPECT_EQ(split.training.size(), 99U);
-  ASSERT_EQ(split.held_out.size(), 10U);
-  EXPECT_EQ(split.held_out.front(), 99);
+TEST(Corpus, NineTenthsTrainATwentiethValidatesAndATwentiethTests) {
+  const std::string text = make_text(1000).substr(0, 1000);
+  const Parts<std::string_view> parts = split_text(text);
+  EXPECT_NEAR(static_cast<double>(parts.training.size()), 900, 1);
+  EXPECT_NEAR(static_cast<double>(parts.validation.size()), 50, 1);
+  EXPECT_EQ(std::string(parts.training) + std::string(parts.validation) + std::string(parts.test),
+            text);
+}
+
+TEST(Corpus, IsCutBetweenCharacters) {
+  std::string text;
+  for (int i = 0; i < 37; ++i) text += "⌘";
+  const Parts<std::string_view> parts = split_text(text);
+  for (const std::string_view part : {parts.training, parts.validation, parts.test}) {
+    ASSERT_FALSE(part.empty());
+    EXPECT_EQ(part.size() % 3, 0U);
+  }
 }
 
 TEST(Corpus, SaysHowManyTokensTheLengthsTake) {
-  const std::vector<Token> enough = count_up(640), short_of_one = count_up(639);
-  EXPECT_NO_THROW(require_windows(split_corpus(enough), 16, 64));
+  const Parts<std::vector<Token>> parts{count_up(100), count_up(10), count_up(9)};
+  EXPECT_NO_THROW(require_windows(parts, 100, 9));
+  EXPECT_THROW(require_windows(parts, 101, 9), Error);
   try {
-    require_windows(split_corpus(short_of_one), 16, 64);
+    require_windows(parts, 16, 10);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("640 tokens"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("got 100, 10 and 9"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -96,7 +109,7 @@ TEST(Tokenizer, RefusesMorePiecesThanTheTextHas) {
 TEST(Masking, HasTheProportionsOfBert) {
   const Token mask_token = 1000000;  // a random token is then never the old one
   const std::vector<Token> tokens = count_up(200000);
-  const MaskedTokens masked = mask_tokens(tokens, mask_token, 1);
+  const Examples masked = mask_tokens(tokens, mask_token, 1);
   const auto n = static_cast<double>(masked.positions.size());
   EXPECT_NEAR(n / 200000, 0.15, 0.004);
   double mask = 0, same = 0;
@@ -113,7 +126,7 @@ TEST(Masking, HasTheProportionsOfBert) {
 
 TEST(Masking, LeavesOtherTokensAlone) {
   const std::vector<Token> tokens = count_up(500);
-  const MaskedTokens masked = mask_tokens(tokens, 1000, 3);
+  const Examples masked = mask_tokens(tokens, 1000, 3);
   for (std::int64_t i = 0; i < 500; ++i) {
     const bool chosen = std::ranges::binary_search(masked.positions, i);
     EXPECT_TRUE(chosen || masked.inputs[static_cast<std::size_t>(i)] == i) << i;
@@ -128,8 +141,8 @@ TEST(Masking, DependsOnTheSeedAndNothingElse) {
 
 TEST(Masking, InPiecesIsAsInOne) {
   const std::vector<Token> tokens = count_up(1000);
-  const MaskedTokens whole = mask_tokens(tokens, 1000, 5);
-  const MaskedTokens part = mask_tokens(std::span(tokens).subspan(400), 1000, 5, 400);
+  const Examples whole = mask_tokens(tokens, 1000, 5);
+  const Examples part = mask_tokens(std::span(tokens).subspan(400), 1000, 5, 400);
   EXPECT_TRUE(std::ranges::equal(std::span(whole.inputs).subspan(400), part.inputs));
 }
 
@@ -137,6 +150,13 @@ TEST(Masking, MasksAtLeastOneToken) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     EXPECT_GE(mask_tokens(count_up(2), 10, seed).positions.size(), 1U);
   }
+}
+
+TEST(NextTokens, AreThoseBehind) {
+  const Examples next = next_tokens(std::vector<Token>{5, 6, 7});
+  EXPECT_EQ(next.inputs, (std::vector<std::int64_t>{5, 6}));
+  EXPECT_EQ(next.targets, (std::vector<std::int64_t>{6, 7}));
+  EXPECT_EQ(next.positions, (std::vector<std::int64_t>{0, 1}));
 }
 
 }  // namespace

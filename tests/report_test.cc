@@ -10,6 +10,7 @@
 #include "report/line_chart.h"
 #include "report/numbers.h"
 #include "report/page.h"
+#include "report/result.h"
 
 namespace isentrope::report {
 namespace {
@@ -171,20 +172,29 @@ TEST(BenchReport, SaysWhatIsWrong) {
 TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
   const std::string html = extrapolation_report(sample());
   for (const char* number :
-       {"55.60", "± 0.66", "50.30", "+7.42", "43.27", "36.53", "23.02", "15.12", "11.54", "43.11",
-        "41.17", "34.04", "20.15", "13.58", "0.1285", "6.93", "4,205,742"}) {
+       {"55.60", "± 0.66", "50.30", "43.27", "36.53", "23.02", "15.12", "11.54", "43.11", "41.17",
+        "34.04", "20.15", "13.58", "0.1285", "6.93", "4,205,742",
+        "entropy_invariant(base=64) on the model of standard", "standard, near keys only"}) {
     EXPECT_TRUE(has(own_part(html), number)) << number;
   }
-  EXPECT_EQ(count(html, "<figure>"), 5);
-  EXPECT_TRUE(has(html, "a lead of <strong>7.42 points</strong>"));
+  EXPECT_EQ(count(html, "<figure>"), 7);
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
 
-TEST(ExtrapolationReport, SaysWhichRulesShareATraining) {
-  json document = sample();
-  EXPECT_FALSE(has(extrapolation_report(document), "one model for both"));
-  document["rules"][1]["trained_as"] = "standard";
-  EXPECT_TRUE(has(extrapolation_report(document), "training makes one model for both"));
+// Each lead stands in the table with its error and verdict, and in words at the top.
+TEST(ExtrapolationReport, SaysWhatTheLeadsSay) {
+  const json document = sample();
+  const std::string html = own_part(extrapolation_report(document));
+  int called = 0;
+  for (const json& lead : document["leads"]) {
+    const int digits = lead["metric"] == "accuracy" ? 2 : 3;
+    EXPECT_TRUE(
+        has(html, signed_decimal(lead["mean"], digits) + " ± " + decimal(lead["se"], digits)));
+    called += lead["verdict"] != "undecided";
+  }
+  EXPECT_GT(called, 0);
+  for (const std::string& sentence : verdict_sentences(parse_leads(document["leads"])))
+    EXPECT_TRUE(has(html, escape(sentence))) << sentence;
 }
 
 TEST(ExtrapolationReport, LoadsNothing) {
@@ -210,8 +220,8 @@ TEST(ExtrapolationReport, TakesTheSmallestDocument) {
 }
 
 TEST(ExtrapolationReport, LeavesOutWhatIsMissing) {
-  for (const char* key :
-       {"loss", "entropy", "gradient_mass", "accuracy", "spread", "seeds", "seconds_per_step"}) {
+  for (const char* key : {"loss", "entropy", "gradient_mass", "accuracy", "spread", "seeds",
+                          "seconds_per_step", "share_beyond"}) {
     json document = sample();
     for (json& rule : document["rules"]) rule.erase(key);
     EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
@@ -220,7 +230,7 @@ TEST(ExtrapolationReport, LeavesOutWhatIsMissing) {
     EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
   }
   for (const char* key : {"schema", "program", "version", "command", "date", "train_length",
-                          "config", "corpus", "machine"}) {
+                          "config", "corpus", "machine", "leads", "gains"}) {
     json document = sample();
     document.erase(key);
     EXPECT_NO_THROW((void)extrapolation_report(document)) << key;
@@ -252,10 +262,14 @@ TEST(ExtrapolationReport, NamesTheKeyThatIsWrong) {
       {"/rules/1/spread/entropy", 1, "rules[1].spread.entropy"},
       {"/rules/0/seeds/1", 3, "rules[0].seeds[1]"},
       {"/rules/0/seconds_per_step", "slow", "rules[0].seconds_per_step"},
-      {"/rules/0/trained_as", 1, "rules[0].trained_as"},
+      {"/rules/0/kind", 1, "rules[0].kind"},
+      {"/leads", 1, "leads"},
+      {"/leads/0/verdict", "perhaps", "leads[0].verdict"},
+      {"/gains/gain", 1, "gains.gain"},
+      {"/gains/accuracy/64", json::array({1}), "gains.accuracy.64"},
       {"/config", json::array({1}), "config"},
       {"/command", 1, "command"},
-      {"/schema", 2, "schema"},
+      {"/schema", 1, "schema"},
       {"/train_length", 0, "train_length"},
   };
   for (const Wrong& wrong : wrongs) {

@@ -113,6 +113,15 @@ TEST(Oracle, FitsOverTheRangeOfTheFigures) {
   EXPECT_LT(log.rms_residual, 1);
 }
 
+// The factors that the notes print without their value.
+TEST(Dimension, FactorsOfTheNotes) {
+  EXPECT_RELATIVE(matched_factor(64), 64 / std::log(512.0), 1e-15);
+  EXPECT_RELATIVE(matched_factor(64) * std::log(4096.0), matched_dimension(4096, 64), 1e-14);
+  EXPECT_NEAR(pair_dimension_factor(), 8.33, 0.02);
+  EXPECT_RELATIVE(pair_dimension_factor() * laplace_coefficient(), 2, 1e-15);
+  EXPECT_RELATIVE(kappa_of_base(512, 64), 8 / std::log(512.0), 1e-14);
+}
+
 // The seeds' own numbers.
 TEST(Laplace, SlopeIsHalfTheLogarithmOfTheGoldenRatio) {
   EXPECT_DOUBLE_EQ(laplace_coefficient(), std::log(std::numbers::phi) / 2);
@@ -192,6 +201,18 @@ TEST(Gradient, OptimaMaximise) {
 }
 
 // In many dimensions sqrt(d) times the cosine is a normal score.
+// The lengths between which Su's ranges hold: 2 to 3 for normal scores, 25 to 35 for cosines.
+TEST(Gradient, LengthsInvertTheOptima) {
+  EXPECT_RELATIVE(normal_optimum_length(2), 9 * std::exp(4), 1e-14);
+  EXPECT_EQ(normal_optimum_length(0), 1);
+  for (const double alpha : {0.5, 2.0, 2.5, 3.0})
+    EXPECT_RELATIVE(normal_optimum(normal_optimum_length(alpha)), alpha, 1e-11);
+  for (const double alpha : {2.0, 25.0, 30.0, 35.0})
+    EXPECT_RELATIVE(cosine_optimum(cosine_optimum_length(alpha, 128), 128), alpha, 1e-9);
+  EXPECT_THROW((void)normal_optimum_length(7), Error);
+  EXPECT_THROW((void)cosine_optimum_length(-1, 128), Error);
+}
+
 TEST(Gradient, CosineOptimumTendsToTheNormalOne) {
   EXPECT_RELATIVE(cosine_optimum(4096, 65536) / 256, normal_optimum(4096), 2e-4);
 }

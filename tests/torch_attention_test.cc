@@ -64,7 +64,7 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
     };
     const at::Tensor q64 = twin(q), k64 = twin(k), v64 = twin(v);
     const Mask mask{.causal = c.causal};
-    const TorchAttention got = torch_attention(q, k, v, c.rule, c.causal);
+    const TorchAttention got = torch_attention(q, k, v, c.rule, {.causal = c.causal});
     const Dense want = dense_attention(q64, k64, v64, c.rule, mask);
     expect_close(got.output, want.output, "output");
     expect_close(got.lse, want.lse, "lse");
@@ -103,20 +103,59 @@ TEST(TorchAttention, GradientsEqualFiniteDifferences) {
         at::Tensor moved[] = {inputs[0], inputs[1], inputs[2]};
         moved[argument] = moved[argument] + step * direction;
         return loss(torch_attention(moved[0], moved[1], moved[2], ScaleRule::entropy_invariant(),
-                                    Causal::bottom_right))
+                                    {.causal = Causal::bottom_right}))
             .to(at::kDouble)
             .item<double>();
       };
       const double numeric = (value(1e-2) - value(-1e-2)) / 2e-2;
       inputs[argument].requires_grad_();
-      const at::Tensor result = loss(torch_attention(
-          inputs[0], inputs[1], inputs[2], ScaleRule::entropy_invariant(), Causal::bottom_right));
+      const at::Tensor result =
+          loss(torch_attention(inputs[0], inputs[1], inputs[2], ScaleRule::entropy_invariant(),
+                               {.causal = Causal::bottom_right}));
       result.backward();
       const double exact = (inputs[argument].grad() * direction).sum().item<double>();
       EXPECT_NEAR(numeric, exact, 2e-3 * (1 + std::abs(exact)))
           << name << ", argument " << argument;
     }
   }
+}
+
+// Bias of all batches alike and a scale of each head's own, under a window and a rule that scales
+// the bias: against the same from a mask of -inf and dense algebra.
+TEST(TorchAttention, BiasScaleAndWindowHaveGradients) {
+  torch::manual_seed(5);
+  const at::Tensor q = torch::randn({2, 3, 12, 8}), k = torch::randn({2, 3, 12, 8}),
+                   v = torch::randn({2, 3, 12, 4});
+  const at::Tensor distance = (at::arange(12).unsqueeze(1) - at::arange(12)).abs();
+  const at::Tensor hidden = distance.gt(5);
+  const auto twin = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
+  const at::Tensor bias = torch::randn({1, 3, 12, 12}).requires_grad_(),
+                   scale = torch::rand({1, 3, 12}).requires_grad_();
+  const at::Tensor bias64 = twin(bias), scale64 = twin(scale);
+  const auto dense = [&](const at::Tensor& lambda, const at::Tensor& on_bias) {
+    const at::Tensor z =
+        at::matmul(q.to(at::kDouble), k.to(at::kDouble).mT()) * lambda + bias64 * on_bias;
+    return at::matmul(z.masked_fill(hidden, -INFINITY).softmax(-1), v.to(at::kDouble));
+  };
+  const auto compare = [&](const at::Tensor& got, const at::Tensor& want) {
+    expect_close(got, want, "output");
+    got.sin().sum().backward();
+    want.sin().sum().backward();
+    expect_close(bias.grad(), bias64.grad(), "d_bias");
+    for (const at::Tensor* leaf : {&bias, &bias64}) leaf->mutable_grad().reset();
+  };
+  compare(torch_attention(q, k, v, ScaleRule::standard(),
+                          {.window_left = 5, .window_right = 5, .bias = bias, .lambda = scale})
+              .output,
+          dense(scale64.unsqueeze(-1), torch::ones({}, at::kDouble)));
+  expect_close(scale.grad(), scale64.grad(), "d_lambda");
+
+  const ScaleRule rule = ScaleRule::entropy_invariant(3).with_scaled_bias(true);
+  const at::Tensor n = hidden.logical_not().sum(-1, true).to(at::kDouble);
+  const at::Tensor factor = n.log() / std::log(3.0);
+  compare(
+      torch_attention(q, k, v, rule, {.window_left = 5, .window_right = 5, .bias = bias}).output,
+      dense(factor / std::sqrt(8.0), factor));
 }
 
 TEST(TorchAttention, TakesStridedViewsAndReturnsTheirLayout) {
@@ -141,7 +180,7 @@ TEST(TorchAttention, BitsDoNotDependOnThreads) {
     at::set_num_threads(count);
     const at::Tensor leaf = q.clone().requires_grad_();
     const TorchAttention result =
-        torch_attention(leaf, k, v, ScaleRule::log_length(), Causal::top_left);
+        torch_attention(leaf, k, v, ScaleRule::log_length(), {.causal = Causal::top_left});
     (result.output.sum() + result.entropy.sum()).backward();
     return std::pair{result.output.detach(), leaf.grad()};
   };
@@ -170,6 +209,9 @@ TEST(TorchAttention, WrongArgumentsAreNamed) {
   EXPECT_EQ(call(good[0], good, good), "[torch_attention] q must have 4 dimensions; got 3");
   EXPECT_EQ(call(good, good, torch::randn({1, 2, 5, 8})),
             "[attention] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");
+  EXPECT_EQ(
+      error_of([&] { torch_attention(good, good, good, ScaleRule::standard(), {.bias = good}); }),
+      "[torch_attention] bias must broadcast to [1, 2, 4, 4]; got [1, 2, 4, 8]");
 }
 
 TEST(TorchAttention, DoubleBackwardIsAnError) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "isentrope/theory/entropy.h"
 #include "theory/domain.h"
 
 namespace isentrope::theory {
@@ -30,5 +31,13 @@ double matched_dimension(double n, double dim, double base) {
   require("matched_dimension", "base", base, std::nextafter(1, 2), 1e18);
   return dim * (std::log(n) / std::log(base));
 }
+
+double matched_factor(double dim, double base) {
+  require("matched_factor", "dim", dim, kLeast, 1e7);
+  require("matched_factor", "base", base, std::nextafter(1, 2), 1e18);
+  return dim / std::log(base);
+}
+
+double pair_dimension_factor() { return 2 / laplace_coefficient(); }
 
 }  // namespace isentrope::theory

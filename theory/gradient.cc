@@ -1,6 +1,8 @@
 #include "isentrope/theory/gradient.h"
 
+#include <algorithm>
 #include <boost/math/special_functions/lambert_w.hpp>
+#include <boost/math/tools/roots.hpp>
 #include <cmath>
 
 #include "isentrope/theory/row_expectation.h"
@@ -13,6 +15,7 @@ namespace {
 
 constexpr double kLargestDim = 65536;
 constexpr double kLargestAlpha = 1e30;
+constexpr double kLongest = 1e18;
 
 void require_score_dim(std::string_view function, std::int64_t dim) {
   require(function, "dim", static_cast<double>(dim), 2, kLargestDim);
@@ -70,6 +73,21 @@ double cosine_optimum(double n, std::int64_t dim) {
   require_length("cosine_optimum", n);
   require_score_dim("cosine_optimum", dim);
   return isentrope::cosine_optimum(n, static_cast<double>(dim));
+}
+
+double normal_optimum_length(double alpha) {
+  require("normal_optimum_length", "alpha", alpha, 0, normal_optimum(kLongest));
+  return (1 + 2 * alpha * alpha) * std::exp(alpha * alpha);
+}
+
+double cosine_optimum_length(double alpha, std::int64_t dim) {
+  require_score_dim("cosine_optimum_length", dim);
+  require("cosine_optimum_length", "alpha", alpha, 0, cosine_optimum(kLongest, dim));
+  // Over ln n, in which the optimum is smooth; it rises with n.
+  const auto [low, high] = boost::math::tools::bisect(
+      [&](double x) { return cosine_optimum(std::min(std::exp(x), kLongest), dim) - alpha; }, 0.0,
+      std::log(kLongest), boost::math::tools::eps_tolerance<double>(40));
+  return std::exp((low + high) / 2);
 }
 
 Fit fit_sqrt_log(std::span<const double> n, std::span<const double> alpha) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -29,14 +30,28 @@ View<T, Rank> view_of(const at::Tensor& tensor) {
   return view;
 }
 
-void check(const char* name, const at::Tensor& tensor) {
+void check(const char* name, const at::Tensor& tensor, std::int64_t dimensions) {
   const auto fail = [&](const std::string& required, const std::string& got) {
     throw Error("[torch_attention] " + std::string(name) + " must " + required + "; got " + got);
   };
   if (!tensor.defined()) fail("be a tensor", "an undefined one");
-  if (tensor.dim() != 4) fail("have 4 dimensions", std::to_string(tensor.dim()));
+  if (tensor.dim() != dimensions) {
+    fail("have " + std::to_string(dimensions) + " dimensions", std::to_string(tensor.dim()));
+  }
   if (!tensor.device().is_cpu()) fail("lie on the CPU", tensor.device().str());
   if (tensor.scalar_type() != at::kFloat) fail("be float32", c10::toString(tensor.scalar_type()));
+}
+
+// A view of `shape`, strides of 0 where the tensor has one entry for all; undefined stays so.
+at::Tensor broadcast(const char* name, const at::Tensor& tensor, at::IntArrayRef shape) {
+  if (!tensor.defined()) return tensor;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const std::int64_t extent = tensor.size(static_cast<std::int64_t>(axis));
+    if (extent == 1 || extent == shape[axis]) continue;
+    throw Error("[torch_attention] " + std::string(name) + " must broadcast to " + c10::str(shape) +
+                "; got " + c10::str(tensor.sizes()));
+  }
+  return tensor.expand(shape);
 }
 
 void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
@@ -69,10 +84,22 @@ ConstRowStatistics statistics_of(const at::Tensor* tensors) {
   return views;
 }
 
+// What no tensor carries from the forward to the backward pass.
+AttentionOptions options_of(const ScaleRule& rule, const Mask& mask, const at::Tensor& bias,
+                            const at::Tensor& lambda) {
+  return {.rule = rule,
+          .mask = mask,
+          .bias = view_of<const float, 4>(bias),
+          .lambda = view_of<const float, 3>(lambda),
+          .parallel_for = run_on_torch_threads};
+}
+
 class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const AttentionOptions& options) {
+                               const at::Tensor& v, const std::optional<at::Tensor>& bias,
+                               const std::optional<at::Tensor>& lambda, const ScaleRule& rule,
+                               const Mask& mask) {
     const auto rows = [&](at::ScalarType type) {
       return at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(type));
     };
@@ -86,15 +113,18 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
           if (!statistic.differentiable) fixed.push_back(results.back());
         },
         views);
-    attention_forward(input_of(q, k, v), options, {view_of<float, 4>(output), views});
-    variable_list saved{q, k, v};
+    variable_list saved{q, k, v, bias.value_or(at::Tensor()), lambda.value_or(at::Tensor())};
+    attention_forward(input_of(q, k, v), options_of(rule, mask, saved[3], saved[4]),
+                      {view_of<float, 4>(output), views});
     saved.insert(saved.end(), results.begin(), results.end());
     context->save_for_backward(saved);
     context->set_materialize_grads(false);
     context->mark_non_differentiable(fixed);
     // Rule and mask are no tensors: they travel as what they are.
-    context->saved_data["rule"] = options.rule.text();
-    context->saved_data["causal"] = static_cast<std::int64_t>(options.mask.causal);
+    context->saved_data["rule"] = rule.text();
+    context->saved_data["causal"] = static_cast<std::int64_t>(mask.causal);
+    context->saved_data["window_left"] = mask.window_left;
+    context->saved_data["window_right"] = mask.window_right;
     return results;
   }
 
@@ -103,35 +133,52 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
       throw Error("[torch_attention] double backward is not implemented; got create_graph = true");
     }
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
-    const AttentionOptions options{
-        .rule = ScaleRule::parse(context->saved_data["rule"].toStringRef()),
-        .mask = {.causal = static_cast<Causal>(context->saved_data["causal"].toInt())},
-        .parallel_for = run_on_torch_threads};
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &bias = saved[3],
+                     &lambda = saved[4];
+    const auto number = [&](const char* name) { return context->saved_data[name].toInt(); };
+    const Mask mask{.causal = static_cast<Causal>(number("causal")),
+                    .window_left = number("window_left"),
+                    .window_right = number("window_right")};
+    const ScaleRule rule = ScaleRule::parse(context->saved_data["rule"].toStringRef());
+    const auto gradient_of = [](const at::Tensor& tensor) {
+      return tensor.defined() && tensor.requires_grad()
+                 ? at::empty(tensor.sizes(), tensor.options())
+                 : at::Tensor();
+    };
+    const at::Tensor d_bias = gradient_of(bias), d_lambda = gradient_of(lambda);
     const at::Tensor dq = empty_laid_out_as(q, q.size(2), q.size(3));
     const at::Tensor dk = empty_laid_out_as(k, k.size(2), k.size(3));
     const at::Tensor dv = empty_laid_out_as(v, v.size(2), v.size(3));
-    attention_backward(input_of(q, k, v), options,
-                       {.output = view_of<const float, 4>(saved[3]),
-                        .statistics = statistics_of(saved.data() + 4),
+    attention_backward(input_of(q, k, v), options_of(rule, mask, bias, lambda),
+                       {.output = view_of<const float, 4>(saved[5]),
+                        .statistics = statistics_of(saved.data() + 6),
                         .d_output = view_of<const float, 4>(upstream[0]),
                         .d_statistics = statistics_of(upstream.data() + 1)},
-                       {view_of<float, 4>(dq), view_of<float, 4>(dk), view_of<float, 4>(dv)});
-    return {dq, dk, dv, {}};
+                       {view_of<float, 4>(dq), view_of<float, 4>(dk), view_of<float, 4>(dv),
+                        view_of<float, 4>(d_bias), view_of<float, 3>(d_lambda)});
+    return {dq, dk, dv, d_bias, d_lambda, {}, {}};
   }
 };
 
 }  // namespace
 
 TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const ScaleRule& rule, Causal causal) {
-  check("q", q);
-  check("k", k);
-  check("v", v);
+                               const ScaleRule& rule, const TorchOptions& options) {
+  check("q", q, 4);
+  check("k", k, 4);
+  check("v", v, 4);
+  if (options.bias.defined()) check("bias", options.bias, 4);
+  if (options.lambda.defined()) check("lambda", options.lambda, 3);
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
   const variable_list results = AttentionFunction::apply(
       q, k, v,
-      AttentionOptions{
-          .rule = rule, .mask = {.causal = causal}, .parallel_for = run_on_torch_threads});
+      optional(broadcast("bias", options.bias, {q.size(0), q.size(1), q.size(2), k.size(2)})),
+      optional(broadcast("lambda", options.lambda, {q.size(0), q.size(1), q.size(2)})), rule,
+      Mask{.causal = options.causal,
+           .window_left = options.window_left,
+           .window_right = options.window_right});
   TorchAttention attention;
   attention.output = results[0];
   auto next = results.begin() + 1;

@@ -47,12 +47,15 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
     return isentrope::docs::figure(chart);
   };
   const fs::path readme = docs / "../README.md";
-  return {
+  std::map<fs::path, std::string> files = {
       {readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
       {docs / "scale-rules.md",
        filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
       {docs / "numerics.md",
        filled(read(docs / "numerics.md"), isentrope::docs::numerics_tables(docs))},
+      {docs / "laboratory.md",
+       filled(read(docs / "laboratory.md"), isentrope::docs::laboratory_tables(docs))},
+      {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables())},
       {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
       {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
       {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
@@ -60,6 +63,9 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "figures/entropy-law.svg", svg(cli::entropy_law_chart(512, 64))},
       {docs / "figures/entropy.svg", svg(cli::entropy_chart(rules))},
       {docs / "figures/starved.svg", svg(cli::starved_chart(rules))}};
+  for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
+    files[docs / path] = svg(chart);
+  return files;
 }
 
 }  // namespace

@@ -19,9 +19,21 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> rule_tables();
 [[nodiscard]] std::map<std::string, std::string> theory_tables();
 
-// Tables of README.md; `docs` holds results/demo.json, the result.json of a run of the demo, and
+// Tables of README.md; `docs` holds results/study.json, which make study wrote, and
 // results/bench.json, which make bench wrote.
 [[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
+
+// Of laboratory.md, and the figures it shows, by their paths below docs.
+[[nodiscard]] std::map<std::string, std::string> laboratory_tables(
+    const std::filesystem::path& docs);
+[[nodiscard]] std::map<std::filesystem::path, report::LineChart> study_figures(
+    const std::filesystem::path& docs);
+
+// Its leads, as README.md shows them.
+[[nodiscard]] std::string study_leads(const std::filesystem::path& docs);
+
+// Of seeds.md: every number the four notes print, and ours.
+[[nodiscard]] std::map<std::string, std::string> seeds_tables();
 
 // Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);

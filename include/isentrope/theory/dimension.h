@@ -19,4 +19,12 @@ namespace isentrope::theory {
 // them. Multiplying the logit by d_n / d = log_base n is the cheap alternative.
 [[nodiscard]] double matched_dimension(double n, double dim, double base = 512);
 
+// d / ln base: the factor of ln n in that law, the note's lambda.
+[[nodiscard]] double matched_factor(double dim, double base = 512);
+
+// 2 / k(1) = 8.312..., k(1) the 0.2406 of the entropy law (entropy.h): pairs of n vectors in d
+// dimensions have the entropy 2 ln n - k(1) d, which this many dimensions for each unit of ln n
+// take to 0. The 8.33 = 2 / 0.24 of the formula "n > 8.33 log N", and the 8 of jl_dimension.
+[[nodiscard]] double pair_dimension_factor();
+
 }  // namespace isentrope::theory

@@ -32,6 +32,11 @@ namespace isentrope::theory {
 // alpha* for cosine scores, by root finding in log space. 0 at n = 1.
 [[nodiscard]] double cosine_optimum(double n, std::int64_t dim);
 
+// The inverse: the n, no whole number, whose optimum is alpha, (1 + 2 alpha^2) e^(alpha^2) for
+// normal scores. alpha at least 0, and not above the optimum of 1e18 keys.
+[[nodiscard]] double normal_optimum_length(double alpha);
+[[nodiscard]] double cosine_optimum_length(double alpha, std::int64_t dim);
+
 // alpha = c f(n) by least squares, and what that leaves.
 struct Fit {
   double c;

@@ -1,4 +1,6 @@
-#include "lab/masking.h"
+#include "lab/examples.h"
+
+#include <numeric>
 
 #include "lab/random.h"
 
@@ -16,9 +18,9 @@ std::int64_t replacement(Token token, Token mask_token, std::uint64_t seed, std:
 
 }  // namespace
 
-MaskedTokens mask_tokens(std::span<const Token> tokens, Token mask_token, std::uint64_t seed,
-                         std::uint64_t first) {
-  MaskedTokens masked{{tokens.begin(), tokens.end()}, {}, {}};
+Examples mask_tokens(std::span<const Token> tokens, Token mask_token, std::uint64_t seed,
+                     std::uint64_t first) {
+  Examples masked{{tokens.begin(), tokens.end()}, {}, {}};
   const auto mask = [&](std::size_t i) {
     masked.positions.push_back(static_cast<std::int64_t>(i));
     masked.targets.push_back(tokens[i]);
@@ -29,6 +31,14 @@ MaskedTokens mask_tokens(std::span<const Token> tokens, Token mask_token, std::u
   }
   if (masked.positions.empty() && !tokens.empty()) mask(scatter(first) % tokens.size());
   return masked;
+}
+
+Examples next_tokens(std::span<const Token> tokens) {
+  if (tokens.empty()) return {};
+  Examples next{{tokens.begin(), tokens.end() - 1}, {}, {tokens.begin() + 1, tokens.end()}};
+  next.positions.resize(next.inputs.size());
+  std::iota(next.positions.begin(), next.positions.end(), 0);
+  return next;
 }
 
 }  // namespace isentrope::lab

@@ -1,0 +1,28 @@
+// ModelRule: what a model's attention is scaled by. A scale rule, or a rule times a factor that
+// every head of every layer learns.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isentrope/scale_rule.h"
+
+namespace isentrope::lab {
+
+struct ModelRule {
+  ScaleRule rule{};
+  bool learned = false;  // the factors start at 1
+
+  // "standard", "learned(ssmax(s=0.43,b=0))": parse(text()) == *this.
+  [[nodiscard]] std::string text() const;
+  // Throws Error as ScaleRule::parse does.
+  [[nodiscard]] static ModelRule parse(std::string_view text);
+
+  bool operator==(const ModelRule&) const = default;
+};
+
+// "standard,constant(scale=1),x(a=1,b=2)" -> its parts; commas within brackets belong to a part.
+[[nodiscard]] std::vector<std::string_view> split_rules(std::string_view text);
+
+}  // namespace isentrope::lab

@@ -1,0 +1,93 @@
+// The result as text for people.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lab/result.h"
+#include "report/result.h"
+
+namespace isentrope::lab {
+namespace {
+
+using nlohmann::json;
+
+// As a reader counts it: bytes that continue a UTF-8 character take no place.
+std::string padded(const std::string& text, std::size_t width) {
+  const auto shown = static_cast<std::size_t>(count_characters(text));
+  return shown < width ? std::string(width - shown, ' ') + text : text;
+}
+
+std::string name_of(const json& row) { return report::row_name(row.at("rule"), row.at("kind")); }
+
+std::string number(const json& value, int digits) {
+  return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), digits) : "-";
+}
+
+std::string table_of(const json& result, const char* measure, int digits) {
+  std::size_t name_width = 0;
+  for (const json& row : result.at("rules")) name_width = std::max(name_width, name_of(row).size());
+  const bool spreads = result.at("rules").at(0).contains("spread");
+  const std::size_t column = spreads ? 16 : 9;
+  std::string text(name_width, ' ');
+  for (const json& length : result.at("lengths"))
+    text += padded(std::to_string(length.get<std::int64_t>()), column);
+  for (const json& row : result.at("rules")) {
+    text += fmt::format("\n{:{}}", name_of(row), name_width);
+    for (const json& length : result.at("lengths")) {
+      const std::string key = std::to_string(length.get<std::int64_t>());
+      std::string cell = number(row.at(measure).at(key), digits);
+      if (row.contains("spread"))
+        cell += " ± " + number(row.at("spread").at(measure).at(key), digits);
+      text += padded(cell, column);
+    }
+  }
+  return text + "\n";
+}
+
+std::string bits_table(const json& result) {
+  const auto with_bits = std::ranges::find_if(
+      result.at("rules"), [](const json& row) { return row.contains("bits_per_byte"); });
+  if (with_bits == result.at("rules").end()) return {};
+  std::string text = fmt::format("\nBits per byte by position, windows of {}\n",
+                                 result.at("lengths").back().get<std::int64_t>());
+  for (const json& row : result.at("rules")) {
+    std::vector<std::pair<std::int64_t, double>> bits;
+    for (const auto& [n, value] : row.at("bits_per_byte").items())
+      bits.emplace_back(std::stoll(n), value.get<double>());
+    std::ranges::sort(bits);
+    text += name_of(row) + ":";
+    for (const auto& [n, value] : bits) text += fmt::format("  {}: {:.3f}", n, value);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string summary(const json& result) {
+  std::string text;
+  for (const std::string& sentence :
+       report::verdict_sentences(report::parse_leads(result.at("leads"))))
+    text += sentence + "\n";
+  if (!text.empty()) {
+    text =
+        "Leads over standard in points of accuracy, ± standard error over the seeds; a verdict is "
+        "beyond two:\n" +
+        text + "\n";
+  }
+  return text +
+         fmt::format(
+             "Predicted right (%), trained at length {}, {} part{}\n{}\n"
+             "Cross-entropy (nats)\n{}\n"
+             "Mean entropy of the attention rows (nats)\n{}\n"
+             "Weight on keys farther than any seen in training (%)\n{}",
+             result.at("train_length").get<std::int64_t>(),
+             result.at("protocol").at("part").get<std::string>(),
+             result.at("rules").at(0).contains("spread") ? "; mean ± SD over the seeds" : "",
+             table_of(result, "accuracy", 2), table_of(result, "cross_entropy", 3),
+             table_of(result, "entropy", 3), table_of(result, "share_beyond", 1)) +
+         bits_table(result);
+}
+
+}  // namespace isentrope::lab

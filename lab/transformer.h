@@ -1,0 +1,99 @@
+// Transformer: a small language model whose attention is Isentrope's operator under a scale rule.
+//
+//   roformer  h = LN(h + attention(h)), h = LN(h + down(gelu(up(h))))
+//   modern    h = h + attention(norm(h)), h = h + down(silu(gate(h')) * up(h')), h' = norm(h)
+//
+//   logits = h embed^T (+ b), at the positions asked for
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isentrope/libtorch/attention.h"
+#include "lab/model_config.h"
+#include "lab/model_rule.h"
+
+namespace isentrope::lab {
+
+// The attention of one layer, as an observer sees it.
+struct LayerAttention {
+  const at::Tensor &q, &k, &v;
+  const ScaleRule& rule;
+  const TorchOptions& options;
+  const TorchAttention& result;
+};
+
+// How a forward pass looks at its tokens, where that differs from what the model is.
+struct Look {
+  std::optional<ScaleRule> rule{};  // instead of the model's, learned factors included
+  std::int64_t window = -1;         // keys farther than that are hidden; negative: none
+  at::Generator dropout{};          // of what the configuration drops; undefined: nothing
+  std::function<void(const LayerAttention&)> observer{};
+};
+
+class Transformer {
+ public:
+  using NamedTensor = std::pair<std::string, at::Tensor>;
+
+  // A function of configuration and seed: the same for every rule, but for learned factors, which
+  // are 1.
+  Transformer(const ModelConfig& config, const ModelRule& rule, std::uint64_t seed);
+
+  // tokens is [batch, length], positions index the flattened tokens; the result is [positions,
+  // vocabulary].
+  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const at::Tensor& positions,
+                                   const Look& look = {}) const;
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  [[nodiscard]] std::int64_t parameter_count() const;
+
+ private:
+  struct Linear {
+    at::Tensor weight, bias;  // bias may be undefined
+    [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
+  };
+  struct Norm {
+    at::Tensor weight, bias;  // RMSNorm when bias is undefined
+    [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
+  };
+  struct Layer {
+    Linear qkv, out;
+    Norm attention_norm;
+    Linear up, down;  // up is gate and up side by side in `modern`
+    Norm feed_forward_norm;
+    at::Tensor factor;  // [heads], learned
+  };
+  class Start;  // draws the weights
+  struct Pass;  // what the layers of a forward pass share
+
+  at::Tensor add(const std::string& name, at::Tensor value);
+  void add_layers(Start& start);
+
+  [[nodiscard]] Pass prepare(std::int64_t length, const Look& look) const;
+  [[nodiscard]] at::Tensor drop(const at::Tensor& x, Pass& pass) const;
+  [[nodiscard]] at::Tensor attend(const Layer& layer, const at::Tensor& h, const Pass& pass) const;
+  [[nodiscard]] at::Tensor feed_forward(const Layer& layer, const at::Tensor& h) const;
+
+  ModelConfig config_;
+  ModelRule rule_;
+  std::vector<NamedTensor> parameters_;
+  at::Tensor embedding_, t5_table_, output_bias_;
+  Norm embedding_norm_, final_norm_;
+  std::vector<Layer> layers_;
+};
+
+// What a rule says of each row of `length` tokens, its lambda or its on_bias: f32 [1, heads,
+// length].
+using RuleNumber = double (ScaleRule::*)(const RowLength&, std::int64_t, std::int64_t) const;
+[[nodiscard]] at::Tensor row_numbers(const ModelConfig& config, const ScaleRule& rule,
+                                     RuleNumber number, std::int64_t length, std::int64_t window);
+
+}  // namespace isentrope::lab

@@ -1,0 +1,150 @@
+#include "report/records.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <numeric>
+#include <string>
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kMeasures[] = {"accuracy", "cross_entropy", "entropy", "gradient_mass",
+                                     "share_beyond"};
+constexpr const char* kSummarised[] = {"accuracy",      "cross_entropy", "entropy",
+                                       "gradient_mass", "share_beyond",  "bits_per_byte"};
+
+double mean(const std::vector<double>& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
+
+// The sample standard deviation, of two values or more.
+double spread(const std::vector<double>& x) {
+  const double center = mean(x);
+  double sum = 0;
+  for (const double value : x) sum += (value - center) * (value - center);
+  return std::sqrt(sum / static_cast<double>(x.size() - 1));
+}
+
+json by_length(const json& values, const json& lengths) {
+  json object = json::object();
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    object[std::to_string(lengths[i].get<std::int64_t>())] = values[i];
+  return object;
+}
+
+// A summary of each member that the objects share: {"64": ..., "128": ...}.
+json over_seeds(const json& seeds, const char* measure,
+                double (*summary)(const std::vector<double>&)) {
+  json object = json::object();
+  for (const auto& [key, first] : seeds.front().at(measure).items()) {
+    std::vector<double> values;
+    for (const json& seed : seeds) values.push_back(seed.at(measure).at(key).get<double>());
+    object[key] = summary(values);
+  }
+  return object;
+}
+
+// Bits per byte of the predictions from up to n tokens: {"1": ..., "2": ..., "4": ...}.
+json bits_by_position(const json& nats, double bytes_per_token) {
+  json object = json::object();
+  for (std::size_t i = 0; i < nats.size(); ++i)
+    object[std::to_string(std::int64_t{1} << i)] =
+        nats[i].get<double>() / std::numbers::ln2 / bytes_per_token;
+  return object;
+}
+
+// What one seed's row says.
+json seed_json(const json& record, const json& row) {
+  const json& evaluation = record.at("evaluation");
+  const json& lengths = evaluation.at("lengths");
+  json seed = {{"seed", record.at("seed")}};
+  for (const char* measure : kMeasures) {
+    if (row.contains(measure)) seed[measure] = by_length(row.at(measure), lengths);
+  }
+  if (row.contains("by_position"))
+    seed["bits_per_byte"] = bits_by_position(row["by_position"], evaluation.at("bytes_per_token"));
+  return seed;
+}
+
+// Mean loss of each step.
+json mean_loss(const std::vector<const json*>& records) {
+  json loss = json::array();
+  for (std::size_t step = 0; step < records.front()->at("loss").size(); ++step) {
+    std::vector<double> values;
+    for (const json* record : records) values.push_back(record->at("loss")[step].get<double>());
+    loss.push_back(mean(values));
+  }
+  return loss;
+}
+
+json row_json(const std::vector<json>& records, const json& like) {
+  json row = {{"rule", like.at("rule")}, {"kind", like.at("kind")}, {"seeds", json::array()}};
+  std::vector<const json*> trained;
+  for (const json& record : records) {
+    for (const json& other : record.at("rows")) {
+      if (other.at("rule") != like.at("rule") || other.at("kind") != like.at("kind")) continue;
+      row["seeds"].push_back(seed_json(record, other));
+      trained.push_back(&record);
+    }
+  }
+  for (const char* measure : kSummarised) {
+    if (!row["seeds"].front().contains(measure)) continue;
+    row[measure] = over_seeds(row["seeds"], measure, mean);
+    if (trained.size() > 1) row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
+  }
+  if (like.at("kind") == "rescaled") row["trained_as"] = "standard";
+  if (like.at("kind") != "trained") return row;
+  row["parameters"] = trained.front()->at("parameters");
+  const bool losses =
+      std::ranges::all_of(trained, [](const json* record) { return record->contains("loss"); });
+  if (losses) row["loss"] = mean_loss(trained);
+  std::vector<double> seconds;
+  for (const json* record : trained) seconds.push_back(record->at("seconds_per_step"));
+  row["seconds_per_step"] = mean(seconds);
+  return row;
+}
+
+}  // namespace
+
+json rules_json(const std::vector<json>& records) {
+  json rules = json::array();
+  for (const char* kind : {"trained", "rescaled", "near"}) {
+    for (const json& record : records) {
+      for (const json& row : record.at("rows")) {
+        const bool known = std::ranges::any_of(rules, [&](const json& other) {
+          return other.at("rule") == row.at("rule") && other.at("kind") == row.at("kind");
+        });
+        if (row.at("kind") == kind && !known) rules.push_back(row_json(records, row));
+      }
+    }
+  }
+  return rules;
+}
+
+json gains_json(const std::vector<json>& records) {
+  std::vector<const json*> curves;
+  for (const json& record : records) {
+    if (record.contains("gains")) curves.push_back(&record.at("gains"));
+  }
+  if (curves.empty()) return {};
+  const json& lengths = records.front().at("evaluation").at("lengths");
+  json result = {{"gain", curves.front()->at("gain")}};
+  for (const char* measure : {"accuracy", "cross_entropy"}) {
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      json means = json::array();
+      for (std::size_t j = 0; j < result["gain"].size(); ++j) {
+        std::vector<double> values;
+        for (const json* curve : curves) values.push_back(curve->at(measure)[i][j].get<double>());
+        means.push_back(mean(values));
+      }
+      result[measure][std::to_string(lengths[i].get<std::int64_t>())] = means;
+    }
+  }
+  return result;
+}
+
+}  // namespace isentrope::report
