@@ -1,6 +1,9 @@
 """Every variant that the plan can choose, for every chip."""
 
+from pathlib import Path
+
 import pytest
+import table
 import variants
 from test_compiled import check
 
@@ -9,5 +12,13 @@ from isentrope.gpu.compiling import TARGETS
 
 @pytest.mark.parametrize("chip", TARGETS)
 @pytest.mark.parametrize("variant", variants.every(), ids=lambda variant: f"{variant.name} {'backward' * variant.backward}")
-def test_compiles_without_spills(chip, variant):
+def test_compiles(chip, variant):
     check(chip, variant)
+
+
+@pytest.mark.parametrize("chip, dim, backward", table.CALLS)
+def test_the_table_is_current(chip, dim, backward):
+    page = Path(__file__).parents[3] / "docs/gpu.md"
+    shown = page.read_text().splitlines()
+    for row in table.rows(chip, dim, backward):
+        assert row in shown, "docs/generate/gpu_table.py brings docs/gpu.md up to date"
