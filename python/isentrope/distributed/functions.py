@@ -17,6 +17,7 @@ from isentrope.distributed.exchange import Group, group_name
 from isentrope.distributed.heads import attention_by_heads
 from isentrope.distributed.tensors import on_local_tensors
 from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
+from isentrope.rules import rule_text
 from isentrope.statistics import statistic_names, unpack, wanted_bits, with_needs
 
 METHODS = ("ring", "all_gather", "all_to_all")
@@ -77,7 +78,7 @@ def attention(
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
     call = _call(
-        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=rule, scale=scale, causal=causal,
+        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=rule_text(rule, scale), causal=causal,
         window_size=window_size, soft_cap=soft_cap,
     )  # fmt: skip
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and _transformed()):

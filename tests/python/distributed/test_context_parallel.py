@@ -90,7 +90,7 @@ def compiled(rank):
 def compile_and_compare(method):
     def step(q, k, v):
         output, s = distributed.attention(
-            q, k, v, method=method, causal=True, rule="logn(4)", return_stats=("entropy", "support")
+            q, k, v, method=method, causal=True, scale=0.3, return_stats=("entropy", "support")
         )
         return output * 2, s.entropy, s.support
 
