@@ -127,7 +127,11 @@ def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> N
         if verdict:
             store.set(f"{group.rank()} has heard", "")
     if verdict:
-        raise ValueError(verdict)
+        raise (RuntimeError if verdict.startswith(_ABSENT) else ValueError)(verdict.removeprefix(_ABSENT))
+
+
+# Before a verdict that tells of a rank that did not come.
+_ABSENT = "absent: "
 
 
 def _verdict(group: ProcessGroup, store: Store, limit: timedelta, text: str) -> str:
@@ -139,7 +143,7 @@ def _verdict(group: ProcessGroup, store: Store, limit: timedelta, text: str) -> 
         try:
             other = _read(group, store, str(rank), rank, left)
         except RuntimeError as error:
-            store.set("verdict", str(error))
+            store.set("verdict", _ABSENT + str(error))
             raise
         if not complaint and other != text:
             complaint = other if other.startswith("[") else difference(text, other, rank)
