@@ -78,6 +78,9 @@ _KNOWN = {
     "row_lengths": frozenset(Masks.__annotations__),
 }
 
+# Options of which `isentrope.distributed` knows nothing: with them DTensors are gathered.
+_KEPT_WHOLE = {"attn_mask", "bias", "query_offset", "key_offset", "sequence_keys"}
+
 
 @overload
 def attention(
@@ -135,6 +138,10 @@ def attention(
     Source of the rules: docs/scale-rules.md.
     """
     options = _in_our_words(q, k, _known("attention", options))
+    if type(q) is not Tensor and _lies_over_rows(q) and _KEPT_WHOLE.isdisjoint(options):
+        from isentrope import distributed
+
+        return distributed.attention(q, k, v, return_stats=return_stats, **options)
     return _attend(_call(q, k, v, **options), return_stats)
 
 
@@ -299,6 +306,11 @@ def _has_tangent(value: object) -> bool:
 def _transformed() -> bool:
     """Whether torch.func or forward-mode is at work."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _lies_over_rows(q: Any) -> bool:
+    """Whether q is a DTensor of which each rank has some rows, where `isentrope.distributed` leaves them."""
+    return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))
 
 
 def _known(function: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ranks import run
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
 
 import isentrope.hf
 from isentrope import distributed
@@ -48,6 +49,9 @@ def placed(placements):
     for a, b in zip(t, s):
         torch.testing.assert_close(a.full_tensor(), b)
     if placements[0] == Shard(0):
+        with CommDebugMode() as traffic:  # not by way of the whole sequence
+            by_itself = isentrope.attention(*spread, **options)
+        assert torch.equal(by_itself.to_local(), got.to_local()) and not traffic.get_total_counts()
         compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(*spread, **options).to_local(), got.to_local())
     (got.square().sum() + t.entropy.sum()).backward()
