@@ -157,7 +157,8 @@ TEST(Transformer, StartsAsPublished) {
 
   config.shape = ModelShape::modern;
   config.embedding_norm = false;
-  for (const auto& [name, value] : Transformer(config, {}, 1).parameters()) {
+  const Transformer model(config, {}, 1);
+  for (const auto& [name, value] : model.parameters()) {
     EXPECT_EQ(name.find("bias"), std::string::npos) << name;
   }
 }
@@ -279,7 +280,9 @@ TEST(Trainer, CausalBatchesPredictTheTokenBehind) {
   ASSERT_EQ(batch.positions.size(), 128U);
   for (std::size_t i = 0; i + 1 < 128; ++i) {
     EXPECT_EQ(batch.positions[i], static_cast<std::int64_t>(i));
-    if (i % 16 != 15) EXPECT_EQ(batch.targets[i], batch.inputs[i + 1]) << i;
+    if (i % 16 != 15) {
+      EXPECT_EQ(batch.targets[i], batch.inputs[i + 1]) << i;
+    }
   }
 }
 

@@ -155,7 +155,11 @@ class Call : public testing::Test {
 
   std::vector<float> memory_ = std::vector<float>(1000);
   isentrope_options* options_ = isentrope_options_create();
-  isentrope_statistics statistics_{sizeof statistics_, {}, {}, {}, {}, {}, {}, {}};
+  isentrope_statistics statistics_ = [] {
+    isentrope_statistics none{};
+    none.struct_size = sizeof none;
+    return none;
+  }();
 
  private:
   isentrope_array next(const Shape& shape, std::int32_t rank, std::int64_t elements) {
