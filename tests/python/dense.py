@@ -8,15 +8,19 @@ from torch import Tensor
 import isentrope
 
 
+def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_):
+    """Of each query, in keys: the last one lies at the last key, unless the caller says where it lies."""
+    at = torch.arange(queries) + query_offset
+    return at + keys - queries if causal in (True, "bottom_right") or not (causal or sequence_keys) else at
+
+
 def visible(
     q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
     query_offset=0, key_offset=0, sequence_keys=0, chunk_size=0, prefix_keys=None,
 ):  # fmt: skip
     """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-    position = torch.arange(queries)[:, None] + query_offset
-    if causal in (True, "bottom_right") or not (causal or sequence_keys):
-        position = position + keys - queries
+    position = positions(queries, keys, causal, query_offset, sequence_keys)[:, None]
     first = 0 if sequence_keys else key_offset
     key = torch.arange(first, sequence_keys or key_offset + keys)[None]
     seen = torch.ones(queries, key.shape[1], dtype=torch.bool)
@@ -69,9 +73,7 @@ def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks
     p = log_p.exp() * seen
     kept = torch.where(seen, log_p, 0)
     mean = (p * kept).sum(-1, keepdim=True)
-    own_key = torch.arange(q.shape[2]) + masks.get("query_offset", 0) - masks.get("key_offset", 0)
-    if masks.get("causal") in (True, "bottom_right"):
-        own_key = own_key + k.shape[2] - q.shape[2]
+    own_key = positions(q.shape[2], k.shape[2], **masks) - masks.get("key_offset", 0)
     away = (own_key[:, None] - torch.arange(k.shape[2])).abs()
     weights = p
     if sinks is not None:
