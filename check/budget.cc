@@ -115,10 +115,12 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
               2 * dx * (1 + growth(dx)) * stats.variance + moved +
                   4 * sums * (stats.variance + mean * mean));
     // A block's sum is of distances within it, up to 256 keys, and then moved to where the row
-    // lies.
+    // lies. It runs over the block's keys, those beyond the row's included, and each of its partial
+    // sums, 128 on average, is rounded.
     const double apart = want.distance_slope[row];
     worst.add("distance", row, got.distance[row], stats.distance,
-              growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256));
+              growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) +
+                  256 * 128 * kUnit);
     worst.add("lambda", row, got.lambda[row], want.lambda[row],
               3 * kUnit * std::abs(want.lambda[row]));
     worst.add("support", row, static_cast<double>(got.support[row]),

@@ -133,6 +133,9 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   cut(options.attn_mask);
   cut(options.bias);
   options.sinks = {};
+  // Without causal the last query of the whole call lies at its last key; of a part the offset says
+  // so.
+  if (options.mask.causal == Causal::none) options.mask.query_offset += keys - in.q.extents[2];
   options.mask.sequence_keys = options.mask.key_offset + keys;
   options.mask.key_offset += begin;
   return attention_state(in, options);
