@@ -119,8 +119,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     // sums, 128 on average, is rounded.
     const double apart = want.distance_slope[row];
     worst.add("distance", row, got.distance[row], stats.distance,
-              growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) +
-                  256 * 128 * kUnit);
+              growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) + 256 * 128 * kUnit);
     worst.add("lambda", row, got.lambda[row], want.lambda[row],
               3 * kUnit * std::abs(want.lambda[row]));
     worst.add("support", row, static_cast<double>(got.support[row]),

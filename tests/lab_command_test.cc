@@ -246,7 +246,8 @@ TEST_F(Extrapolate, TakesEveryRule) {
   const Outcome outcome = run_command(command({"--rules", "all", "--steps", "2"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::size_t trained = 0;
-  for (const json& row : result()["rules"]) trained += row["kind"] == "trained";
+  const json written = result();
+  for (const json& row : written["rules"]) trained += row["kind"] == "trained";
   EXPECT_EQ(trained, ScaleRule::all().size());
 }
 

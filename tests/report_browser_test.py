@@ -17,10 +17,13 @@ from browser import Browser
 LENGTHS = 5
 LOSS_POINTS = 50  # 500 steps, 10 to a point
 # Of each plot, in order: lines, vertices of each line, markers.
-EXPECTED = [(2, LENGTHS, 2 * LENGTHS),  # accuracy
-            (2, LENGTHS, LENGTHS),      # lead; the reference has no markers
-            (3, LENGTHS, 2 * LENGTHS),  # entropy and ln n
-            (2, LENGTHS, 2 * LENGTHS),  # gradient mass
+# References, which here are the near keys and ln n, have no markers.
+EXPECTED = [(4, LENGTHS, 3 * LENGTHS),  # accuracy
+            (3, LENGTHS, 2 * LENGTHS),  # lead
+            (6, LENGTHS, 5 * LENGTHS),  # gains: a line for each length, and the rules' own marked
+            (4, LENGTHS, 3 * LENGTHS),  # weight on far keys
+            (5, LENGTHS, 3 * LENGTHS),  # entropy and ln n
+            (4, LENGTHS, 3 * LENGTHS),  # gradient mass
             (2, LOSS_POINTS, 0)]        # loss
 DRAWN = """[...document.querySelectorAll('figure')].map((figure) => {
   const lines = [...figure.querySelectorAll('.plot svg .mark-line path')];
@@ -56,7 +59,7 @@ class ReportTest(unittest.TestCase):
         return self.browser.evaluate("document.documentElement.dataset.plots")
 
     def open_sample(self, **emulated):
-        self.assertEqual(self.open(self.write(self.result), **emulated), "drawn:5/5")
+        self.assertEqual(self.open(self.write(self.result), **emulated), "drawn:7/7")
 
     def assert_quiet(self):
         self.assertEqual(self.browser.console, [])
@@ -113,29 +116,30 @@ class ReportTest(unittest.TestCase):
         self.browser.wait(f"({tip} || '').includes('47.73')")
         lines = "document.querySelector('figure').querySelectorAll('.mark-line path').length"
         self.browser.evaluate("document.querySelector('.legend button').click()")
-        self.browser.wait(f"{lines} === 1")
+        self.browser.wait(f"{lines} === 3")
         self.browser.evaluate("document.querySelector('.legend button').click()")
-        self.browser.wait(f"{lines} === 2")
+        self.browser.wait(f"{lines} === 4")
         self.assert_quiet()
 
     def test_prints_with_every_table_open(self):
         self.open_sample(dark=True)
         folded = "document.querySelectorAll('details:not([open])').length"
-        self.assertEqual(self.browser.evaluate(folded), 5)
+        self.assertEqual(self.browser.evaluate(folded), 7)
         self.browser.evaluate(f"addEventListener('beforeprint', () => {{ window.foldedOnPaper = {folded}; }})")
         pdf = self.browser.pdf()
         self.assertEqual(pdf[:5], b"%PDF-")
         self.assertEqual(self.browser.evaluate("foldedOnPaper"), 0)
-        self.assertEqual(self.browser.evaluate(folded), 5)
+        self.assertEqual(self.browser.evaluate(folded), 7)
         if arguments.screenshots:
             with open(os.path.join(arguments.screenshots, "print.pdf"), "wb") as file:
                 file.write(pdf)
 
     def test_draws_what_there_is(self):
-        for missing, plots in (("loss", 4), ("entropy", 4), ("gradient_mass", 4), ("accuracy", 3), ("spread", 5)):
+        for missing, plots in (("loss", 6), ("entropy", 6), ("gradient_mass", 6), ("accuracy", 6),
+                               ("share_beyond", 6), ("spread", 7)):
             result = copy.deepcopy(self.result)
             for rule in result["rules"]:
-                del rule[missing]
+                rule.pop(missing, None)
             self.assertEqual(self.open(self.write(result)), f"drawn:{plots}/{plots}", missing)
             self.assert_quiet()
 
@@ -143,7 +147,7 @@ class ReportTest(unittest.TestCase):
         result = copy.deepcopy(self.result)
         name = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
         result["rules"][1]["rule"] = result["command"] = name
-        self.assertEqual(self.open(self.write(result)), "drawn:5/5")
+        self.assertEqual(self.open(self.write(result)), "drawn:7/7")
         self.assertIsNone(self.browser.evaluate("window.broken"))
         self.assertIn(name, self.browser.evaluate("document.querySelector('.legend').textContent"))
         self.assert_quiet()
@@ -154,7 +158,7 @@ class ReportTest(unittest.TestCase):
             html = file.read()
         with open(page, "w", encoding="utf-8") as file:
             file.write(html.replace('"type":"log"', '"type":"nonsense"', 1))
-        self.assertEqual(self.open(page), "drawn:4/5")
+        self.assertEqual(self.open(page), "drawn:6/7")
         self.assertIn("could not be drawn", self.browser.evaluate("document.querySelector('.plot').textContent"))
         self.assertNotEqual(self.browser.console, [])
 

@@ -91,7 +91,7 @@ TEST(DamagedReport, OfABench) {
 TEST(DamagedReport, OfAnInspection) {
   const json values = {{{1.0, 2.0}, {0.5, nullptr}}, {{1.5, 2.5}, {0.1, 0.2}}};
   json document = {{"kind", "inspection"},
-                   {"version", 1},
+                   {"version", 2},
                    {"model", "small"},
                    {"rule", {{"rule", "standard"}}},
                    {"suggestion", nullptr},
@@ -101,7 +101,8 @@ TEST(DamagedReport, OfAnInspection) {
                    {"spread", {{"entropy", values}}},
                    {"collapsed", {{1, 1}}},
                    {"blurred", json::array()}};
-  for (const char* name : {"entropy", "effective_keys", "max_logit", "gradient_mass", "variance"})
+  for (const char* name :
+       {"entropy", "effective_keys", "max_logit", "gradient_mass", "variance", "distance"})
     document["mean"][name] = values;
   damage(document, inspection_report);
 }
