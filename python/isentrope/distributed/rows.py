@@ -12,7 +12,7 @@ from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.functions import _call
 from isentrope.states import AttentionState, merge
-from isentrope.statistics import Statistics, unpack
+from isentrope.statistics import BITS, Statistics, unpack
 
 # Of a row that has seen no key yet.
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
@@ -53,6 +53,7 @@ class Rows:
 
     def __init__(self, q: Tensor, columns: int, statistics: int) -> None:
         self.wanted, self.dtype = statistics, q.dtype
+        self.names = tuple(name for name, bit in BITS.items() if statistics & bit)
         output, self.shared, self.support = empty_results(q, columns, statistics)
         self.output = torch.zeros_like(output, dtype=torch.float32)
         for name, piece in self._named(self.shared, self.support)._asdict().items():
@@ -60,7 +61,7 @@ class Rows:
                 piece.fill_(_NOTHING.get(name, 0))
 
     def _named(self, shared: Tensor, support: Tensor) -> Statistics:
-        return unpack(Statistics._fields, self.wanted, shared, support)
+        return unpack(self.names, self.wanted, shared, support)
 
     def add(self, at: slice, results: tuple[Tensor, Tensor, Tensor]) -> None:
         """What the operator found for the rows `at` over keys that are new to them."""
