@@ -64,6 +64,8 @@ class Worst {
   void compare(const char* name, std::size_t index, double got, double want, double budget) {
     double& of_result = ratio_.of_result[name];
     if (std::isnan(want) && !std::isfinite(got)) return;
+    // Where the budget lies beyond float, so may what is computed on the way.
+    if (budget > std::numeric_limits<float>::max() && !std::isfinite(got)) return;
     // The float next to the reference is right whatever the budget; so are infinities of the same
     // sign.
     if (got == want || got == static_cast<double>(static_cast<float>(want))) return;

@@ -9,6 +9,7 @@
 #define ISENTROPE_LOGITS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,8 @@ namespace isentrope::HWY_NAMESPACE {
 
 // A factor of logits that measures them in log2, as finite as it was.
 HWY_INLINE float scale_log2(float scale) {
-  return static_cast<float>(in_float_range(kLog2E * static_cast<double>(scale)));
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(kLog2E * static_cast<double>(scale), -kMost, kMost));
 }
 
 // The terms of one row, at the first key of its tile.
