@@ -9,24 +9,20 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._operators import (
-    DEFAULTS, FORWARD_MODE, LSE, OPS, Call, Differentiable, Transformable, below_autograd, check_ranks,
-)  # fmt: skip
-from isentrope.rules import ScaleRule, check_scale, is_integer, rule_text
+from isentrope._arguments import call_of, in_our_words, integers, kind
+from isentrope._operators import FORWARD_MODE, LSE, OPS, Call, Differentiable, Transformable, below_autograd
+from isentrope.rules import Rule
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Rule = str | ScaleRule
 StatisticNames = bool | Sequence[str]
 _Asked = Literal[True] | Sequence[str]
 _WithStatistics = tuple[Tensor, Statistics]
 
 _ATTENTION = OPS.attention.default
 _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
-_CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
-_NO_WINDOW = (-1, -1)
 
 
 class Masks(TypedDict, total=False):
@@ -137,12 +133,12 @@ def attention(
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
     Source of the rules: docs/scale-rules.md.
     """
-    options = _in_our_words(q, k, _known("attention", options))
+    options = in_our_words(q, k, _known("attention", options))
     if type(q) is not Tensor and _lies_over_rows(q) and _KEPT_WHOLE.isdisjoint(options):
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
-    return _attend(_call(q, k, v, **options), return_stats)
+    return _attend(call_of(q, k, v, **options), return_stats)
 
 
 @overload
@@ -169,9 +165,9 @@ def attention_rows(
     """
     if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
         raise TypeError(
-            f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {_kind(lambda_)} and {_kind(q)}"
+            f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {kind(lambda_)} and {kind(q)}"
         )
-    call = _call(q, k, v, lambda_=lambda_, **_known("attention_rows", options))
+    call = call_of(q, k, v, lambda_=lambda_, **_known("attention_rows", options))
     result = _attend(call, return_stats)
     if return_stats is False or result[1].lambda_ is None:
         return result
@@ -213,10 +209,10 @@ def varlen_attention(
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
-            raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {_kind(tensor)}")
+            raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
     options = _known("varlen_attention", options)
-    call = _call(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
+    call = call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
     result = _attend(call, return_stats)
     output = result if return_stats is False else result[0]
     output = output.squeeze(0).transpose(0, 1)
@@ -252,15 +248,15 @@ def decode(
 
     n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
     """
-    call = _call(q, k_cache, v_cache, **({"causal": True} | _known("decode", options)))
+    call = call_of(q, k_cache, v_cache, **({"causal": True} | _known("decode", options)))
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
     if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
-    table = _pages(_integers("block_table", block_table, q, k_cache), k_cache)
-    used = _integers("seqused_k", seqused_k, q, k_cache)
+    table = _pages(integers("block_table", block_table, q, k_cache), k_cache)
+    used = integers("seqused_k", seqused_k, q, k_cache)
     output, statistics, support = OPS.decode(*call, table, used, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
@@ -277,7 +273,7 @@ def _pages(table: Tensor, cache: Tensor) -> Tensor:
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
     """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
-    return OPS.row_lengths(*_call(q, k, k, **_known("row_lengths", masks)))
+    return OPS.row_lengths(*call_of(q, k, k, **_known("row_lengths", masks)))
 
 
 def _attend(call: Call, return_stats: StatisticNames) -> Any:
@@ -318,171 +314,3 @@ def _known(function: str, options: dict[str, Any]) -> dict[str, Any]:
         if name not in _KNOWN[function]:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     return options
-
-
-_SDPAS = frozenset(("is_causal", "enable_gqa"))
-
-
-def _in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """The words of `scaled_dot_product_attention` that are others here."""
-    mask = options.get("attn_mask")
-    adds = isinstance(mask, Tensor) and mask.is_floating_point()
-    if not adds and _SDPAS.isdisjoint(options):
-        return options
-    ours = {name: value for name, value in options.items() if name not in _SDPAS}
-    for name in _SDPAS & options.keys():
-        if not isinstance(options[name], bool):
-            raise TypeError(f"[attention] {name} must be a bool; got {options[name]!r}")
-    if options.get("is_causal", False):
-        if ours.get("causal", False) is not False:
-            raise ValueError(f"[attention] causal must be absent beside is_causal; got {ours['causal']!r}")
-        ours["causal"] = "top_left"
-    if not options.get("enable_gqa", True) and q.shape[-3:-2] != k.shape[-3:-2]:
-        raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
-    if adds:
-        bias = ours.get("bias")
-        ours["attn_mask"], ours["bias"] = None, mask if bias is None else mask + bias
-    return ours
-
-
-def _call(
-    q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
-    causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
-) -> Call:  # fmt: skip
-    """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
-    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
-        _fail_kinds(q, k, v)
-    if not (q.is_cpu and k.is_cpu and v.is_cpu):
-        _check_devices(q, k, v)
-    device = "cpu" if q.is_meta else q.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if scale is not None and torch.compiler.is_compiling() and rule == "standard" and "lambda_" not in options:
-        # In the text of a rule a compiler takes every value for another program.
-        check_scale(scale)
-        options["lambda_"], scale = q.new_ones(q.shape[:3], dtype=torch.float32) * scale, None
-    given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
-    given["window_left"], given["window_right"] = _window(window_size)
-    for name, value in options.items():
-        # None stands for a tensor that is not there, and for nothing else.
-        if value is not None or DEFAULTS[name] is not None:
-            given[name] = _CHECKS[name](name, value, q, k)
-    return Call(q, k, v, **given)
-
-
-def _alignment(causal: Any) -> int:
-    try:
-        return _CAUSAL[causal]
-    except (KeyError, TypeError):
-        raise ValueError(
-            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
-        ) from None
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    return type(value).__name__
-
-
-def _fail_kinds(*tensors: object) -> None:
-    for name, tensor in zip("qkv", tensors):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"[attention] {name} must be a tensor; got {_kind(tensor)}")
-
-
-def _check_devices(*tensors: Tensor) -> None:
-    # Meta tensors have shapes alone, which is all that their kernel needs.
-    if all(tensor.is_meta for tensor in tensors):
-        return
-    q = tensors[0]
-    if q.device.type not in ("cpu", "cuda", "xpu"):
-        raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
-    for name, tensor in zip("kv", tensors[1:]):
-        _beside(q, name, tensor)
-
-
-def _window(window_size: Any) -> tuple[int, int]:
-    if window_size is _NO_WINDOW:
-        return _NO_WINDOW
-    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
-        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
-    left, right = window_size
-    if left < -1 or right < -1:
-        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
-    return left, right
-
-
-def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
-    try:
-        return tensor.expand(shape)
-    except RuntimeError:
-        raise ValueError(
-            f"[attention] {name} must be broadcastable to {list(shape)}; got {list(tensor.shape)}"
-        ) from None
-
-
-def _weights_shape(q: Tensor, k: Tensor) -> tuple:
-    check_ranks(q=q, k=k)
-    return (*q.shape[:3], k.shape[2])
-
-
-# Each check of an argument takes its name, the value, q and k, and returns what the operators take.
-
-
-def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise TypeError(
-            f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
-            f"are a bias; got {_kind(mask)}"
-        )
-    return _expanded(name, _beside(q, name, mask), _weights_shape(q, k))
-
-
-def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
-    if tensor.device != q.device:
-        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
-    return tensor
-
-
-def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {_kind(tensor)}")
-    return _beside(q, name, tensor).float()
-
-
-def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
-
-
-def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded(name, _floats(name, lambda_, q, k), tuple(q.shape[:3]))
-
-
-def _integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
-    if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {_kind(tensor)}")
-    return _beside(q, name, tensor).long()
-
-
-def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
-
-
-def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
-    if not is_integer(value):
-        raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
-    return value
-
-
-def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"[attention] {name} must be a number; got {value!r}")
-    return value
-
-
-# By the kind of the default, but for the tensors that are no list of integers.
-_BY_DEFAULT = {type(None): _integers, int: _integer, float: _number}
-_CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
-_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}

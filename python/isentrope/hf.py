@@ -29,9 +29,10 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from isentrope import _positions, _saved_rules
+from isentrope._arguments import call_of
 from isentrope._operators import OPS
 from isentrope._row_masks import RowMask, row_mask
-from isentrope.functions import _attend, _call
+from isentrope.functions import _attend
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import Statistics
 
@@ -97,13 +98,13 @@ def attention_forward(
         "rule": getattr(module, _RULE, "standard"), "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux,
     }  # fmt: skip
     if rows is not None:
-        result = _attend(_call(query, key, value, bias=bias, **options, **rows), wanted)
+        result = _attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)
     elif getattr(module, _READS_POSITION, False):
         windowed = _windowed(module, sliding_window)
         options["return_stats"] = wanted
         result = _positions.attend(query, key, value, mask, bias, position_ids, windowed, **options)
     else:
-        result = _attend(_call(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
+        result = _attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
     if recording:
         result, statistics = result
         recording.records.append(Record(module, statistics))

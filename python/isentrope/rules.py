@@ -239,6 +239,9 @@ class ScaleRule:
         return _make("per_row", {"lambda": lambda_, "heads": heads}, policy)
 
 
+Rule = str | ScaleRule
+
+
 def is_integer(value: object) -> bool:
     """Also of one that torch traces."""
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ import typing_extensions
 
 import isentrope
 from isentrope import functions
+from isentrope._arguments import SDPAS
 from isentrope._operators import OPS, STATISTICS, Call
 
 
@@ -38,7 +39,7 @@ def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_so
     assert schema == [*Call._fields, "wanted"]
     # What the functions call otherwise, or take by themselves.
     renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
-    assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size", *functions._SDPAS}
+    assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size", *SDPAS}
 
 
 def test_the_statistics_are_those_of_the_library():

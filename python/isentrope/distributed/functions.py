@@ -10,14 +10,15 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
+from isentrope._arguments import call_of, integers
 from isentrope._operators import FORWARD_MODE
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.blocks import Optional, travelling_attention
 from isentrope.distributed.exchange import Group, group_name
 from isentrope.distributed.heads import attention_by_heads
 from isentrope.distributed.tensors import on_local_tensors
-from isentrope.functions import Rule, StatisticNames, _call, _integers, _transformed
-from isentrope.rules import rule_text
+from isentrope.functions import StatisticNames, _transformed
+from isentrope.rules import Rule, rule_text
 from isentrope.statistics import statistic_names, unpack, wanted_bits, with_needs
 
 METHODS = ("ring", "all_gather", "all_to_all")
@@ -77,7 +78,7 @@ def attention(
         )  # fmt: skip
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
-    call = _call(
+    call = call_of(
         q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=rule_text(rule, scale), causal=causal,
         window_size=window_size, soft_cap=soft_cap,
     )  # fmt: skip
@@ -112,4 +113,4 @@ def _documents(documents: Tensor, q: Tensor, *padding: Tensor | None) -> Tensor:
             "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their own; "
             "got both"
         )
-    return _integers("documents", documents, q, q)
+    return integers("documents", documents, q, q)

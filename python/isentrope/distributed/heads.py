@@ -13,11 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from isentrope._arguments import call_of
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.blocks import Optional
 from isentrope.distributed.exchange import exchange, resolved
 from isentrope.distributed.layout import Range, local_slices, pieces, rows_of
-from isentrope.functions import _attend, _call
+from isentrope.functions import _attend
 from isentrope.rules import ScaleRule
 from isentrope.statistics import _DETACHED, Statistics
 
@@ -123,7 +124,7 @@ def attention_by_heads(
     c, mine = dealer.configuration, dealer.dealt[dealer.me][0]
     sinks = None if tensors.sinks is None else tensors.sinks[slice(*mine)]
     queries, keys, values = dealer.to_heads([q, k, v], [False, True, True])
-    call = _call(
+    call = call_of(
         queries, keys, values, sinks=sinks, key_begin=tensors.key_begin, key_end=tensors.key_end,
         cu_seqlens_q=tensors.documents, cu_seqlens_k=tensors.documents, rule=dealer.rule, soft_cap=c.soft_cap,
         causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right),

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isentrope._arguments import call_of
 from isentrope._operators import SUPPORT, Call
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
-from isentrope.functions import _call
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import BITS, Statistics, unpack
 
@@ -31,7 +31,7 @@ def arguments(
             "query_offset": segment.queries[0] - segment.origin, "key_offset": segment.keys[0] - segment.origin,
             "sequence_keys": segment.length,
         }  # fmt: skip
-    return _call(
+    return call_of(
         q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=c.rule, soft_cap=c.soft_cap,
         causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right), **place,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import isentrope
 from isentrope import functions
+from isentrope._arguments import call_of
 from isentrope._operators import STATISTICS
 from isentrope.functions import decode
 from isentrope.statistics import Statistics
@@ -131,7 +132,7 @@ class Problem:
                 leaf.requires_grad_(backward)
         # A problem may have documents and a batch, which no single function takes.
         listed = ("attn_mask", "key_begin", "key_end", "prefix_keys", "cu_seqlens_q", "cu_seqlens_k")
-        call = functions._call(
+        call = call_of(
             q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
             causal=causal, window_size=window, soft_cap=soft_cap, **{name: other(name) for name in listed},
             **{name: self.number(name) for name in ("query_offset", "key_offset", "chunk_size")},

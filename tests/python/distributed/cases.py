@@ -11,7 +11,8 @@ import isentrope
 from isentrope import Statistics, distributed
 from isentrope._operators import STATISTICS
 from isentrope.distributed.layout import pieces
-from isentrope.functions import _attend, _call
+from isentrope._arguments import call_of
+from isentrope.functions import _attend
 
 WITH_GRADIENT = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
@@ -35,7 +36,7 @@ def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats
     if documents is None:
         return isentrope.attention(q, k, v, **options, return_stats=return_stats)
     others = {name: x for name, x in options.items() if name != "documents"}
-    call = _call(q, k, v, cu_seqlens_q=documents, cu_seqlens_k=documents, **others)
+    call = call_of(q, k, v, cu_seqlens_q=documents, cu_seqlens_k=documents, **others)
     return _attend(call, return_stats)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from isentrope import functions
+from isentrope._arguments import call_of
 from isentrope._operators import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
@@ -45,7 +45,7 @@ class Variant(NamedTuple):
             mask, bias = (x.expand(batch, heads, queries, keys) for x in (mask, bias))
             sinks = torch.empty(heads)
         wanted = ALL if self.statistics else LSE
-        shared = functions._call(
+        shared = call_of(
             q, k, k, causal=True, attn_mask=mask, bias=bias, sinks=sinks, soft_cap=5.0 if self.masked else 0.0
         )
         if not self.backward:

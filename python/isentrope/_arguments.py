@@ -1,0 +1,181 @@
+"""The arguments of a call, checked for what the library cannot see, as the operators take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._operators import DEFAULTS, Call, check_ranks
+from isentrope.rules import Rule, check_scale, is_integer, rule_text
+
+_CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
+_NO_WINDOW = (-1, -1)
+
+SDPAS = frozenset(("is_causal", "enable_gqa"))
+
+
+def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """The words of `scaled_dot_product_attention` that are others here."""
+    mask = options.get("attn_mask")
+    adds = isinstance(mask, Tensor) and mask.is_floating_point()
+    if not adds and SDPAS.isdisjoint(options):
+        return options
+    ours = {name: value for name, value in options.items() if name not in SDPAS}
+    for name in SDPAS & options.keys():
+        if not isinstance(options[name], bool):
+            raise TypeError(f"[attention] {name} must be a bool; got {options[name]!r}")
+    if options.get("is_causal", False):
+        if ours.get("causal", False) is not False:
+            raise ValueError(f"[attention] causal must be absent beside is_causal; got {ours['causal']!r}")
+        ours["causal"] = "top_left"
+    if not options.get("enable_gqa", True) and q.shape[-3:-2] != k.shape[-3:-2]:
+        raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
+    if adds:
+        bias = ours.get("bias")
+        ours["attn_mask"], ours["bias"] = None, mask if bias is None else mask + bias
+    return ours
+
+
+def call_of(
+    q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
+    causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
+) -> Call:  # fmt: skip
+    """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        _fail_kinds(q, k, v)
+    if not (q.is_cpu and k.is_cpu and v.is_cpu):
+        _check_devices(q, k, v)
+    device = "cpu" if q.is_meta else q.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if scale is not None and torch.compiler.is_compiling() and rule == "standard" and "lambda_" not in options:
+        # In the text of a rule a compiler takes every value for another program.
+        check_scale(scale)
+        options["lambda_"], scale = q.new_ones(q.shape[:3], dtype=torch.float32) * scale, None
+    given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
+    given["window_left"], given["window_right"] = _window(window_size)
+    for name, value in options.items():
+        # None stands for a tensor that is not there, and for nothing else.
+        if value is not None or DEFAULTS[name] is not None:
+            given[name] = _CHECKS[name](name, value, q, k)
+    return Call(q, k, v, **given)
+
+
+def _alignment(causal: Any) -> int:
+    try:
+        return _CAUSAL[causal]
+    except (KeyError, TypeError):
+        raise ValueError(
+            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
+        ) from None
+
+
+def kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
+
+
+def _fail_kinds(*tensors: object) -> None:
+    for name, tensor in zip("qkv", tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"[attention] {name} must be a tensor; got {kind(tensor)}")
+
+
+def _check_devices(*tensors: Tensor) -> None:
+    # Meta tensors have shapes alone, which is all that their kernel needs.
+    if all(tensor.is_meta for tensor in tensors):
+        return
+    q = tensors[0]
+    if q.device.type not in ("cpu", "cuda", "xpu"):
+        raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
+    for name, tensor in zip("kv", tensors[1:]):
+        _beside(q, name, tensor)
+
+
+def _window(window_size: Any) -> tuple[int, int]:
+    if window_size is _NO_WINDOW:
+        return _NO_WINDOW
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
+        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    left, right = window_size
+    if left < -1 or right < -1:
+        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
+    return left, right
+
+
+def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"[attention] {name} must be broadcastable to {list(shape)}; got {list(tensor.shape)}"
+        ) from None
+
+
+def _weights_shape(q: Tensor, k: Tensor) -> tuple:
+    check_ranks(q=q, k=k)
+    return (*q.shape[:3], k.shape[2])
+
+
+# Each check of an argument takes its name, the value, q and k, and returns what the operators take.
+
+
+def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(
+            f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
+            f"are a bias; got {kind(mask)}"
+        )
+    return _expanded(name, _beside(q, name, mask), _weights_shape(q, k))
+
+
+def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
+    if tensor.device != q.device:
+        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
+    return tensor
+
+
+def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {kind(tensor)}")
+    return _beside(q, name, tensor).float()
+
+
+def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
+
+
+def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, lambda_, q, k), tuple(q.shape[:3]))
+
+
+def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {kind(tensor)}")
+    return _beside(q, name, tensor).long()
+
+
+def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
+    return integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
+
+
+def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
+    if not is_integer(value):
+        raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
+    return value
+
+
+def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"[attention] {name} must be a number; got {value!r}")
+    return value
+
+
+# By the kind of the default, but for the tensors that are no list of integers.
+_BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
+_CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
+_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}
