@@ -34,10 +34,6 @@ std::string checked(const json& result, const char* kind,
   }
 }
 
-double number_of(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
-
 HeadValues values_of(const json& layers) {
   HeadValues values;
   for (const json& layer : layers) {

@@ -11,6 +11,7 @@
 #include "isentrope/error.h"
 #include "report/head_map.h"
 #include "report/line_chart.h"
+#include "report/numbers.h"
 #include "report/page.h"
 
 namespace isentrope::report {
@@ -20,10 +21,6 @@ using nlohmann::json;
 using Column = std::vector<double>;  // by bin
 using Heads = std::vector<Column>;   // of a layer
 using Layers = std::vector<Heads>;
-
-double number_of(const json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
 
 // [layers][heads][bins], and every head with as many bins as there are.
 Layers layers_of(const json& values, std::size_t bins, const char* name) {

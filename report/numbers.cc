@@ -3,8 +3,13 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <limits>
 
 namespace isentrope::report {
+
+double number_of(const nlohmann::json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
 namespace {
 
 constexpr const char* kMissing = "–";

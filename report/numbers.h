@@ -1,9 +1,13 @@
 // Numbers as a reader expects them.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace isentrope::report {
+
+// A number of a result; JSON has no NaN, for which null stands.
+[[nodiscard]] double number_of(const nlohmann::json& value);
 
 // "43.27", with a true minus sign; an en dash for what is not finite.
 [[nodiscard]] std::string decimal(double value, int decimals);
