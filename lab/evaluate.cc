@@ -50,6 +50,7 @@ class Tally {
     rows_ += rows.entropy.numel();
     entropy_ += total(rows.entropy);
     gradient_mass_ += total(rows.lambda * (1 - rows.collision));
+    distance_ += total(rows.distance);
     if (far_) beyond_ += weight_beyond(config_, layer);
   }
 
@@ -79,6 +80,7 @@ class Tally {
                       .cross_entropy = cross_entropy_ / predictions,
                       .entropy = entropy_ / rows,
                       .gradient_mass = gradient_mass_ / rows,
+                      .distance = distance_ / rows,
                       .share_beyond = 100 * beyond_ / rows,
                       .by_position = {}};
     for (std::size_t i = 0; i < band_sum_.size(); ++i)
@@ -91,7 +93,7 @@ class Tally {
   std::int64_t length_;
   bool far_ = false;  // rows may see keys farther than those of training
   std::int64_t predictions_ = 0, right_ = 0, rows_ = 0;
-  double cross_entropy_ = 0, entropy_ = 0, gradient_mass_ = 0, beyond_ = 0;
+  double cross_entropy_ = 0, entropy_ = 0, gradient_mass_ = 0, distance_ = 0, beyond_ = 0;
   std::vector<double> band_sum_;  // of the cross-entropy; band i: 2^(i - 1) < n <= 2^i
   std::vector<std::int64_t> band_size_;
 };

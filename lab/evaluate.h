@@ -33,6 +33,7 @@ struct Evaluation {
   // Means over the rows of all layers and heads.
   double entropy = 0;        // nats
   double gradient_mass = 0;  // lambda (1 - collision)
+  double distance = 0;       // from a row's own position to the keys it attends to, in keys
   double share_beyond = 0;   // weight on keys at the training length or farther, percent
   // Cross-entropy of the predictions from up to 2^i tokens, more than 2^(i - 1): causal models
   // only.

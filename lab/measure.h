@@ -3,7 +3,7 @@
 //
 //   rule, seed, parameters, seconds_per_step, loss (of each step)
 //   rows     [{kind: "trained" | "rescaled" | "near", rule, tokens, predictions, accuracy, ...}], each
-//            measure an array over the lengths
+//            measure an array over the lengths, null where it was not finite
 //   gains    of the model of `standard` alone: {gain, accuracy, cross_entropy}, the last two an array
 //            over the gains for each length
 //
@@ -26,11 +26,10 @@ struct Measure {
   const char* name;
   double Evaluation::* value;
 };
-inline constexpr Measure kMeasures[] = {{"accuracy", &Evaluation::accuracy},
-                                        {"cross_entropy", &Evaluation::cross_entropy},
-                                        {"entropy", &Evaluation::entropy},
-                                        {"gradient_mass", &Evaluation::gradient_mass},
-                                        {"share_beyond", &Evaluation::share_beyond}};
+inline constexpr Measure kMeasures[] = {
+    {"accuracy", &Evaluation::accuracy}, {"cross_entropy", &Evaluation::cross_entropy},
+    {"entropy", &Evaluation::entropy},   {"gradient_mass", &Evaluation::gradient_mass},
+    {"distance", &Evaluation::distance}, {"share_beyond", &Evaluation::share_beyond}};
 
 // What models are measured on, and how.
 struct MeasurePlan {
@@ -53,5 +52,9 @@ struct MeasurePlan {
 [[nodiscard]] nlohmann::json measure_model(const Transformer& model, const ModelRule& rule,
                                            const MeasurePlan& plan,
                                            const std::function<void(const std::string&)>& at);
+
+// Whether rows and curve of a record hold every measure at each length. One that was written before
+// a measure was thought of does not.
+[[nodiscard]] bool holds_every_measure(const nlohmann::json& record, std::size_t lengths);
 
 }  // namespace isentrope::lab

@@ -81,12 +81,14 @@ std::string summary(const json& result) {
              "Predicted right (%), trained at length {}, {} part{}\n{}\n"
              "Cross-entropy (nats)\n{}\n"
              "Mean entropy of the attention rows (nats)\n{}\n"
+             "Mean attended distance (keys)\n{}\n"
              "Weight on keys farther than any seen in training (%)\n{}",
              result.at("train_length").get<std::int64_t>(),
              result.at("protocol").at("part").get<std::string>(),
              result.at("rules").at(0).contains("spread") ? "; mean ± SD over the seeds" : "",
              table_of(result, "accuracy", 2), table_of(result, "cross_entropy", 3),
-             table_of(result, "entropy", 3), table_of(result, "share_beyond", 1)) +
+             table_of(result, "entropy", 3), table_of(result, "distance", 1),
+             table_of(result, "share_beyond", 1)) +
          bits_table(result);
 }
 

@@ -81,6 +81,7 @@ std::optional<json> Training::saved_record() const {
   if (!record.is_object() || !record.contains("configuration")) return {};
   require_same(record["configuration"], configuration(), path);
   if (record.value("evaluation", json()) != evaluation()) return {};
+  if (!holds_every_measure(record, options_.lengths.size())) return {};
   return record;
 }
 

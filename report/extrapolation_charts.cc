@@ -145,6 +145,20 @@ LineChart share_chart(const Result& result) {
   return chart;
 }
 
+LineChart distance_chart(const Result& result) {
+  LineChart chart = chart_by_length(result, "Attended distance against length",
+                                    Text()
+                                        .symbol("Σ p |i − j|")
+                                        .plain(", how far from its own position a row attends: "
+                                               "mean over layers, heads and rows. All keys alike "
+                                               "give n/3, or n/4 where rows see the past alone."),
+                                    "distance, keys");
+  chart.y_from_zero = true;
+  chart.decimals = 1;
+  add_rules(chart, result, &Measures::distance);
+  return chart;
+}
+
 LineChart entropy_chart(const Result& result) {
   LineChart chart =
       chart_by_length(result, "Mean row entropy against length",
@@ -236,8 +250,8 @@ std::vector<LineChart> accuracy_charts(const Result& result) {
 }
 
 std::vector<LineChart> why_charts(const Result& result) {
-  return not_empty(
-      {gain_chart(result), share_chart(result), entropy_chart(result), gradient_chart(result)});
+  return not_empty({gain_chart(result), share_chart(result), distance_chart(result),
+                    entropy_chart(result), gradient_chart(result)});
 }
 
 std::vector<LineChart> training_charts(const Result& result) {

@@ -32,9 +32,7 @@ std::map<std::int64_t, std::vector<double>> differences(const json& row, const j
     const auto other = theirs.find(seed.at("seed"));
     if (other == theirs.end()) continue;
     for (const auto& [length, value] : seed.at(metric).items()) {
-      const json& against = other->second.value(length, json());
-      if (!value.is_number() || !against.is_number()) continue;
-      result[std::stoll(length)].push_back(value.get<double>() - against.get<double>());
+      result[std::stoll(length)].push_back(number_of(value) - number_of(other->second.at(length)));
     }
   }
   return result;

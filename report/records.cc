@@ -7,15 +7,17 @@
 #include <numeric>
 #include <string>
 
+#include "report/numbers.h"
+
 namespace isentrope::report {
 namespace {
 
 using nlohmann::json;
 
-constexpr const char* kMeasures[] = {"accuracy", "cross_entropy", "entropy", "gradient_mass",
-                                     "share_beyond"};
-constexpr const char* kSummarised[] = {"accuracy",      "cross_entropy", "entropy",
-                                       "gradient_mass", "share_beyond",  "bits_per_byte"};
+constexpr const char* kMeasures[] = {"accuracy",      "cross_entropy", "entropy",
+                                     "gradient_mass", "distance",      "share_beyond"};
+constexpr const char* kSummarised[] = {"accuracy", "cross_entropy", "entropy",      "gradient_mass",
+                                       "distance", "share_beyond",  "bits_per_byte"};
 
 double mean(const std::vector<double>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
@@ -42,7 +44,7 @@ json over_seeds(const json& seeds, const char* measure,
   json object = json::object();
   for (const auto& [key, first] : seeds.front().at(measure).items()) {
     std::vector<double> values;
-    for (const json& seed : seeds) values.push_back(seed.at(measure).at(key).get<double>());
+    for (const json& seed : seeds) values.push_back(number_of(seed.at(measure).at(key)));
     object[key] = summary(values);
   }
   return object;
@@ -53,7 +55,7 @@ json bits_by_position(const json& nats, double bytes_per_token) {
   json object = json::object();
   for (std::size_t i = 0; i < nats.size(); ++i)
     object[std::to_string(std::int64_t{1} << i)] =
-        nats[i].get<double>() / std::numbers::ln2 / bytes_per_token;
+        number_of(nats[i]) / std::numbers::ln2 / bytes_per_token;
   return object;
 }
 
@@ -75,7 +77,7 @@ json mean_loss(const std::vector<const json*>& records) {
   json loss = json::array();
   for (std::size_t step = 0; step < records.front()->at("loss").size(); ++step) {
     std::vector<double> values;
-    for (const json* record : records) values.push_back(record->at("loss")[step].get<double>());
+    for (const json* record : records) values.push_back(number_of(record->at("loss")[step]));
     loss.push_back(mean(values));
   }
   return loss;
@@ -138,7 +140,7 @@ json gains_json(const std::vector<json>& records) {
       json means = json::array();
       for (std::size_t j = 0; j < result["gain"].size(); ++j) {
         std::vector<double> values;
-        for (const json* curve : curves) values.push_back(curve->at(measure)[i][j].get<double>());
+        for (const json* curve : curves) values.push_back(number_of(curve->at(measure)[i][j]));
         means.push_back(mean(values));
       }
       result[measure][std::to_string(lengths[i].get<std::int64_t>())] = means;

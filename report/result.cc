@@ -9,6 +9,7 @@
 #include <set>
 
 #include "isentrope/error.h"
+#include "report/numbers.h"
 
 namespace isentrope::report {
 namespace {
@@ -91,8 +92,8 @@ std::vector<double> losses(const json& rule, const std::string& where) {
 
 Measures measures_of(const json& object, const std::string& where) {
   return {by_length(object, "accuracy", where), by_length(object, "cross_entropy", where),
-          by_length(object, "entropy", where), by_length(object, "gradient_mass", where),
-          by_length(object, "share_beyond", where)};
+          by_length(object, "entropy", where),  by_length(object, "gradient_mass", where),
+          by_length(object, "distance", where), by_length(object, "share_beyond", where)};
 }
 
 std::vector<SeedResult> seeds_of(const json& rule, const std::string& where) {
@@ -160,8 +161,9 @@ GainCurves gains_of(const json& document) {
     if (!n || !values.is_array() || values.size() != axis.size())
       fail("gains.accuracy." + length, "as many numbers as there are gains", values);
     for (const json& value : values) {
-      if (!value.is_number()) fail("gains.accuracy." + length, "numbers", value);
-      curves.curve[*n].push_back(value);
+      if (!value.is_number() && !value.is_null())
+        fail("gains.accuracy." + length, "numbers", value);
+      curves.curve[*n].push_back(number_of(value));
     }
   }
   const json of_rules = object_at(gains, "of_rules", "gains.");

@@ -16,9 +16,9 @@ namespace isentrope::report {
 using ByLength = std::map<std::int64_t, double>;
 
 struct Measures {
-  ByLength accuracy;                              // percent
-  ByLength cross_entropy;                         // nats
-  ByLength entropy, gradient_mass, share_beyond;  // means over rows
+  ByLength accuracy;                                        // percent
+  ByLength cross_entropy;                                   // nats
+  ByLength entropy, gradient_mass, distance, share_beyond;  // means over rows
 };
 
 struct SeedResult {

@@ -136,7 +136,7 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   ASSERT_EQ(r["rules"].size(), 5U);  // two trained, one rescaled, two with near keys only
   for (const json& rule : r["rules"]) {
     for (const char* measure :
-         {"accuracy", "cross_entropy", "entropy", "gradient_mass", "share_beyond"}) {
+         {"accuracy", "cross_entropy", "entropy", "gradient_mass", "distance", "share_beyond"}) {
       EXPECT_TRUE(rule[measure]["8"].is_number()) << measure;
       EXPECT_TRUE(rule["spread"][measure]["32"].is_number()) << measure;
     }
@@ -384,10 +384,36 @@ TEST_F(Extrapolate, ARecordWithoutItsModelIsEnough) {
   EXPECT_EQ(again.err.find("step"), std::string::npos) << again.err;
   EXPECT_EQ(result()["rules"], before["rules"]);
 
+  // What was not finite is null there, and stays so.
+  const fs::path record = out() / "models/standard-seed1.json";
+  json measured = json::parse(read_file(record));
+  measured["rows"][0]["cross_entropy"][1] = nullptr;
+  measured["gains"]["accuracy"][1][0] = nullptr;
+  write_file(record, measured.dump());
+  const Outcome with_null = run_command(command({"--resume"}));
+  ASSERT_EQ(with_null.code, 0) << with_null.err;
+  EXPECT_TRUE(result()["rules"][0]["cross_entropy"]["32"].is_null());
+  EXPECT_EQ(result()["rules"][0]["accuracy"], before["rules"][0]["accuracy"]);
+
   // Other lengths are another measurement.
   const Outcome other = run_command(command({"--resume", "--lengths", "8,16"}));
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.err.find("step 20 of 20"), std::string::npos) << other.err;
+}
+
+// As one is that was written before there was such a measure: the model is there, nothing is
+// trained.
+TEST_F(Extrapolate, MeasuresAgainWhatARecordLacks) {
+  ASSERT_EQ(run_command(command()).code, 0);
+  const json before = result();
+  const fs::path record = out() / "models/standard-seed1.json";
+  json measured = json::parse(read_file(record));
+  for (json& row : measured["rows"]) row.erase("distance");
+  write_file(record, measured.dump());
+  const Outcome again = run_command(command({"--resume"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err.find(": step"), std::string::npos) << again.err;
+  EXPECT_EQ(result()["rules"], before["rules"]);
 }
 
 TEST_F(Extrapolate, RefusesToResumeAnotherRun) {

@@ -389,6 +389,7 @@ TEST(Evaluation, StatisticsAreThoseOfTheRows) {
   EXPECT_NEAR(flat.entropy, std::log(32), 1e-5);
   EXPECT_EQ(flat.gradient_mass, 0);
   EXPECT_NEAR(flat.share_beyond, 100.0 * 2 * (16 * 17 / 2) / (32 * 32), 1e-3);
+  EXPECT_NEAR(flat.distance, (32.0 * 32 - 1) / (3 * 32), 1e-4);
 
   ModelConfig spread = kTiny;
   spread.init = Init::pytorch;
@@ -399,6 +400,7 @@ TEST(Evaluation, StatisticsAreThoseOfTheRows) {
   const Evaluation near =
       evaluate(Transformer(kTiny, {ScaleRule::constant(0)}, 1), set, {.window = 15});
   EXPECT_EQ(near.share_beyond, 0);
+  EXPECT_LT(near.distance, 8);
   EXPECT_LT(near.entropy, std::log(31));
 }
 

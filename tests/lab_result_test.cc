@@ -36,6 +36,7 @@ json record(const char* rule, std::uint64_t seed, double accuracy) {
                 {"cross_entropy", {1, 2}},
                 {"entropy", {2, 4}},
                 {"gradient_mass", {0.1, 0.2}},
+                {"distance", {8, 16}},
                 {"share_beyond", {0, 30}}};
   };
   return {{"rule", rule},
@@ -177,6 +178,30 @@ TEST(Result, SeedsGiveMeanAndSampleDeviation) {
   EXPECT_EQ(rules[0]["loss"][1], 52);
   EXPECT_NEAR(rules[0]["spread"]["accuracy"]["64"].get<double>(), std::sqrt(8), 1e-12);
   EXPECT_EQ(rules[0]["seeds"][1]["accuracy"]["64"], 54);
+}
+
+// What was not finite is null on disk: means and leads over it are no numbers, the others stay.
+TEST(Result, NumbersThatAreNotFiniteStayOutOfTheRest) {
+  json broken = record("log_length", 2, 64);
+  for (json& row : broken["rows"]) row["cross_entropy"][1] = nullptr;
+  const json written = json::parse(result_of({record("standard", 1, 50), record("standard", 2, 54),
+                                              record("log_length", 1, 60), broken})
+                                       .dump());
+  const json& row = written["rules"][1];
+  ASSERT_EQ(row["rule"], "log_length");
+  EXPECT_EQ(row["cross_entropy"]["64"], 1);
+  EXPECT_TRUE(row["cross_entropy"]["128"].is_null());
+  EXPECT_TRUE(row["spread"]["cross_entropy"]["128"].is_null());
+  EXPECT_EQ(row["accuracy"]["128"], 31);
+  int checked = 0;
+  for (const json& lead : written["leads"]) {
+    if (lead["rule"] != "log_length" || lead["metric"] != "cross_entropy" || lead["length"] != 128)
+      continue;
+    EXPECT_TRUE(lead["mean"].is_null()) << lead;
+    EXPECT_EQ(lead["verdict"], "undecided");
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2);  // trained, and near keys only
 }
 
 TEST(Result, BitsPerByteAreByPosition) {

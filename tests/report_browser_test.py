@@ -22,6 +22,7 @@ EXPECTED = [(4, LENGTHS, 3 * LENGTHS),  # accuracy
             (3, LENGTHS, 2 * LENGTHS),  # lead
             (6, LENGTHS, 5 * LENGTHS),  # gains: a line for each length, and the rules' own marked
             (4, LENGTHS, 3 * LENGTHS),  # weight on far keys
+            (4, LENGTHS, 3 * LENGTHS),  # attended distance
             (5, LENGTHS, 3 * LENGTHS),  # entropy and ln n
             (4, LENGTHS, 3 * LENGTHS),  # gradient mass
             (2, LOSS_POINTS, 0)]        # loss
@@ -59,7 +60,7 @@ class ReportTest(unittest.TestCase):
         return self.browser.evaluate("document.documentElement.dataset.plots")
 
     def open_sample(self, **emulated):
-        self.assertEqual(self.open(self.write(self.result), **emulated), "drawn:7/7")
+        self.assertEqual(self.open(self.write(self.result), **emulated), "drawn:8/8")
 
     def assert_quiet(self):
         self.assertEqual(self.browser.console, [])
@@ -124,19 +125,19 @@ class ReportTest(unittest.TestCase):
     def test_prints_with_every_table_open(self):
         self.open_sample(dark=True)
         folded = "document.querySelectorAll('details:not([open])').length"
-        self.assertEqual(self.browser.evaluate(folded), 7)
+        self.assertEqual(self.browser.evaluate(folded), 8)
         self.browser.evaluate(f"addEventListener('beforeprint', () => {{ window.foldedOnPaper = {folded}; }})")
         pdf = self.browser.pdf()
         self.assertEqual(pdf[:5], b"%PDF-")
         self.assertEqual(self.browser.evaluate("foldedOnPaper"), 0)
-        self.assertEqual(self.browser.evaluate(folded), 7)
+        self.assertEqual(self.browser.evaluate(folded), 8)
         if arguments.screenshots:
             with open(os.path.join(arguments.screenshots, "print.pdf"), "wb") as file:
                 file.write(pdf)
 
     def test_draws_what_there_is(self):
-        for missing, plots in (("loss", 6), ("entropy", 6), ("gradient_mass", 6), ("accuracy", 6),
-                               ("share_beyond", 6), ("spread", 7)):
+        for missing, plots in (("loss", 7), ("entropy", 7), ("gradient_mass", 7), ("accuracy", 7),
+                               ("share_beyond", 7), ("distance", 7), ("spread", 8)):
             result = copy.deepcopy(self.result)
             for rule in result["rules"]:
                 rule.pop(missing, None)
@@ -147,7 +148,7 @@ class ReportTest(unittest.TestCase):
         result = copy.deepcopy(self.result)
         name = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
         result["rules"][1]["rule"] = result["command"] = name
-        self.assertEqual(self.open(self.write(result)), "drawn:7/7")
+        self.assertEqual(self.open(self.write(result)), "drawn:8/8")
         self.assertIsNone(self.browser.evaluate("window.broken"))
         self.assertIn(name, self.browser.evaluate("document.querySelector('.legend').textContent"))
         self.assert_quiet()
@@ -158,7 +159,7 @@ class ReportTest(unittest.TestCase):
             html = file.read()
         with open(page, "w", encoding="utf-8") as file:
             file.write(html.replace('"type":"log"', '"type":"nonsense"', 1))
-        self.assertEqual(self.open(page), "drawn:6/7")
+        self.assertEqual(self.open(page), "drawn:7/8")
         self.assertIn("could not be drawn", self.browser.evaluate("document.querySelector('.plot').textContent"))
         self.assertNotEqual(self.browser.console, [])
 

@@ -177,7 +177,7 @@ TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
         "entropy_invariant(base=64) on the model of standard", "standard, near keys only"}) {
     EXPECT_TRUE(has(own_part(html), number)) << number;
   }
-  EXPECT_EQ(count(html, "<figure>"), 7);
+  EXPECT_EQ(count(html, "<figure>"), 8);
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
 
@@ -221,7 +221,7 @@ TEST(ExtrapolationReport, TakesTheSmallestDocument) {
 
 TEST(ExtrapolationReport, LeavesOutWhatIsMissing) {
   for (const char* key : {"loss", "entropy", "gradient_mass", "accuracy", "spread", "seeds",
-                          "seconds_per_step", "share_beyond"}) {
+                          "seconds_per_step", "distance", "share_beyond"}) {
     json document = sample();
     for (json& rule : document["rules"]) rule.erase(key);
     EXPECT_NO_THROW((void)extrapolation_report(document)) << key;

@@ -103,10 +103,11 @@ std::string numbers_table(const std::vector<Cell>& cells) {
                       std::to_string(row.at("seeds").size())});
       for (const nlohmann::json& length : cell.records.front().at("evaluation").at("lengths")) {
         const std::string n = std::to_string(length.get<std::int64_t>());
-        rows.back().push_back(fmt::format("{} %, {} nats, H {}, far {} %",
+        rows.back().push_back(fmt::format("{} %, {} nats, H {}, distance {}, far {} %",
                                           report::decimal(row.at("accuracy").at(n), 2),
                                           report::decimal(row.at("cross_entropy").at(n), 3),
                                           report::decimal(row.at("entropy").at(n), 2),
+                                          report::decimal(row.at("distance").at(n), 1),
                                           report::decimal(row.at("share_beyond").at(n), 1)));
       }
     }
