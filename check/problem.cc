@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "src/rule/number_text.h"
+#include "src/rule/split.h"
 
 namespace isentrope::check {
 namespace {
@@ -28,16 +30,6 @@ Number number(std::string_view field, std::string_view text, Number least) {
   return value;
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const auto at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
-
 bool flag(std::string_view field, std::string_view text) {
   if (text != "0" && text != "1") fail(field, "0 or 1", text);
   return text == "1";
@@ -56,14 +48,14 @@ void parse_type(Problem& p, std::string_view text) {
 // N, or N:M where M has no other value than N.
 void parse_pair(std::string_view field, std::string_view text, std::int64_t& first,
                 std::int64_t& second) {
-  const auto parts = split(text, ':');
+  const auto parts = split_outside_brackets(text, ':');
   if (parts.size() > 2) fail(field, "N or N:M", text);
   first = number<std::int64_t>(field, parts[0], 0);
   second = parts.size() == 2 ? number<std::int64_t>(field, parts[1], 0) : first;
 }
 
 void parse_shape(Problem& p, std::string_view text) {
-  const auto parts = split(text, 'x');
+  const auto parts = split_outside_brackets(text, 'x');
   if (parts.size() != 5) fail("shape", "BATCHxHEADS[:KV_HEADS]xQUERIESxKEYSxDIM[:VALUE_DIM]", text);
   p.batch = number<std::int64_t>("shape", parts[0], 0);
   parse_pair("shape", parts[1], p.heads, p.kv_heads);
@@ -74,7 +66,7 @@ void parse_shape(Problem& p, std::string_view text) {
 
 void parse_two(std::string_view field, std::string_view text, std::int64_t least,
                std::int64_t& first, std::int64_t& second) {
-  const auto parts = split(text, ':');
+  const auto parts = split_outside_brackets(text, ':');
   if (parts.size() != 2) fail(field, "two numbers N:M", text);
   first = number(field, parts[0], least);
   second = number(field, parts[1], least);
@@ -83,7 +75,7 @@ void parse_two(std::string_view field, std::string_view text, std::int64_t least
 void parse_mask(Problem& p, std::string_view text) {
   std::string words;
   for (const MaskWord& word : kMaskWords) words += std::string(word.name) + "=NUMBER, ";
-  for (const std::string_view part : split(text, ',')) {
+  for (const std::string_view part : split_outside_brackets(text, ',')) {
     const auto equals = part.find('=');
     const std::string_view name = part.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : part.substr(equals + 1);
@@ -145,11 +137,6 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
   }
 }
 
-std::string shortest(double value) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
-
 std::string mask_text(const Problem& p) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ",") + part; };
@@ -183,30 +170,25 @@ std::string text_of(const Problem& p) {
   if (const std::string mask = mask_text(p); !mask.empty()) text += " mask=" + mask;
   if (p.rule != ScaleRule()) text += " rule=" + p.rule.text();
   if (p.lambda_table) text += " lambda=1";
-  if (p.soft_cap > 0) text += " cap=" + shortest(p.soft_cap);
+  if (p.soft_cap > 0) text += " cap=" + number_text(p.soft_cap);
   if (p.bias) text += " bias=1";
   if (p.admitted) text += " admitted=1";
   if (p.sink) text += " sink=1";
   if (p.page_size > 0) text += " pages=" + std::to_string(p.page_size);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
-  if (p.magnitude != 1) text += " scale=" + shortest(p.magnitude);
+  if (p.magnitude != 1) text += " scale=" + number_text(p.magnitude);
   if (p.seed != 1) text += " seed=" + std::to_string(p.seed);
   return text;
 }
 
 Problem parse_problem(std::string_view line) {
   Problem problem;
-  // A rule's text may hold spaces inside its parentheses: they end no field.
-  std::size_t begin = 0;
-  int depth = 0;
   bool has_shape = false;
-  for (std::size_t i = 0; i <= line.size(); ++i) {
-    const char c = i < line.size() ? line[i] : ' ';
-    depth += (c == '(') - (c == ')');
-    if ((c != ' ' && c != '\t') || (depth > 0 && i < line.size())) continue;
-    const std::string_view field = line.substr(begin, i - begin);
-    begin = i + 1;
+  std::string fields(line);
+  std::ranges::replace(fields, '\t', ' ');
+  // A rule's text may hold spaces inside its brackets: they end no field.
+  for (const std::string_view field : split_outside_brackets(fields, ' ')) {
     if (field.empty()) continue;
     const auto equals = field.find('=');
     if (equals == std::string_view::npos) fail("a field", "NAME=VALUE", field);

@@ -96,25 +96,23 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope, Mod
           "the rotary dimensions have another factor: mscale / mscale_all_dim, squared");
     return ScaleRule::yarn_mscale(factor, *all_dim);
   }
-  return ScaleRule::yarn_mscale(factor, mscale && *mscale != 0 ? *mscale : 1);
+  return ScaleRule::yarn_mscale(factor, mscale && *mscale != 0 ? mscale : std::nullopt);
 }
 
 // The rule that corrects for length, as the families name it.
 std::optional<ScaleRule> length_rule(const Config& config, const Config& rope, ModelScale& model) {
   if (config.flag("attn_temperature_tuning")) {
     model.layers = "without rotary embedding";
-    return ScaleRule::attn_temperature_tuning(config.number("floor_scale").value_or(8192),
-                                              config.number("attn_scale").value_or(0.1));
+    return ScaleRule::attn_temperature_tuning(config.number("floor_scale"),
+                                              config.number("attn_scale"));
   }
   for (const Config& place : {rope, config}) {
-    if (const auto beta = place.number("llama_4_scaling_beta")) {
-      return ScaleRule::llama_4_scaling(
-          *beta, place.number("original_max_position_embeddings").value_or(8192));
-    }
+    if (const auto beta = place.number("llama_4_scaling_beta"))
+      return ScaleRule::llama_4_scaling(beta, place.number("original_max_position_embeddings"));
   }
   if (config.flag("use_logn_attn")) {
     model.notes.emplace_back("the reference applies it beyond seq_length and not in training");
-    return ScaleRule::logn(config.number("seq_length").value_or(8192));
+    return ScaleRule::logn(config.number("seq_length"));
   }
   for (const char* key : {"attn_temperature_len", "xai_temperature_len"}) {
     if (const auto length = config.number(key); length && *length > 0)
@@ -123,7 +121,7 @@ std::optional<ScaleRule> length_rule(const Config& config, const Config& rope, M
   if (const auto floor = config.number("log_scaling_n_floor")) {
     model.layers = "global";
     model.elsewhere = ScaleRule::inverse_dim();
-    return ScaleRule::log_scaling(*floor, config.number("log_scaling_alpha").value_or(0.1));
+    return ScaleRule::log_scaling(floor, config.number("log_scaling_alpha"));
   }
   const Config chunks = config.part("dual_chunk_attention_config");
   if (const auto original = chunks.number("original_max_position_embeddings"))

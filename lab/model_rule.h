@@ -4,7 +4,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "isentrope/scale_rule.h"
 
@@ -21,8 +20,5 @@ struct ModelRule {
 
   bool operator==(const ModelRule&) const = default;
 };
-
-// "standard,constant(scale=1),x(a=1,b=2)" -> its parts; commas within brackets belong to a part.
-[[nodiscard]] std::vector<std::string_view> split_rules(std::string_view text);
 
 }  // namespace isentrope::lab

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "isentrope/error.h"
+#include "src/rule/split.h"
 
 namespace isentrope::lab {
 namespace {
@@ -268,7 +269,7 @@ void settle(ExperimentOptions& options, const Typed& typed) {
 
 std::vector<ModelRule> parse_rules(std::string_view text) {
   std::vector<ModelRule> rules;
-  for (const std::string_view part : split_rules(text)) {
+  for (const std::string_view part : split_outside_brackets(text, ',')) {
     const ModelRule rule = ModelRule::parse(part);
     if (std::ranges::find(rules, rule) != rules.end()) {
       throw Error(fmt::format("[rules] every rule must be given once; got {} twice", rule.text()));

@@ -50,8 +50,6 @@ Text& Text::plain(std::string_view text) {
 
 Text& Text::strong(std::string_view text) { return element("strong", text); }
 Text& Text::symbol(std::string_view text) { return element("var", text); }
-Text& Text::sub(std::string_view text) { return element("sub", text); }
-Text& Text::sup(std::string_view text) { return element("sup", text); }
 Text& Text::small(std::string_view text) { return element("small", text); }
 
 Text& Text::code(std::string_view text) {

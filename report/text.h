@@ -24,8 +24,6 @@ class Text {
   Text& plain(std::string_view text);
   Text& strong(std::string_view text);
   Text& symbol(std::string_view text);  // a formula or variable
-  Text& sub(std::string_view text);
-  Text& sup(std::string_view text);
   // Names out of code. In a table it may be broken after
   // an underscore and before a bracket, so that a long one fits a narrow column.
   Text& code(std::string_view text);

@@ -1,5 +1,6 @@
-// Writes the computed parts of docs/: what stands between <!-- begin NAME --> and <!-- end NAME
-// -->, and the figures. With --check, says which files are no longer current and fails.
+// Writes the computed parts of docs/ and of the Python package: what stands between
+// <!-- begin NAME --> and <!-- end NAME -->, and the figures. With --check, says which files are no
+// longer current and fails.
 
 #include <fmt/core.h>
 
@@ -46,9 +47,10 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const auto svg = [](const isentrope::report::LineChart& chart) {
     return isentrope::docs::figure(chart);
   };
-  const fs::path readme = docs / "../README.md";
+  const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
       {readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
+      {rules_py, filled(read(rules_py), isentrope::docs::rule_constructors())},
       {docs / "scale-rules.md",
        filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
       {docs / "numerics.md",

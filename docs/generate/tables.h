@@ -19,6 +19,9 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> rule_tables();
 [[nodiscard]] std::map<std::string, std::string> theory_tables();
 
+// The constructors of python/isentrope/rules.py.
+[[nodiscard]] std::map<std::string, std::string> rule_constructors();
+
 // Tables of README.md; `docs` holds results/study.json, which make study wrote, and
 // results/bench.json, which make bench wrote.
 [[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);

@@ -7,8 +7,8 @@
 // closed form (scale_form.h), or a product of them where a model applies two.
 //
 // Each constructor below throws Error when an argument is outside the domain it states; NaN always
-// is. A PerHead argument takes one number, or one per head. Sources and advice:
-// docs/scale-rules.md.
+// is. A PerHead argument takes one number, or one per head. An argument that is left out has the
+// default of the catalogue. Sources, defaults and advice: docs/scale-rules.md.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ class ScaleRule {
     bool operator==(const Term&) const = default;
   };
 
+  using Number = std::optional<double>;
+
   ScaleRule();  // standard
 
   // --- scales that do not depend on n
@@ -41,64 +43,64 @@ class ScaleRule {
   // The given scale, whatever n and d. In [0, 1e9].
   static ScaleRule constant(double scale);
   // scalar^(-1/2) (Gemma 2, Gemma 3). scalar in (0, 1e18].
-  static ScaleRule query_pre_attn_scalar(double scalar = 256);
+  static ScaleRule query_pre_attn_scalar(Number scalar = {});
   // 1 / d, for q and k that were normalised (Inkling; maximal-update parametrisation).
   static ScaleRule inverse_dim();
   // gain_h / sqrt(d) (HeadScale, DroPE). |gain| <= 1e9.
-  static ScaleRule scaled(PerHead gain);
+  static ScaleRule scaled(PerHead gain = {});
   // 2.5 / sqrt(d): the compromise of the gradient-maximising scale for normal scores (Su 2023).
   static ScaleRule grad_max_constant() { return scaled({2.5}); }
   // min(tau_h, tau_max), for unit q and k (Swin v2, CLIP). tau in [0, 1e9].
-  static ScaleRule cosine(PerHead tau = {10}, double tau_max = 100);
+  static ScaleRule cosine(PerHead tau = {}, Number tau_max = {});
 
   // --- logarithms of the length
   // ln n / (ln base sqrt(d)): constant entropy as n grows (Su 2021). base > 1. 0 at n = 1, where
   // any scale gives the same row; n below n_min >= 1 counts as n_min (bert4keras takes 16).
-  static ScaleRule entropy_invariant(double base = 512, double n_min = 1);
-  // kappa ln n / d (Su 2021, before kappa was eliminated). The default is the estimate 1 / 0.24.
-  static ScaleRule entropy_invariant_kappa(double kappa = 1 / 0.24);
+  static ScaleRule entropy_invariant(Number base = {}, Number n_min = {});
+  // kappa ln n / d (Su 2021, before kappa was eliminated). The default is Su's estimate.
+  static ScaleRule entropy_invariant_kappa(Number kappa = {});
   // ln n / sqrt(d), n the keys of the call (Chiang and Cholak 2022).
   static ScaleRule log_length();
   // max(1, ln n / ln train_len) / sqrt(d) (Qwen, ReRoPE). train_len > 1.
-  static ScaleRule logn(double train_len = 8192);
+  static ScaleRule logn(Number train_len = {});
   // (s_h ln n + b_h) / sqrt(d) (Scalable-Softmax, Nakanishi 2025).
-  static ScaleRule ssmax(PerHead s = {0.43}, PerHead b = {0});
+  static ScaleRule ssmax(PerHead s = {}, PerHead b = {});
   // (delta_h + beta_h (ln(n + 1))^gamma_h) / sqrt(d) (ASEntmax 2025). gamma in [-4, 4].
-  static ScaleRule asentmax(PerHead delta = {0}, PerHead beta = {1}, PerHead gamma = {1});
+  static ScaleRule asentmax(PerHead delta = {}, PerHead beta = {}, PerHead gamma = {});
 
   // --- corrections that set in beyond the training length
   // (1 + attn_scale ln(1 + floor((position + offset) / floor_scale))) / sqrt(d) (Llama 4).
-  static ScaleRule attn_temperature_tuning(double floor_scale = 8192, double attn_scale = 0.1,
-                                           double offset = 1);
+  static ScaleRule attn_temperature_tuning(Number floor_scale = {}, Number attn_scale = {},
+                                           Number offset = {});
   // The same with beta, and position counted from 0 (Ministral 3, Mistral 4).
-  static ScaleRule llama_4_scaling(double beta = 0.1, double train_len = 8192);
+  static ScaleRule llama_4_scaling(Number beta = {}, Number train_len = {});
   // (1 + alpha ln max(1, n / n_floor)) / d, bias scaled too (Inkling).
-  static ScaleRule log_scaling(double n_floor = 128000, double alpha = 0.1);
+  static ScaleRule log_scaling(Number n_floor = {}, Number alpha = {});
   // (1 + alpha ln max(1, n / train_len)) / sqrt(d), n the keys of the call (Qwen2.5-1M).
-  static ScaleRule dual_chunk(double train_len = 262144, double alpha = 0.1);
+  static ScaleRule dual_chunk(Number train_len = {}, Number alpha = {});
   // max(1, ln position / ln len) / sqrt(d), after the soft-cap (Grok-2).
-  static ScaleRule xai_temperature(double len = 1024);
+  static ScaleRule xai_temperature(Number len = {});
   // (1 + 0.1 mscale ln max(1, factor))^2 / sqrt(d): YaRN's factor enters q and k, so its square
   // enters the logit. factor > 0.
-  static ScaleRule yarn_mscale(double factor = 4, double mscale = 1);
+  static ScaleRule yarn_mscale(Number factor = {}, Number mscale = {});
   // The same with factor = n / train_len, n the keys of the call (dynamic YaRN).
-  static ScaleRule dynamic_yarn(double train_len = 4096, double mscale = 1);
+  static ScaleRule dynamic_yarn(Number train_len = {}, Number mscale = {});
   // max(1, ln target_len / ln train_len) / sqrt(d): the square of LongRoPE's factor on q and k.
-  static ScaleRule longrope(double train_len = 4096, double target_len = 131072);
+  static ScaleRule longrope(Number train_len = {}, Number target_len = {});
 
   // --- other growths
   // sqrt(ln n / ln base_len) / sqrt(d), n the keys of the call (Lumina). base_len > 1.
-  static ScaleRule proportional(double base_len = 4096);
+  static ScaleRule proportional(Number base_len = {});
   // sqrt((1 - n^(-2/d)) / (1 - train_len^(-2/d))) / sqrt(d) (InfoScale 2025). train_len > 1.
-  static ScaleRule infoscale(double train_len = 512);
+  static ScaleRule infoscale(Number train_len = {});
   // gain n^exponent / sqrt(d); exponent 0 stands for 2 / (d - 1), the critical exponent of keys on
   // a sphere. exponent in [-2, 2].
-  static ScaleRule power(double exponent = 0, double gain = 1);
+  static ScaleRule power(Number exponent = {}, Number gain = {});
   // coef sqrt(ln n) / sqrt(d): largest gradient for normal scores (Su 2023).
-  static ScaleRule grad_max_normal(double coef = 0.84);
+  static ScaleRule grad_max_normal(Number coef = {});
   // c(dim) ln n, for unit q and k: largest gradient for cosine scores (Su 2023). c is solved for
   // dim in [2, 65536] by least squares over n = 40, 80, ... 20000: 3.4877 at 128. Milliseconds.
-  static ScaleRule grad_max_cosine(std::int64_t dim = 128);
+  static ScaleRule grad_max_cosine(Number dim = {});
 
   // --- laws without a name
   // factor(n) / sqrt(d), linear in ln n between the nodes and constant beyond them. n strictly
@@ -106,7 +108,7 @@ class ScaleRule {
   static ScaleRule table(std::vector<double> n, std::vector<double> factor);
   // lambda itself, one for each query position from 0 and, when heads > 1, for each head in turn.
   // Positions beyond the last take the last one's.
-  static ScaleRule per_row(std::vector<double> lambda, std::int64_t heads = 1);
+  static ScaleRule per_row(std::vector<double> lambda, Number heads = {});
 
   // This rule with another idea of length, place or bias. Not for products. What a change of the
   // length leaves out stays as the rule has it; a fixed length is its own source.
@@ -130,7 +132,7 @@ class ScaleRule {
   // scale_bias=true|false. Rules are multiplied by *. Throws Error that names the rules there are,
   // or the arguments of the rule, and the one that was probably meant.
   [[nodiscard]] static ScaleRule parse(std::string_view text);
-  // A rule of the catalogue from one list of numbers per parameter.
+  // A rule of the catalogue from one list of numbers per parameter; an empty list is its default.
   [[nodiscard]] static ScaleRule make(std::string_view name, std::vector<PerHead> arguments);
 
   // The softmax scale of a row: pre_cap times post_cap. Finite; >= 0 unless a per-head number is

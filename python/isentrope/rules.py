@@ -38,7 +38,7 @@ class ScaleRule:
     multiplied: the base of the first, the factors of both. Learned numbers per head are tensors: see `SSMax` and
     `attention_rows`.
 
-    Each constructor takes `length="visible"|"position"|"total"|N`, `n_min`, `n_max`, `offset`,
+    The constructors are those of the library's catalogue, with its defaults. Each takes `length="visible"|"position"|"total"|N`, `n_min`, `n_max`, `offset`,
     `where="pre_cap"|"post_cap"` and `scale_bias` besides: which length the rule is told, and what it multiplies.
     Raises ValueError, which names the argument, its domain and the value. docs/scale-rules.md has the formulas,
     their sources and advice.
@@ -99,144 +99,245 @@ class ScaleRule:
     def __reduce__(self) -> tuple:
         return ScaleRule, (self._text,)
 
+    # <!-- begin rule-constructors -->
     @staticmethod
     def standard(**policy: Any) -> ScaleRule:
-        """1/sqrt(d) (Vaswani et al. 2017)."""
+        """1/sqrt(d)
+
+        Vaswani et al. 2017.
+        """
         return _make("standard", {}, policy)
 
     @staticmethod
-    def constant(scale: float = 1.0, **policy: Any) -> ScaleRule:
-        """The given scale, whatever n and d."""
+    def constant(scale: float = 1, **policy: Any) -> ScaleRule:
+        """scale
+
+        T5 and Gemma 4 (1), Granite attention_multiplier.
+        """
         return _make("constant", {"scale": scale}, policy)
 
     @staticmethod
     def query_pre_attn_scalar(scalar: float = 256, **policy: Any) -> ScaleRule:
-        """1/sqrt(scalar) (Gemma 2, Gemma 3)."""
+        """1/sqrt(scalar)
+
+        Gemma 2, Gemma 3.
+        """
         return _make("query_pre_attn_scalar", {"scalar": scalar}, policy)
 
     @staticmethod
     def inverse_dim(**policy: Any) -> ScaleRule:
-        """1/d, for q and k that were normalised (Inkling)."""
+        """1/d
+
+        Inkling, Dragon, maximal-update parametrisation.
+        """
         return _make("inverse_dim", {}, policy)
 
     @staticmethod
     def scaled(gain: PerHead = 2.5, **policy: Any) -> ScaleRule:
-        """gain_h/sqrt(d) (Su 2023; HeadScale, DroPE)."""
+        """gain_h/sqrt(d)
+
+        gain 2.5: Su 2023, gradient maximisation; per head: HeadScale (Wang et al. 2024), DroPE.
+        """
         return _make("scaled", {"gain": gain}, policy)
 
     @staticmethod
     def cosine(tau: PerHead = 10, tau_max: float = 100, **policy: Any) -> ScaleRule:
-        """min(tau_h, tau_max), for unit q and k (Swin v2, CLIP)."""
+        """min(tau_h, tau_max)
+
+        Swin v2, CLIP, x-transformers.
+        """
         return _make("cosine", {"tau": tau, "tau_max": tau_max}, policy)
 
     @staticmethod
     def entropy_invariant(base: float = 512, **policy: Any) -> ScaleRule:
-        """ln n/(ln base sqrt(d)): constant entropy as n grows (Su 2021)."""
+        """ln n/(ln base sqrt(d))
+
+        Su 2021; bert4keras and GAU-alpha with n_min = 16.
+        """
         return _make("entropy_invariant", {"base": base}, policy)
 
     @staticmethod
-    def entropy_invariant_kappa(kappa: float = 1 / 0.24, **policy: Any) -> ScaleRule:
-        """kappa ln n/d (Su 2021)."""
+    def entropy_invariant_kappa(kappa: float = 4.166666666666667, **policy: Any) -> ScaleRule:
+        """kappa ln n/d
+
+        Su 2021, before kappa = sqrt(d)/ln 512 was put in; the default is its estimate 1/0.24.
+        """
         return _make("entropy_invariant_kappa", {"kappa": kappa}, policy)
 
     @staticmethod
     def log_length(**policy: Any) -> ScaleRule:
-        """ln n/sqrt(d), n the keys of the call (Chiang and Cholak 2022)."""
+        """ln n/sqrt(d)
+
+        Chiang and Cholak 2022.
+        """
         return _make("log_length", {}, policy)
 
     @staticmethod
     def logn(train_len: float = 8192, **policy: Any) -> ScaleRule:
-        """max(1, ln n/ln train_len)/sqrt(d) (Qwen, ReRoPE)."""
+        """max(1, ln n/ln train_len)/sqrt(d)
+
+        Qwen use_logn_attn, ReRoPE (4096); lmdeploy TurboMind with length=position.
+        """
         return _make("logn", {"train_len": train_len}, policy)
 
     @staticmethod
     def ssmax(s: PerHead = 0.43, b: PerHead = 0, **policy: Any) -> ScaleRule:
-        """(s_h ln n + b_h)/sqrt(d) (Nakanishi 2025). `SSMax` learns s and b."""
+        """(s_h ln n + b_h)/sqrt(d)
+
+        Scalable-Softmax, Nakanishi 2025; OLMo, Dragon, TabICL.
+        """
         return _make("ssmax", {"s": s, "b": b}, policy)
 
     @staticmethod
-    def asentmax(
-        delta: PerHead = 0, beta: PerHead = 1, gamma: PerHead = 1, **policy: Any
-    ) -> ScaleRule:
-        """(delta_h + beta_h ln(n + 1)^gamma_h)/sqrt(d) (ASEntmax 2025)."""
+    def asentmax(delta: PerHead = 0, beta: PerHead = 1, gamma: PerHead = 1, **policy: Any) -> ScaleRule:
+        """(delta_h + beta_h ln(n + 1)^gamma_h)/sqrt(d)
+
+        ASEntmax 2025, arXiv 2506.16640.
+        """
         return _make("asentmax", {"delta": delta, "beta": beta, "gamma": gamma}, policy)
 
     @staticmethod
-    def attn_temperature_tuning(
-        floor_scale: float = 8192, attn_scale: float = 0.1, **policy: Any
-    ) -> ScaleRule:
-        """(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d) (Llama 4)."""
+    def attn_temperature_tuning(floor_scale: float = 8192, attn_scale: float = 0.1, **policy: Any) -> ScaleRule:
+        """(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d)
+
+        Llama 4, layers without rotary embedding; offset=0 counts the position from 0.
+        """
         return _make("attn_temperature_tuning", {"floor_scale": floor_scale, "attn_scale": attn_scale}, policy)
 
     @staticmethod
     def llama_4_scaling(beta: float = 0.1, train_len: float = 8192, **policy: Any) -> ScaleRule:
-        """(1 + beta ln(1 + floor(position/train_len)))/sqrt(d) (Ministral 3)."""
+        """(1 + beta ln(1 + floor(position/train_len)))/sqrt(d)
+
+        Ministral 3, Mistral 4, Devstral 2: llama_4_scaling_beta.
+        """
         return _make("llama_4_scaling", {"beta": beta, "train_len": train_len}, policy)
 
     @staticmethod
     def log_scaling(n_floor: float = 128000, alpha: float = 0.1, **policy: Any) -> ScaleRule:
-        """(1 + alpha ln max(1, n/n_floor))/d (Inkling)."""
+        """(1 + alpha ln max(1, n/n_floor))/d
+
+        Inkling, global layers; multiplies the position bias too.
+        """
         return _make("log_scaling", {"n_floor": n_floor, "alpha": alpha}, policy)
 
     @staticmethod
     def dual_chunk(train_len: float = 262144, alpha: float = 0.1, **policy: Any) -> ScaleRule:
-        """(1 + alpha ln max(1, n/train_len))/sqrt(d) (Qwen2.5-1M)."""
+        """(1 + alpha ln max(1, n/train_len))/sqrt(d)
+
+        Qwen2.5-1M dual-chunk attention in vLLM, n the sequence's length.
+        """
         return _make("dual_chunk", {"train_len": train_len, "alpha": alpha}, policy)
 
     @staticmethod
     def xai_temperature(len: float = 1024, **policy: Any) -> ScaleRule:
-        """max(1, ln position/ln len)/sqrt(d), after the soft-cap (Grok-2)."""
+        """max(1, ln position/ln len)/sqrt(d)
+
+        Grok-2 attn_temperature_len, after the soft-cap of 30.
+        """
         return _make("xai_temperature", {"len": len}, policy)
 
     @staticmethod
     def yarn_mscale(factor: float = 4, mscale: float = 1, **policy: Any) -> ScaleRule:
-        """(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d) (YaRN)."""
+        """(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d)
+
+        YaRN (Peng et al. 2023): its factor enters q and k, so its square enters the logit; DeepSeek.
+        """
         return _make("yarn_mscale", {"factor": factor, "mscale": mscale}, policy)
 
     @staticmethod
     def dynamic_yarn(train_len: float = 4096, mscale: float = 1, **policy: Any) -> ScaleRule:
-        """yarn_mscale with factor = n/train_len, n the keys of the call."""
+        """(1 + 0.1 mscale ln max(1, n/train_len))^2/sqrt(d)
+
+        dynamic YaRN, n the keys of the call.
+        """
         return _make("dynamic_yarn", {"train_len": train_len, "mscale": mscale}, policy)
 
     @staticmethod
     def longrope(train_len: float = 4096, target_len: float = 131072, **policy: Any) -> ScaleRule:
-        """max(1, ln target_len/ln train_len)/sqrt(d) (LongRoPE)."""
+        """max(1, ln target_len/ln train_len)/sqrt(d)
+
+        LongRoPE, Phi-3: sqrt(1 + ln(target_len/train_len)/ln train_len) on q and on k.
+        """
         return _make("longrope", {"train_len": train_len, "target_len": target_len}, policy)
 
     @staticmethod
     def proportional(base_len: float = 4096, **policy: Any) -> ScaleRule:
-        """sqrt(ln n/ln base_len)/sqrt(d) (Lumina)."""
+        """sqrt(ln n/ln base_len)/sqrt(d)
+
+        Lumina-Next, Lumina 2 in diffusers; Jin et al. 2023.
+        """
         return _make("proportional", {"base_len": base_len}, policy)
 
     @staticmethod
     def infoscale(train_len: float = 512, **policy: Any) -> ScaleRule:
-        """sqrt((1 - n^(-2/d))/(1 - train_len^(-2/d)))/sqrt(d) (InfoScale 2025)."""
+        """sqrt((1 - n^(-2/d))/(1 - train_len^(-2/d)))/sqrt(d)
+
+        InfoScale, arXiv 2501.08570.
+        """
         return _make("infoscale", {"train_len": train_len}, policy)
 
     @staticmethod
     def power(exponent: float = 0, gain: float = 1, **policy: Any) -> ScaleRule:
-        """gain n^exponent/sqrt(d); exponent 0 stands for 2/(d - 1)."""
+        """gain n^exponent/sqrt(d), exponent 2/(d - 1) when 0 is given
+
+        scaling limits, arXiv 2605.08505: the critical scale of uniform keys on a sphere.
+        """
         return _make("power", {"exponent": exponent, "gain": gain}, policy)
 
     @staticmethod
     def grad_max_normal(coef: float = 0.84, **policy: Any) -> ScaleRule:
-        """coef sqrt(ln n)/sqrt(d): largest gradient for normal scores (Su 2023)."""
+        """coef sqrt(ln n)/sqrt(d)
+
+        Su 2023: largest gradient through the softmax for normal scores; a decoder takes length=L_max/2.
+        """
         return _make("grad_max_normal", {"coef": coef}, policy)
 
     @staticmethod
     def grad_max_cosine(dim: float = 128, **policy: Any) -> ScaleRule:
-        """c(dim) ln n: largest gradient for cosine scores, c solved for dim (Su 2023)."""
+        """c(dim) ln n, c = 3.4877 at dim = 128
+
+        Su 2023: largest gradient through the softmax for cosine scores; c solved for dim.
+        """
         return _make("grad_max_cosine", {"dim": dim}, policy)
 
     @staticmethod
     def table(n: Sequence[float], factor: Sequence[float], **policy: Any) -> ScaleRule:
-        """factor(n)/sqrt(d), linear in ln n between the nodes."""
+        """factor(n)/sqrt(d), linear in ln n between the nodes
+
+        laws that need special functions, measured laws.
+        """
         return _make("table", {"n": n, "factor": factor}, policy)
 
     @staticmethod
-    def per_row(lambda_: Sequence[float], heads: int = 1, **policy: Any) -> ScaleRule:
-        """lambda itself for each query position, head after head."""
+    def per_row(lambda_: Sequence[float], heads: float = 1, **policy: Any) -> ScaleRule:
+        """lambda[h][position]
+
+        data-dependent rules: SSA, QASSMax, adaptive temperature.
+        """
         return _make("per_row", {"lambda": lambda_, "heads": heads}, policy)
+
+    @staticmethod
+    def closed_form(
+        c: PerHead = 1,
+        p: float = -0.5,
+        a: PerHead = 0,
+        b: PerHead = 1,
+        growth: str = "one",
+        unit: float = 1,
+        gamma: PerHead = 1,
+        lo: float = float("-inf"),
+        hi: float = float("inf"),
+        rho: float = 1,
+        **policy: Any,
+    ) -> ScaleRule:
+        """c_h d^p clamp(a_h + b_h G(n, d)^gamma_h, lo, hi)^rho
+
+        the form all rules have; G: one, log, log_floor, log_ratio, sphere_gap, power.
+        """
+        arguments = {"c": c, "p": p, "a": a, "b": b, "growth": growth, "unit": unit, "gamma": gamma, "lo": lo, "hi": hi, "rho": rho}
+        return _make("closed_form", arguments, policy)
+
+    # <!-- end rule-constructors -->
 
 
 Rule = str | ScaleRule

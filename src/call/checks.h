@@ -1,33 +1,14 @@
 // Checks: how validation says which argument does not fit, what is required of it and what was got.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include "isentrope/error.h"
 #include "isentrope/tensor.h"
+#include "src/shape.h"
 
 namespace isentrope {
-
-template <std::size_t Rank>
-using Shape = std::array<std::int64_t, Rank>;
-
-template <std::size_t Rank>
-std::string text_of(const Shape<Rank>& shape) {
-  std::string text = "[";
-  for (const std::int64_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
-}
-
-template <std::size_t Rank>
-bool has_elements(const Shape<Rank>& shape) {
-  for (const std::int64_t extent : shape) {
-    if (extent == 0) return false;
-  }
-  return true;
-}
 
 // Sums of a few positions stay far from the ends of their type.
 inline constexpr std::int64_t kMostKeys = std::int64_t{1} << 60;

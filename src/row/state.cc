@@ -7,6 +7,7 @@
 #include "isentrope/error.h"
 #include "src/call/validate.h"
 #include "src/cpu/steps/row_results.h"
+#include "src/shape.h"
 
 // Contracting w_a x + w_b y into fused products would round the two sides differently and cost
 // merge() its exact commutativity: src/CMakeLists.txt turns that off for this file.
@@ -75,13 +76,6 @@ void merge_row(const RowStats& a, const float* from_a, const RowStats& b, const 
     const double sum = term(w.a, from_a[c], no_a) + term(w.b, from_b[c], no_b);
     to[c] = static_cast<float>((no_a && no_b) || std::isnan(sum) ? kNaN : sum);
   }
-}
-
-std::string text_of(const std::array<std::int64_t, 4>& shape) {
-  std::string text = "[";
-  for (const std::int64_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "isentrope/scale_form.h"
 #include "src/rule/cosine_optimum.h"
+#include "src/rule/domain.h"
 
 namespace isentrope {
 
@@ -119,12 +120,14 @@ inline ClosedForm grad_max_cosine_form(Arguments x) {
 }
 
 inline ClosedForm table_form(Arguments x) {
+  check_table(x[0], x[1]);
   ClosedForm form = growing(Growth::table, 1, {0}, {1});
   form.nodes = {x[0], x[1]};
   return form;
 }
 
 inline ClosedForm per_row_form(Arguments x) {
+  check_rows(x[0], scalar(x, 1));
   ClosedForm form = growing(Growth::table, 1, {0}, {1});
   form.p = 0;
   form.nodes.factor = x[0];
@@ -143,6 +146,7 @@ inline ClosedForm closed_form(Arguments x) {
   form.lo = scalar(x, 7);
   form.hi = scalar(x, 8);
   form.rho = scalar(x, 9);
+  check_closed_form(form);
   return form;
 }
 

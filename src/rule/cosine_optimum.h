@@ -1,4 +1,5 @@
-// The scale that lets most gradient through a softmax over cosine scores.
+// The scale that lets most gradient through a softmax over cosine scores. It stands in the core,
+// not in the theory, because grad_max_cosine(dim=...) is solved where its text is read.
 #pragma once
 
 namespace isentrope {

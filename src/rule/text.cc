@@ -9,7 +9,9 @@
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
+#include "src/rule/domain.h"
 #include "src/rule/number_text.h"
+#include "src/rule/split.h"
 
 namespace isentrope {
 namespace {
@@ -25,10 +27,6 @@ std::string quoted(std::string_view text) {
   std::string line(text.substr(0, kLongest));
   for (char& c : line) c = std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
   return '"' + line + (text.size() > kLongest ? "...\"" : "\"");
-}
-
-[[noreturn]] void reject(const std::string& required, std::string_view got) {
-  throw Error("[scale_rule] " + required + "; got " + quoted(got));
 }
 
 std::string list_text(const PerHead& values) {
@@ -85,34 +83,9 @@ std::string term_text(const ScaleRule::Term& term) {
   return separator == '(' ? text : text.append(")");
 }
 
-std::string_view trimmed(std::string_view text) {
-  const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  while (!text.empty() && space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-// Cuts at the separators that lie outside brackets.
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  std::size_t begin = 0;
-  int depth = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    if (i == text.size() || (depth == 0 && text[i] == separator)) {
-      parts.push_back(trimmed(text.substr(begin, i - begin)));
-      begin = i + 1;
-    } else if (text[i] == '(' || text[i] == '[') {
-      ++depth;
-    } else if (text[i] == ')' || text[i] == ']') {
-      --depth;
-    }
-  }
-  return parts;
-}
-
 double parse_number(std::string_view name, std::string_view text) {
   const auto value = number_of(text);
-  if (!value) reject(std::string(name) + " must be a number", text);
+  if (!value) reject(std::string(name) + " must be a number", quoted(text));
   return *value;
 }
 
@@ -120,14 +93,15 @@ PerHead parse_values(const RuleParameter& parameter, std::string_view text) {
   if (parameter.kind == ParameterKind::growth) {
     const auto found = std::ranges::find(kGrowthNames, text);
     if (found == kGrowthNames.end()) {
-      reject("growth must be one of one, log, log_floor, log_ratio, sphere_gap, power", text);
+      reject("growth must be one of one, log, log_floor, log_ratio, sphere_gap, power",
+             quoted(text));
     }
     return {static_cast<double>(found - kGrowthNames.begin())};
   }
   if (!text.starts_with('[')) return {parse_number(parameter.name, text)};
-  if (!text.ends_with(']')) reject(std::string(parameter.name) + " must end with ]", text);
+  if (!text.ends_with(']')) reject(std::string(parameter.name) + " must end with ]", quoted(text));
   PerHead values;
-  for (const auto part : split(text.substr(1, text.size() - 2), ',')) {
+  for (const auto part : split_outside_brackets(text.substr(1, text.size() - 2), ',')) {
     values.push_back(parse_number(parameter.name, part));
   }
   return values;
@@ -164,7 +138,8 @@ bool apply_policy(ScaleRule& rule, std::string_view key, std::string_view value)
     const auto found = std::ranges::find(kSourceNames, value);
     const bool named = found != kSourceNames.end() && *found != "fixed";
     const auto number = number_of(value);
-    if (!named && !number) reject("length must be visible, position, total or a number", value);
+    if (!named && !number)
+      reject("length must be visible, position, total or a number", quoted(value));
     if (named) {
       length.source = static_cast<LengthSource>(found - kSourceNames.begin());
     } else {
@@ -178,10 +153,11 @@ bool apply_policy(ScaleRule& rule, std::string_view key, std::string_view value)
     length.offset = parse_number(key, value);
   } else if (key == "where") {
     if (value != "pre_cap" && value != "post_cap")
-      reject("where must be pre_cap or post_cap", value);
+      reject("where must be pre_cap or post_cap", quoted(value));
     rule = rule.with_place(value == "pre_cap" ? ScalePlace::pre_cap : ScalePlace::post_cap);
   } else if (key == "scale_bias") {
-    if (value != "true" && value != "false") reject("scale_bias must be true or false", value);
+    if (value != "true" && value != "false")
+      reject("scale_bias must be true or false", quoted(value));
     rule = rule.with_scaled_bias(value == "true");
   } else {
     return false;
@@ -197,7 +173,7 @@ struct Argument {
 std::vector<Argument> parse_arguments(const RuleInfo& rule, std::string_view text) {
   std::vector<Argument> arguments;
   if (trimmed(text).empty()) return arguments;
-  for (const auto part : split(text, ',')) {
+  for (const auto part : split_outside_brackets(text, ',')) {
     const auto equals = part.find('=');
     if (equals != std::string_view::npos) {
       arguments.push_back({trimmed(part.substr(0, equals)), trimmed(part.substr(equals + 1))});
@@ -208,7 +184,7 @@ std::vector<Argument> parse_arguments(const RuleInfo& rule, std::string_view tex
     }
     const auto same = [&](const Argument& other) { return other.key == arguments.back().key; };
     if (std::ranges::count_if(arguments, same) > 1) {
-      reject("an argument must be given once", arguments.back().key);
+      reject("an argument must be given once", quoted(arguments.back().key));
     }
   }
   return arguments;
@@ -220,7 +196,7 @@ ScaleRule parse_term(std::string_view text) {
   const RuleInfo* info = find_rule(name);
   if (info == nullptr) reject_name(name, text);
   if (open != std::string_view::npos && !text.ends_with(')'))
-    reject("a rule must end with )", text);
+    reject("a rule must end with )", quoted(text));
   const auto inside = open == std::string_view::npos
                           ? std::string_view{}
                           : text.substr(open + 1, text.size() - open - 2);
@@ -228,11 +204,7 @@ ScaleRule parse_term(std::string_view text) {
   std::vector<PerHead> values;
   for (const RuleParameter& parameter : info->parameters) {
     const auto found = std::ranges::find(given, parameter.name, &Argument::key);
-    if (found == given.end() && std::isnan(parameter.fallback)) {
-      reject(std::string(parameter.name) + " must be given, as in " + signature(*info), text);
-    }
-    values.push_back(found == given.end() ? PerHead{parameter.fallback}
-                                          : parse_values(parameter, found->value));
+    values.push_back(found == given.end() ? PerHead{} : parse_values(parameter, found->value));
   }
   ScaleRule rule = ScaleRule::make(name, std::move(values));
   // The bounds of the length depend on each other, so the larger one is applied first.
@@ -259,7 +231,7 @@ ScaleRule ScaleRule::parse(std::string_view text) {
     throw Error("[scale_rule] a rule must be at most " + std::to_string(kLongestText) +
                 " characters long; got " + std::to_string(text.size()));
   }
-  const auto parts = split(text, '*');
+  const auto parts = split_outside_brackets(text, '*');
   ScaleRule rule = parse_term(parts.front());
   for (std::size_t i = 1; i < parts.size(); ++i) rule = rule * parse_term(parts[i]);
   return rule;

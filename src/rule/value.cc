@@ -5,101 +5,14 @@
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
-#include "src/rule/number_text.h"
+#include "src/rule/domain.h"
 
 namespace isentrope {
 namespace {
 
 constexpr std::size_t kMostTerms = 4;  // keeps a product of factors of at most 1e60 finite
 
-[[noreturn]] void reject(const std::string& required, const std::string& got) {
-  throw Error("[scale_rule] " + required + "; got " + got);
-}
-
-bool contains(double value, double low, double high, bool open) {
-  return (open ? value > low : value >= low) && value <= high;
-}
-
-// "scale must be in [0, 1e+09]".
-std::string domain_of(std::string_view name, double low, double high, bool open) {
-  const std::string from =
-      std::string(name) + " must be " + (open ? "above " : "at least ") + number_text(low);
-  return std::isinf(high) ? from : from + " and at most " + number_text(high);
-}
-
-void require(std::string_view name, double value, double low, double high, bool open = false) {
-  if (!contains(value, low, high, open)) {
-    reject(domain_of(name, low, high, open), std::string(name) + " = " + number_text(value));
-  }
-}
-
-void check_argument(const RuleParameter& parameter, const PerHead& values) {
-  const bool many =
-      parameter.kind == ParameterKind::per_head || parameter.kind == ParameterKind::list;
-  if (values.empty() || (!many && values.size() != 1)) {
-    reject(std::string(parameter.name) + (many ? " must not be empty" : " must be one number"),
-           std::to_string(values.size()) + " numbers");
-  }
-  for (const double value : values) {
-    require(parameter.name, value, parameter.low, parameter.high, parameter.open);
-  }
-  if (parameter.kind == ParameterKind::growth && values[0] != std::floor(values[0])) {
-    reject("growth must be whole", number_text(values[0]));
-  }
-}
-
-// Per-head arguments of one rule must agree on the number of heads.
-void check_heads(const ClosedForm& form) {
-  const auto heads = static_cast<std::size_t>(heads_of(form));
-  for (const PerHead* values : {&form.c, &form.a, &form.b, &form.gamma}) {
-    if (values->size() != 1 && values->size() != heads) {
-      reject("per-head arguments must have one length",
-             std::to_string(values->size()) + " and " + std::to_string(heads) + " numbers");
-    }
-  }
-}
-
-void check_nodes(std::string_view rule, std::span<const PerHead> arguments) {
-  if (rule == "table") {
-    const PerHead &n = arguments[0], &factor = arguments[1];
-    if (std::ranges::adjacent_find(n, std::greater_equal{}) != n.end()) {
-      reject("n must increase strictly", "a table whose n does not");
-    }
-    if (factor.size() % n.size() != 0) {
-      reject("factor must have as many numbers as n, or as many for each head",
-             std::to_string(factor.size()) + " for " + std::to_string(n.size()));
-    }
-  }
-  if (rule == "per_row") {
-    const double heads = arguments[1][0];
-    if (heads != std::floor(heads) || arguments[0].size() % static_cast<std::size_t>(heads) != 0) {
-      reject("heads must divide the count of lambda",
-             std::to_string(arguments[0].size()) + " lambda and heads = " + number_text(heads));
-    }
-  }
-}
-
-void check_closed_form(const ClosedForm& form) {
-  const bool logarithm = form.growth == Growth::log || form.growth == Growth::sphere_gap;
-  if (logarithm) require("unit", form.unit, 1, 1e18, true);
-  if (form.growth == Growth::log_floor || form.growth == Growth::log_ratio) {
-    require("unit", form.unit, 0, 1e18, true);
-  }
-  if (form.growth == Growth::power) require("unit", form.unit, -2, 2);
-  if (!(form.lo <= form.hi)) {
-    reject("lo must be at most hi", number_text(form.lo) + " and " + number_text(form.hi));
-  }
-  if (form.rho != std::floor(form.rho) && !(form.lo >= 0)) {
-    reject("lo must be at least 0 when rho is not whole", "lo = " + number_text(form.lo));
-  }
-}
-
-void check_length(const LengthPolicy& policy) {
-  require("n_min", policy.n_min, 1, 1e18);
-  require("n_max", policy.n_max, policy.n_min, std::numeric_limits<double>::infinity());
-  require("offset", policy.offset, -1e18, 1e18);
-  require("length", policy.fixed, 0, 1e18);
-}
+PerHead listed(ScaleRule::Number value) { return value ? PerHead{*value} : PerHead{}; }
 
 }  // namespace
 
@@ -108,77 +21,83 @@ ScaleRule ScaleRule::make(std::string_view name, std::vector<PerHead> arguments)
   if (rule == nullptr || rule->parameters.size() != arguments.size()) {
     reject("a rule and as many arguments as it has", std::string(name));
   }
-  for (std::size_t i = 0; i < arguments.size(); ++i)
-    check_argument(rule->parameters[i], arguments[i]);
-  check_nodes(name, arguments);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const RuleParameter& parameter = rule->parameters[i];
+    if (arguments[i].empty() && std::isnan(parameter.fallback)) {
+      reject(std::string(parameter.name) + " must be given, as in " + signature(*rule), "none");
+    }
+    if (arguments[i].empty()) arguments[i] = {parameter.fallback};
+    check_argument(parameter, arguments[i]);
+  }
   ClosedForm form = rule->form(arguments);
   check_heads(form);
-  if (name == "closed_form") check_closed_form(form);
   return ScaleRule(std::vector<Term>{{rule->name, std::move(arguments), std::move(form)}});
 }
 
 ScaleRule::ScaleRule() : terms_{{"standard", {}, {}}} {}
 
 ScaleRule ScaleRule::constant(double scale) { return make("constant", {{scale}}); }
-ScaleRule ScaleRule::query_pre_attn_scalar(double scalar) {
-  return make("query_pre_attn_scalar", {{scalar}});
+ScaleRule ScaleRule::query_pre_attn_scalar(Number scalar) {
+  return make("query_pre_attn_scalar", {listed(scalar)});
 }
 ScaleRule ScaleRule::inverse_dim() { return make("inverse_dim", {}); }
 ScaleRule ScaleRule::scaled(PerHead gain) { return make("scaled", {std::move(gain)}); }
-ScaleRule ScaleRule::cosine(PerHead tau, double tau_max) {
-  return make("cosine", {std::move(tau), {tau_max}});
+ScaleRule ScaleRule::cosine(PerHead tau, Number tau_max) {
+  return make("cosine", {std::move(tau), listed(tau_max)});
 }
-ScaleRule ScaleRule::entropy_invariant(double base, double n_min) {
-  return make("entropy_invariant", {{base}}).with_length({.n_min = n_min});
+ScaleRule ScaleRule::entropy_invariant(Number base, Number n_min) {
+  return make("entropy_invariant", {listed(base)}).with_length({.n_min = n_min});
 }
-ScaleRule ScaleRule::entropy_invariant_kappa(double kappa) {
-  return make("entropy_invariant_kappa", {{kappa}});
+ScaleRule ScaleRule::entropy_invariant_kappa(Number kappa) {
+  return make("entropy_invariant_kappa", {listed(kappa)});
 }
 ScaleRule ScaleRule::log_length() { return make("log_length", {}); }
-ScaleRule ScaleRule::logn(double train_len) { return make("logn", {{train_len}}); }
+ScaleRule ScaleRule::logn(Number train_len) { return make("logn", {listed(train_len)}); }
 ScaleRule ScaleRule::ssmax(PerHead s, PerHead b) {
   return make("ssmax", {std::move(s), std::move(b)});
 }
 ScaleRule ScaleRule::asentmax(PerHead delta, PerHead beta, PerHead gamma) {
   return make("asentmax", {std::move(delta), std::move(beta), std::move(gamma)});
 }
-ScaleRule ScaleRule::attn_temperature_tuning(double floor_scale, double attn_scale, double offset) {
-  return make("attn_temperature_tuning", {{floor_scale}, {attn_scale}})
-      .with_length({.source = LengthSource::position, .offset = offset});
+ScaleRule ScaleRule::attn_temperature_tuning(Number floor_scale, Number attn_scale, Number offset) {
+  return make("attn_temperature_tuning", {listed(floor_scale), listed(attn_scale)})
+      .with_length({.offset = offset});
 }
-ScaleRule ScaleRule::llama_4_scaling(double beta, double train_len) {
-  return make("llama_4_scaling", {{beta}, {train_len}});
+ScaleRule ScaleRule::llama_4_scaling(Number beta, Number train_len) {
+  return make("llama_4_scaling", {listed(beta), listed(train_len)});
 }
-ScaleRule ScaleRule::log_scaling(double n_floor, double alpha) {
-  return make("log_scaling", {{n_floor}, {alpha}});
+ScaleRule ScaleRule::log_scaling(Number n_floor, Number alpha) {
+  return make("log_scaling", {listed(n_floor), listed(alpha)});
 }
-ScaleRule ScaleRule::dual_chunk(double train_len, double alpha) {
-  return make("dual_chunk", {{train_len}, {alpha}});
+ScaleRule ScaleRule::dual_chunk(Number train_len, Number alpha) {
+  return make("dual_chunk", {listed(train_len), listed(alpha)});
 }
-ScaleRule ScaleRule::xai_temperature(double len) { return make("xai_temperature", {{len}}); }
-ScaleRule ScaleRule::yarn_mscale(double factor, double mscale) {
-  return make("yarn_mscale", {{factor}, {mscale}});
+ScaleRule ScaleRule::xai_temperature(Number len) { return make("xai_temperature", {listed(len)}); }
+ScaleRule ScaleRule::yarn_mscale(Number factor, Number mscale) {
+  return make("yarn_mscale", {listed(factor), listed(mscale)});
 }
-ScaleRule ScaleRule::dynamic_yarn(double train_len, double mscale) {
-  return make("dynamic_yarn", {{train_len}, {mscale}});
+ScaleRule ScaleRule::dynamic_yarn(Number train_len, Number mscale) {
+  return make("dynamic_yarn", {listed(train_len), listed(mscale)});
 }
-ScaleRule ScaleRule::longrope(double train_len, double target_len) {
-  return make("longrope", {{train_len}, {target_len}});
+ScaleRule ScaleRule::longrope(Number train_len, Number target_len) {
+  return make("longrope", {listed(train_len), listed(target_len)});
 }
-ScaleRule ScaleRule::proportional(double base_len) { return make("proportional", {{base_len}}); }
-ScaleRule ScaleRule::infoscale(double train_len) { return make("infoscale", {{train_len}}); }
-ScaleRule ScaleRule::power(double exponent, double gain) {
-  return make("power", {{exponent}, {gain}});
+ScaleRule ScaleRule::proportional(Number base_len) {
+  return make("proportional", {listed(base_len)});
 }
-ScaleRule ScaleRule::grad_max_normal(double coef) { return make("grad_max_normal", {{coef}}); }
-ScaleRule ScaleRule::grad_max_cosine(std::int64_t dim) {
-  return make("grad_max_cosine", {{static_cast<double>(dim)}});
+ScaleRule ScaleRule::infoscale(Number train_len) { return make("infoscale", {listed(train_len)}); }
+ScaleRule ScaleRule::power(Number exponent, Number gain) {
+  return make("power", {listed(exponent), listed(gain)});
 }
+ScaleRule ScaleRule::grad_max_normal(Number coef) {
+  return make("grad_max_normal", {listed(coef)});
+}
+ScaleRule ScaleRule::grad_max_cosine(Number dim) { return make("grad_max_cosine", {listed(dim)}); }
 ScaleRule ScaleRule::table(std::vector<double> n, std::vector<double> factor) {
   return make("table", {std::move(n), std::move(factor)});
 }
-ScaleRule ScaleRule::per_row(std::vector<double> lambda, std::int64_t heads) {
-  return make("per_row", {std::move(lambda), {static_cast<double>(heads)}});
+ScaleRule ScaleRule::per_row(std::vector<double> lambda, Number heads) {
+  return make("per_row", {std::move(lambda), listed(heads)});
 }
 
 ScaleRule::Term& ScaleRule::only_term(std::string_view function) {
