@@ -54,7 +54,7 @@ class Launch(NamedTuple):
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Any], ...]
     divisible: tuple[int, ...]
-    warps: int
+    options: tuple[tuple[str, Any], ...]
 
     @property
     def name(self) -> str:
@@ -88,7 +88,8 @@ def launches(target: Target) -> Iterator[list[Launch]]:
 
 def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch:
     names = kernel.arg_names
-    values = {**dict(zip(names, args)), **{name: value for name, value in options.items() if name in names}}
+    values = dict(zip(names, args)) | {name: value for name, value in options.items() if name in names}
+    others = {name: value for name, value in options.items() if name not in names}
     signature, constants, divisible = [], [], []
     for index, (name, parameter) in enumerate(zip(names, kernel.params)):
         value = values[name]
@@ -105,7 +106,7 @@ def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch
             signature.append((name, "i32" if -(1 << 31) <= value < 1 << 31 else "i64"))
             if value % 16 == 0 and not parameter.do_not_specialize:
                 divisible.append(index)
-    return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), options.get("num_warps", 4))
+    return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), tuple(others.items()))
 
 
 def compiled(launch: Launch, target: Target) -> Compiled:
@@ -113,7 +114,7 @@ def compiled(launch: Launch, target: Target) -> Compiled:
         launch.kernel, dict(launch.signature), constexprs=dict(launch.constants),
         attrs={(index,): [["tt.divisibility", 16]] for index in launch.divisible},
     )  # fmt: skip
-    kernel = triton.compile(source, target=target.gpu, options={"num_warps": launch.warps})
+    kernel = triton.compile(source, target=target.gpu, options=dict(launch.options))
     return (_of_cubin if target.gpu.backend == "cuda" else _of_amdgcn)(kernel)
 
 

@@ -2,26 +2,61 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from isentrope.gpu.tile import (
-    F16_LIFT,
+from isentrope.gpu.softmax import (
     LN2,
+    RowState,
+    Scales,
+    View,
     add_moments,
     apply_masks,
-    dot,
-    finite_part,
-    key_offsets,
-    load_rows,
+    load_scales,
     logits_of,
-    narrow,
     raised,
-    reach,
     rebase,
-    seen_keys,
-    tile_range,
 )
+from isentrope.gpu.tile import (
+    F16_LIFT,
+    Matrix,
+    Span,
+    count_of,
+    dot,
+    each,
+    finite_part,
+    load_rows,
+    narrow,
+    program,
+    reach,
+    span_of_keys,
+    store_rows,
+    tile_at,
+    zeros,
+)
+
+
+class Strip(NamedTuple):
+    """A tile of queries, the scales of its rows, what they see, and the key at each row's own position."""
+
+    q: tl.tensor
+    scales: Scales
+    view: View
+    own_key: tl.tensor
+
+
+class Cache(NamedTuple):
+    """Keys and values, in pages of `page_size` that `table` lists, or all in one, where the last row ends at `stop`."""
+
+    k: Matrix
+    v: Matrix
+    k_to_page: tl.tensor
+    v_to_page: tl.tensor
+    table: tl.tensor
+    page_size: tl.tensor
+    stop: tl.tensor
 
 
 @triton.jit
@@ -35,116 +70,125 @@ def strip_of(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.const
 
 
 @triton.jit
-def write_rows(
-    m, s0, s1, s1p, s2, s3, acc, some, support, sink, output, statistics, supports, plane, row, rows, place,
-    columns, stride_column,
-    LSE: tl.constexpr, ENTROPY: tl.constexpr, COLLISION: tl.constexpr, VARIANCE: tl.constexpr, MAX_LOGIT: tl.constexpr,
-    DISTANCE: tl.constexpr, SUPPORT: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """Sums become results. `some`: rows that admit a key; the others are empty, whatever their sums hold.
+def key_offsets(keys, to_row, to_page, cache, PAGED: tl.constexpr):
+    """Where keys lie: behind one another, or each page of them where the table says."""
+    if PAGED:
+        page = tl.load(cache.table + keys // cache.page_size)
+        return page.to(tl.int64) * to_page + (keys % cache.page_size).to(tl.int64) * to_row
+    else:
+        return keys.to(tl.int64) * to_row
 
-    `LSE` ... `DISTANCE` say which slice of `statistics` is whose; -1: nobody asked.
-    """
+
+@triton.jit
+def write_rows(
+    state, acc, some, support, sink, output, statistics, supports, plane, row, rows, place,
+    WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Sums become results, at `place` of the output. `some`: rows that admit a key; the others are empty, whatever
+    their sums hold."""
+    m, s0 = state.m, state.s0
     log_s0 = tl.log2(s0) * LN2
     lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
     factor = 1.0 / s0
     if SINK:
         factor = factor / (1.0 + tl.exp(sink - lse))
-    if output.dtype.element_ty == tl.float16:
+    if output.base.dtype.element_ty == tl.float16:
         acc = acc * (1.0 / F16_LIFT)
-    result = narrow(tl.where(some[:, None], acc * factor[:, None], 0.0), output.dtype.element_ty)
-    column = tl.arange(0, COLUMNS)
-    at = output + place[:, None] + column[None, :].to(tl.int64) * stride_column
-    if EVEN:
-        tl.store(at, result, mask=rows[:, None])
-    else:
-        tl.store(at, result, mask=rows[:, None] & (column < columns)[None, :])
-    if LSE >= 0:
-        tl.store(statistics + LSE * plane + row, lse, mask=rows)
-    mean = s1 / s0
-    if ENTROPY >= 0:
+    acc = tl.where(some[:, None], acc * factor[:, None], 0.0)
+    store_rows(output, place, rows, acc, COLUMNS, EVEN)
+    if WANTED.LSE >= 0:
+        tl.store(statistics + WANTED.LSE * plane + row, lse, mask=rows)
+    mean = state.s1 / s0
+    if WANTED.ENTROPY >= 0:
         entropy = log_s0 - mean * LN2
-        tl.store(statistics + ENTROPY * plane + row, tl.where(some, tl.where(entropy < 0, 0.0, entropy), 0.0), mask=rows)
-    if COLLISION >= 0:
-        collision = s2 / (s0 * s0)
-        tl.store(statistics + COLLISION * plane + row, tl.where(some, collision, 0.0), mask=rows)
-    if VARIANCE >= 0:
-        variance = (s1p / s0 - mean * mean) * (LN2 * LN2)
-        tl.store(statistics + VARIANCE * plane + row, tl.where(some, tl.where(variance < 0, 0.0, variance), 0.0), mask=rows)
-    if MAX_LOGIT >= 0:
+        entropy = tl.where(some, tl.where(entropy < 0, 0.0, entropy), 0.0)
+        tl.store(statistics + WANTED.ENTROPY * plane + row, entropy, mask=rows)
+    if WANTED.COLLISION >= 0:
+        collision = state.s2 / (s0 * s0)
+        tl.store(statistics + WANTED.COLLISION * plane + row, tl.where(some, collision, 0.0), mask=rows)
+    if WANTED.VARIANCE >= 0:
+        variance = (state.s1p / s0 - mean * mean) * (LN2 * LN2)
+        variance = tl.where(some, tl.where(variance < 0, 0.0, variance), 0.0)
+        tl.store(statistics + WANTED.VARIANCE * plane + row, variance, mask=rows)
+    if WANTED.MAX_LOGIT >= 0:
         most = tl.where(s0 != s0, s0, m * LN2)
-        tl.store(statistics + MAX_LOGIT * plane + row, tl.where(some, most, float("-inf")), mask=rows)
-    if DISTANCE >= 0:
-        tl.store(statistics + DISTANCE * plane + row, tl.where(some, s3 / s0, 0.0), mask=rows)
-    if SUPPORT:
+        tl.store(statistics + WANTED.MAX_LOGIT * plane + row, tl.where(some, most, float("-inf")), mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
+    if WANTED.SUPPORT:
         tl.store(supports + row, support.to(tl.int64), mask=rows)
 
 
 @triton.jit
 def visit_keys(
-    start, m, s0, s1, s1p, s2, s3, support, acc, wrong, q, before, after, on_bias, begin, end, own_key, rows, last,
-    k, v, table, page_size, stride_kp, stride_kn, stride_kd, stride_vp, stride_vn, stride_vd, dim, value_dim, cap,
-    admitted, bias, stride_mk, stride_bk,
-    MASKED: tl.constexpr, PAGED: tl.constexpr, CAPPED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
-    MOMENTS: tl.constexpr, COLLISION: tl.constexpr, DISTANCE: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr,
-    COLUMNS: tl.constexpr, EVEN: tl.constexpr, EVEN_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+    start, state, support, acc, wrong, strip, cache, cap,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys joins a strip's sums. MASKED: it may hide something from some row."""
-    key = start + tl.arange(0, KEYS)
-    inside = key < last
+    key = start + tl.arange(0, SHAPE.KEYS)
+    inside = key < cache.stop
     named = tl.where(inside, key, 0)
-    k_tile = load_rows(
-        k, key_offsets(named, table, page_size, stride_kp, stride_kn, PAGED), inside, dim, stride_kd, DIM, MASKED, EVEN
-    )
-    scores = dot(q, tl.trans(k_tile), tl.zeros([q.shape[0], KEYS], tl.float32), PRECISION)
-    logits, _ = logits_of(scores, before[:, None], after[:, None], cap, CAPPED)
-    seen = seen_keys(key[None, :], begin[:, None], end[:, None])
+    offsets = key_offsets(named, cache.k.to_row, cache.k_to_page, cache, PAGED)
+    k_tile = load_rows(cache.k, offsets, inside, SHAPE.DIM, MASKED, SHAPE.EVEN)
+    scores = dot(strip.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
+    logits, _ = logits_of(scores, strip.scales, cap, SHAPE.CAPPED, False)
     if MASKED:
-        logits, seen = apply_masks(
-            logits, seen, rows[:, None] & inside[None, :], key[None, :], admitted[:, None], bias[:, None],
-            on_bias[:, None], stride_mk, stride_bk, ADMITTED, BIAS,
-        )  # fmt: skip
-        if ADMITTED or BIAS:
+        logits, seen = apply_masks(logits, strip.view, strip.scales.on_bias, key, inside, SHAPE, False)
+        if SHAPE.MASKED:
             support += tl.sum(seen.to(tl.int32), 1)
-    m, origin, keep, shift = raised(m, logits)
+    m, origin, keep, shift = raised(state.m, logits)
     t = logits - origin[:, None]
     w = tl.exp2(t)
-    s0, s1, s1p, s2, s3 = rebase(keep, shift, s0, s1, s1p, s2, s3, MOMENTS, COLLISION, DISTANCE)
-    distance = w
-    if DISTANCE:
-        distance = tl.abs(own_key[:, None] - key[None, :]).to(tl.float32)
-    s0, s1, s1p, s2, s3 = add_moments(t, w, distance, s0, s1, s1p, s2, s3, MOMENTS, COLLISION, DISTANCE)
-    v_tile = load_rows(
-        v, key_offsets(named, table, page_size, stride_vp, stride_vn, PAGED), inside, value_dim, stride_vd, COLUMNS,
-        MASKED, EVEN_COLUMNS,
-    )  # fmt: skip
+    state = add_moments(rebase(state, m, keep, shift, WANTED), t, w, strip.own_key, key, WANTED)
+    offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
+    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     if v_tile.dtype == tl.float16:
         w = w * F16_LIFT
     v_tile, wrong = finite_part(v_tile, wrong, MASKED)
-    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * keep[:, None], PRECISION)
-    return m, s0, s1, s1p, s2, s3, support, acc, wrong
+    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * keep[:, None], SHAPE)
+    return state, support, acc, wrong
 
 
 @triton.jit
-def visit_wrong_values(
-    start, acc, on_bias, begin, end, rows, last, v, table, page_size, stride_vp, stride_vn, stride_vd, value_dim,
-    admitted, bias, stride_mk, stride_bk, PAGED: tl.constexpr, ADMITTED: tl.constexpr, BIAS: tl.constexpr,
-    KEYS: tl.constexpr, COLUMNS: tl.constexpr, EVEN_COLUMNS: tl.constexpr,
-):  # fmt: skip
+def visit_wrong_values(start, acc, strip, cache, SHAPE: tl.constexpr, PAGED: tl.constexpr):
     """The values of a tile that are no numbers reach the rows that admit them."""
-    key = start + tl.arange(0, KEYS)
-    inside = key < last
-    named = tl.where(inside, key, 0)
-    v_tile = load_rows(
-        v, key_offsets(named, table, page_size, stride_vp, stride_vn, PAGED), inside, value_dim, stride_vd, COLUMNS,
-        True, EVEN_COLUMNS,
-    )  # fmt: skip
-    nothing = tl.zeros([acc.shape[0], KEYS], tl.float32)
-    _, seen = apply_masks(
-        nothing, seen_keys(key[None, :], begin[:, None], end[:, None]), rows[:, None] & inside[None, :], key[None, :],
-        admitted[:, None], bias[:, None], on_bias[:, None], stride_mk, stride_bk, ADMITTED, BIAS,
-    )  # fmt: skip
-    return reach(seen, v_tile, acc)
+    key = start + tl.arange(0, SHAPE.KEYS)
+    inside = key < cache.stop
+    offsets = key_offsets(tl.where(inside, key, 0), cache.v.to_row, cache.v_to_page, cache, PAGED)
+    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
+    nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
+    _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, False)
+    return reach(seen, v_tile, acc, SHAPE)
+
+
+@triton.jit
+def share_of(span, share, shares):
+    """One of several shares of a span's tiles. Each has as many as any, the last ones fewer."""
+    tiles = tl.cdiv(span.last - span.first, shares)
+    first = span.first + share * tiles
+    last = tl.maximum(first, tl.minimum(span.last, first + tiles))
+    full_first = tl.minimum(tl.maximum(span.full_first, first), last)
+    return Span(first, full_first, tl.maximum(tl.minimum(span.full_last, last), full_first), last)
+
+
+@triton.jit
+def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of a share of the keys, for decode.merge_kernel: states [share, 7, rows], sums [share, rows, COLUMNS]."""
+    share = tl.program_id(2).to(tl.int64)
+    to = states + share * 7 * plane + row
+    tl.store(to, state.m, mask=rows)
+    tl.store(to + plane, state.s0, mask=rows)
+    if WANTED.MOMENTS >= 1:
+        tl.store(to + 2 * plane, state.s1, mask=rows)
+    if WANTED.MOMENTS >= 2:
+        tl.store(to + 3 * plane, state.s1p, mask=rows)
+    if WANTED.COLLISION >= 0:
+        tl.store(to + 4 * plane, state.s2, mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(to + 5 * plane, state.s3, mask=rows)
+    tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
+    column = tl.arange(0, COLUMNS)
+    tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
@@ -155,119 +199,82 @@ def forward_kernel(
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, page_size, stride_table, scale_batches, scale_heads, cap, splits,
-    LSE: tl.constexpr, ENTROPY: tl.constexpr, COLLISION: tl.constexpr, VARIANCE: tl.constexpr, MAX_LOGIT: tl.constexpr,
-    DISTANCE: tl.constexpr, SUPPORT: tl.constexpr, SINK: tl.constexpr, CAPPED: tl.constexpr, ADMITTED: tl.constexpr,
-    BIAS: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr, SPLIT: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
-    EVEN_COLUMNS: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Program (strip, batch x head, share): output and statistics, or with SPLIT the sums of its share of the keys."""
-    strips = heads
-    if PACKED:
-        strips = kv_heads
-    batch, own = tl.program_id(1) // strips, tl.program_id(1) % strips
+    """Program (batch x head x strip, -, share): output and statistics, or with SPLIT the sums of its share of the keys."""
     group = heads // kv_heads
-    head, query, rows = strip_of(tl.program_id(0), own, group, queries, ROWS, PACKED)
-    kv_head = own
+    own_heads, length = heads, queries
+    if PACKED:
+        own_heads, length = kv_heads, group * queries
+    tile, lane, lanes = program(tl.cdiv(length, SHAPE.ROWS))
+    batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
+    head, query, rows = strip_of(tile, own, group, queries, SHAPE.ROWS, PACKED)
+    kv_head = own.to(tl.int64)
     if not PACKED:
-        kv_head = own // group
-    wide = batch.to(tl.int64)
-    if PAGED:
-        k += kv_head.to(tl.int64) * stride_kh
-        v += kv_head.to(tl.int64) * stride_vh
-        table += wide * stride_table
-    else:
-        k += wide * stride_kb + kv_head.to(tl.int64) * stride_kh
-        v += wide * stride_vb + kv_head.to(tl.int64) * stride_vh
-    at = wide * stride_qb + head.to(tl.int64) * stride_qh + query.to(tl.int64) * stride_qn
-    q_tile = load_rows(q, at, rows, dim, stride_qd, DIM, True, EVEN)
+        kv_head = (own // group).to(tl.int64)
+    at_head, at_query = head.to(tl.int64), query.to(tl.int64)
+    at = batch * stride_qb + at_head * stride_qh + at_query * stride_qn
+    q_tile = load_rows(Matrix(q, stride_qn, stride_qd, dim), at, rows, SHAPE.DIM, True, SHAPE.EVEN)
 
-    scale_row = ((wide % scale_batches) * scale_heads + head % scale_heads) * queries + query
+    scale_row = ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + query
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
-    bound = (wide % scale_batches) * queries + query
+    bound = (batch % scale_batches) * queries + query
     begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
+    admitted += batch * stride_mb + at_head * stride_mh + at_query * stride_mq
+    bias += batch * stride_bb + at_head * stride_bh + at_query * stride_bq
     own_key = begin
-    if DISTANCE >= 0:
+    if WANTED.DISTANCE >= 0:
         own_key = tl.load(own_keys + bound, mask=rows, other=0)
-    before = tl.load(scales + scale_row, mask=rows, other=0.0)
-    after = before
-    if CAPPED:
-        after = tl.load(scales + scale_plane + scale_row, mask=rows, other=0.0)
-    on_bias = before
-    if BIAS:
-        on_bias = tl.load(scales + 2 * scale_plane + scale_row, mask=rows, other=0.0)
-    bias += wide * stride_bb + head.to(tl.int64) * stride_bh + query.to(tl.int64) * stride_bq
-    admitted += wide * stride_mb + head.to(tl.int64) * stride_mh + query.to(tl.int64) * stride_mq
+    view = View(rows, begin, end, admitted, bias, stride_mk, stride_bk)
+    strip = Strip(q_tile, load_scales(scales, scale_plane, scale_row, rows, SHAPE), view, own_key)
 
-    m = tl.full([ROWS], float("-inf"), tl.float32)
-    s0 = tl.zeros([ROWS], tl.float32)
-    s1, s1p, s2, s3 = s0, s0, s0, s0
-    support = tl.zeros([ROWS], tl.int32)
-    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    wrong = tl.zeros([KEYS], tl.int32)
-    MOMENTS: tl.constexpr = 2 if VARIANCE >= 0 else (1 if ENTROPY >= 0 else 0)
-
-    first, full_first, full_last, last = tile_range(begin, end, rows, KEYS)
-    if ADMITTED or BIAS:
-        full_first, full_last = last, last
+    span = span_of_keys(view, SHAPE.KEYS)
+    if SHAPE.MASKED:
+        span = Span(span.first, span.last, span.last, span.last)
     if SPLIT:
-        # Each share has as many tiles as any, the last ones fewer.
-        share = tl.cdiv(last - first, splits)
-        first = first + tl.program_id(2) * share
-        last = tl.minimum(last, first + share)
-        last = tl.maximum(first, last)
-        full_first = tl.minimum(tl.maximum(full_first, first), last)
-        full_last = tl.maximum(tl.minimum(full_last, last), full_first)
-    stop = tl.minimum(last * KEYS, tl.max(tl.where(rows, end, 0), 0))
-    if not (ADMITTED or BIAS):
-        for tile in tl.range(full_first, full_last, num_stages=STAGES):
-            m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
-                tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end,
-                own_key, rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
-                dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, False, PAGED, CAPPED, ADMITTED, BIAS,
-                MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
-            )  # fmt: skip
-    before_full = full_first - first
-    for other in tl.range(0, before_full + last - full_last, num_stages=STAGES):
-        tile = tl.where(other < before_full, first + other, full_last + other - before_full)
-        m, s0, s1, s1p, s2, s3, support, acc, wrong = visit_keys(
-            tile * KEYS, m, s0, s1, s1p, s2, s3, support, acc, wrong, q_tile, before, after, on_bias, begin, end, own_key,
-            rows, stop, k, v, table, page_size, stride_kb, stride_kn, stride_kd, stride_vb, stride_vn, stride_vd,
-            dim, value_dim, cap, admitted, bias, stride_mk, stride_bk, True, PAGED, CAPPED, ADMITTED, BIAS,
-            MOMENTS, COLLISION >= 0, DISTANCE >= 0, KEYS, DIM, COLUMNS, EVEN, EVEN_COLUMNS, PRECISION,
-        )  # fmt: skip
-    if tl.max(wrong, 0) > 0:
-        for other in range(0, before_full + last - full_last):
-            tile = tl.where(other < before_full, first + other, full_last + other - before_full)
-            acc = visit_wrong_values(
-                tile * KEYS, acc, on_bias, begin, end, rows, stop, v, table, page_size, stride_vb, stride_vn, stride_vd,
-                value_dim, admitted, bias, stride_mk, stride_bk, PAGED, ADMITTED, BIAS, KEYS, COLUMNS, EVEN_COLUMNS,
-            )  # fmt: skip
-
-    row = (wide * heads + head) * queries + query
-    plane = tl.num_programs(1).to(tl.int64) // strips * heads * queries
-    if not (ADMITTED or BIAS):
-        support = tl.maximum(tl.minimum(end, last * KEYS) - tl.maximum(begin, first * KEYS), 0)
-    if SPLIT:
-        # Merged by decode.merge_kernel: states [share, 7, rows], sums [share, rows, COLUMNS].
-        to = states + tl.program_id(2).to(tl.int64) * 7 * plane + row
-        tl.store(to, m, mask=rows)
-        tl.store(to + plane, s0, mask=rows)
-        tl.store(to + 2 * plane, s1, mask=rows)
-        tl.store(to + 3 * plane, s1p, mask=rows)
-        tl.store(to + 4 * plane, s2, mask=rows)
-        tl.store(to + 5 * plane, s3, mask=rows)
-        tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
-        column = tl.arange(0, COLUMNS)
-        place = sums + (tl.program_id(2) * plane + row)[:, None] * COLUMNS + column[None, :]
-        tl.store(place, acc, mask=rows[:, None])
+        span = share_of(span, tl.program_id(2), splits)
+    stop = tl.minimum(span.last * SHAPE.KEYS, tl.max(tl.where(rows, end, 0), 0))
+    k += kv_head * stride_kh
+    v += kv_head * stride_vh
+    if PAGED:
+        table += batch * stride_table
     else:
-        sink = s0
+        k += batch * stride_kb
+        v += batch * stride_vb
+    cache = Cache(
+        Matrix(k, stride_kn, stride_kd, dim), Matrix(v, stride_vn, stride_vd, value_dim), stride_kb, stride_vb,
+        table, page_size, stop,
+    )  # fmt: skip
+
+    zero = each(SHAPE.ROWS, 0.0, tl.float32)
+    state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
+    support = each(SHAPE.ROWS, 0, tl.int32)
+    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    wrong = each(SHAPE.KEYS, 0, tl.int32)
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                state, support, acc, wrong = visit_keys(
+                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, wrong, strip, cache, cap,
+                    SHAPE, WANTED, PAGED, masked == 1,
+                )  # fmt: skip
+    if tl.max(wrong, 0) > 0:
+        for step in range(0, count_of(span, True)):
+            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, strip, cache, SHAPE, PAGED)
+
+    row = (batch * heads + head) * queries + query
+    plane = lanes.to(tl.int64) // own_heads * heads * queries
+    if not SHAPE.MASKED:
+        support = tl.maximum(tl.minimum(end, span.last * SHAPE.KEYS) - tl.maximum(begin, span.first * SHAPE.KEYS), 0)
+    if SPLIT:
+        store_share(states, sums, state, support, acc, row, rows, plane, WANTED, SHAPE.COLUMNS)
+    else:
+        sink = state.s0
         if SINK:
             sink = tl.load(sinks + head, mask=rows, other=0.0)
-        place = wide * stride_ob + head.to(tl.int64) * stride_oh + query.to(tl.int64) * stride_on
+        place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
         write_rows(
-            m, s0, s1, s1p, s2, s3, acc, support > 0, support, sink, output, statistics, supports, plane, row, rows,
-            place, value_dim, stride_od, LSE, ENTROPY, COLLISION, VARIANCE, MAX_LOGIT, DISTANCE, SUPPORT, SINK, COLUMNS,
-            EVEN_COLUMNS,
+            state, acc, support > 0, support, sink, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
+            plane, row, rows, place, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
         )  # fmt: skip

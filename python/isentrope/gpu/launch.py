@@ -10,23 +10,34 @@ from torch import Tensor
 
 from isentrope import _operators
 from isentrope.gpu import plan
-from isentrope.gpu.backward import gradient_rows_kernel, key_gradient_kernel, query_gradient_kernel
 from isentrope.gpu.decode import merge_kernel
 from isentrope.gpu.forward import forward_kernel
+from isentrope.gpu.gradient_rows import gradient_rows_kernel
+from isentrope.gpu.key_gradient import key_gradient_kernel
 from isentrope.gpu.operands import Call, RuleTables
+from isentrope.gpu.query_gradient import query_gradient_kernel
 from isentrope.gpu.rows import rows_kernel
-from isentrope.gpu.tile import LOG2E
+from isentrope.gpu.softmax import LOG2E, Wanted
+from isentrope.gpu.tile import Shape
 
-# The bits of `wanted`, by what the kernels call their slices.
-_SLICES = {name.upper().rstrip("_"): bit for name, bit in _operators.BITS.items() if bit != _operators.SUPPORT}
 _FEW_ROWS = 16
+# Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.
+_FUSED = {"enable_fp_fusion": True}
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
 
 
-def _slices(wanted: int) -> dict[str, int]:
-    """Which slice of the tensor of statistics each is; -1 for those nobody asked for."""
-    return {name: (wanted & (bit - 1)).bit_count() if wanted & bit else -1 for name, bit in _SLICES.items()}
+def _slice(name: str, wanted: int) -> int:
+    """Which slice of the tensor of statistics it is; -1 if nobody asked for it."""
+    bit = _operators.BITS[name]
+    return (wanted & (bit - 1)).bit_count() if wanted & bit else -1
+
+
+def _wanted(wanted: int) -> Wanted:
+    names = ("lse", "entropy", "collision", "variance", "max_logit", "distance")
+    slices = {name.upper(): _slice(name, wanted) for name in names}
+    moments = 2 if slices["VARIANCE"] >= 0 else int(slices["ENTROPY"] >= 0)
+    return Wanted(**slices, SUPPORT=bool(wanted & _operators.SUPPORT), MOMENTS=moments)
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -60,7 +71,7 @@ class _Rows:
         )
         anything = self.scales
         visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
-        rows_kernel[(tiles, self.batches * self.heads)](
+        rows_kernel[(tiles * self.batches * self.heads,)](
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
@@ -75,24 +86,20 @@ class _Rows:
             PREFIX=call.prefix_keys is not None,
             DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
             TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=64,
+            **_FUSED,
         )  # fmt: skip
 
 
-def _shape(call: Call) -> dict[str, Any]:
-    """What every tile kernel is compiled for."""
-    return {
-        "CAPPED": call.soft_cap > 0, "ADMITTED": call.attn_mask is not None, "BIAS": call.bias is not None,
-        "SINK": call.sinks is not None, "DIM": plan.padded(call.dim), "COLUMNS": plan.padded(call.value_dim),
-        "EVEN": plan.padded(call.dim) == call.dim, "EVEN_COLUMNS": plan.padded(call.value_dim) == call.value_dim,
-    }  # fmt: skip
-
-
-def _masked(shape: dict[str, Any]) -> bool:
-    return shape["ADMITTED"] or shape["BIAS"]
-
-
-def _cut(tiles: plan.Tiles) -> dict[str, int]:
-    return {"ROWS": tiles.rows, "KEYS": tiles.keys, "STAGES": tiles.stages, "num_warps": tiles.warps}
+def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, Any]]:
+    """What a tile kernel is compiled for, and how it is launched."""
+    dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
+    masked = call.attn_mask is not None or call.bias is not None
+    tiles = plan.tiles(kernel, chip, call.q.dtype, max(dim, columns), masked)
+    shape = Shape(
+        tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
+        call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, chip.precision,
+    )  # fmt: skip
+    return shape, {"num_warps": tiles.warps, **_FUSED}
 
 
 def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,30 +109,24 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
     if call.table is not None:
         support = support.contiguous()
     chip = plan.chip_of(call.q.device)
-    shape = _shape(call)
-    columns = max(shape["DIM"], shape["COLUMNS"])
     group = call.heads // call.kv_heads
     packed = group * call.queries <= _FEW_ROWS or call.table is not None
-    tiles = plan.tiles("few rows" if packed else "forward", chip, call.q.dtype, columns, _masked(shape))
-    slices = _slices(wanted)
-    place = slices.pop("LAMBDA")
-    rows = _Rows(call, tiles.rows, used, needs_lambda=place >= 0)
+    shape, options = _shape(call, "few rows" if packed else "forward", chip)
+    place = _slice("lambda_", wanted)
+    rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0)
     if place >= 0:
         statistics[place] = rows.scales[3]
-    strips = call.batch * (call.kv_heads if packed else call.heads)
-    strip = triton.cdiv(group * call.queries if packed else call.queries, tiles.rows)
-    splits = plan.shares_of(chip, strips * strip, call.keys, tiles.keys)
+    lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
+    strips = call.batch * lanes * triton.cdiv(length, shape.ROWS)
+    splits = plan.shares_of(chip, strips, call.keys, shape.KEYS)
     states = sums = rows.scales
     plane = call.batch * call.heads * call.queries
     if splits > 1:
         states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
-        sums = torch.empty((splits, plane, shape["COLUMNS"]), dtype=torch.float32, device=call.q.device)
-    options = {
-        **slices, "SUPPORT": bool(wanted & _operators.SUPPORT), "SINK": shape["SINK"],
-        "COLUMNS": shape["COLUMNS"], "EVEN_COLUMNS": shape["EVEN_COLUMNS"],
-    }  # fmt: skip
+        sums = torch.empty((splits, plane, shape.COLUMNS), dtype=torch.float32, device=call.q.device)
+    results = {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
     sink = _some(call.sinks, rows.scales)
-    forward_kernel[(strip, strips, splits)](
+    forward_kernel[(strips, 1, splits)](
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
         *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
@@ -133,14 +134,13 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
         call.k.shape[2], 0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
         call.soft_cap * LOG2E.value, splits,
-        **shape | options, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1,
-        PRECISION=chip.precision, **_cut(tiles),
+        SHAPE=shape, **results, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1, **options,
     )  # fmt: skip
     if splits > 1:
         merged = 4
         merge_kernel[(triton.cdiv(plane, merged),)](
             states, sums, output, statistics, support, sink, *output.stride(), call.heads, call.queries, plane,
-            call.value_dim, splits, **options, ROWS=merged,
+            call.value_dim, splits, **results, ROWS=merged, COLUMNS=shape.COLUMNS, EVEN_COLUMNS=shape.EVEN_COLUMNS, **_FUSED,
         )  # fmt: skip
     return output, statistics, support
 
@@ -164,30 +164,26 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         return tuple(x.zero_() for x in (dq, dk, dv, d_bias, d_lambda, d_sink))
     if d_output is None:
         d_output = output.new_zeros(()).expand(output.shape)
-    chip, shape = plan.chip_of(call.q.device), _shape(call)
-    sink = shape.pop("SINK")
-    by_query, by_key = (
-        plan.tiles(kernel, chip, call.q.dtype, max(shape["DIM"], shape["COLUMNS"]), _masked(shape))
-        for kernel in ("query gradient", "key gradient")
+    chip, sink = plan.chip_of(call.q.device), call.sinks is not None
+    (by_query, query_options), (by_key, key_options) = (
+        _shape(call, kernel, chip) for kernel in ("query gradient", "key gradient")
     )
-    rows = _Rows(call, by_key.rows)
+    rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
     terms = torch.empty((9, *call.rows), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
-    slices = _slices(wanted)
-    slices = {name: slices[name] for name in ("LSE", "ENTROPY", "COLLISION", "VARIANCE", "DISTANCE")}
-    gradient_rows_kernel[(triton.cdiv(call.queries, 16), lanes)](
+    saved = _wanted(wanted)
+    gradient_rows_kernel[(triton.cdiv(call.queries, 16) * lanes,)](
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.own_keys, terms, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches,
-        **slices, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=shape["COLUMNS"],
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=by_query.COLUMNS, **_FUSED,
     )  # fmt: skip
     if wants_sink:
         # Rows in one order, whoever computed them.
         d_sink.copy_(d_sinks.sum((0, 2)))
     if wants_bias:
         d_bias.zero_()
-    moments = d_statistics is not None and max(place for name, place in slices.items() if name != "LSE") >= 0
-    options = shape | {"MOMENTS": moments, "PRECISION": chip.precision}
+    moments = d_statistics is not None and max(saved.ENTROPY, saved.COLLISION, saved.VARIANCE, saved.DISTANCE) >= 0
     inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
     masks = *_strides(call.attn_mask), *_strides(call.bias)
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
@@ -195,13 +191,14 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
         call.soft_cap * LOG2E.value,
     )  # fmt: skip
-    query_gradient_kernel[(triton.cdiv(call.queries, by_query.rows), lanes)](
+    query_gradient_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
         call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
-        *inputs, *dq.stride(), *masks, *sizes, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **options, **_cut(by_query),
+        *inputs, *dq.stride(), *masks, *sizes, SHAPE=by_query, MOMENTS=moments, D_BIAS=wants_bias, D_LAMBDA=wants_lambda,
+        **query_options,
     )  # fmt: skip
-    key_gradient_kernel[(triton.cdiv(call.keys, by_key.keys), call.batch * call.kv_heads)](
+    key_gradient_kernel[(triton.cdiv(call.keys, by_key.KEYS) * call.batch * call.kv_heads,)](
         call.q, call.k, call.v, d_output, terms, dk, dv, rows.begins, rows.ends, rows.tiles, rows.scales, mask, bias,
-        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, **options, **_cut(by_key),
+        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, SHAPE=by_key, MOMENTS=moments, **key_options,
     )  # fmt: skip
     return dq, dk, dv, d_bias, d_lambda, d_sink
 

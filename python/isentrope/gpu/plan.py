@@ -63,7 +63,7 @@ _HALVES = {
     "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 64, 4, 2), 256: Tiles(16, 32, 4, 2)},
     "query gradient": {64: Tiles(64, 64, 8, 2), 128: Tiles(64, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(32, 16, 8, 1)},
-    "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 1), 256: Tiles(16, 32, 8, 1)},
+    "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 1)},
     "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 32, 8, 1)},
 }
 _FLOATS = {

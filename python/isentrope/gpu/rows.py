@@ -8,7 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.tile import LOG2E
+from isentrope.gpu.softmax import LOG2E
+from isentrope.gpu.tile import program
 
 FAR = tl.constexpr(1 << 62)
 # Own keys may lie outside of the call, but within int32.
@@ -116,10 +117,11 @@ def rows_kernel(
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in bits before the soft-cap, the factor after it,
+    """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in bits before the soft-cap, the factor after it,
     that of the bias in bits, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
     each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
-    tile, batch, head = tl.program_id(0), tl.program_id(1) // heads, tl.program_id(1) % heads
+    tile, lane, _ = program(tl.cdiv(queries, ROWS))
+    batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
     query = tl.minimum(index, queries - 1).to(tl.int64)
@@ -135,7 +137,7 @@ def rows_kernel(
         tl.store(begins + to, begin.to(tl.int32), mask=rows)
         tl.store(ends + to, end.to(tl.int32), mask=rows)
         tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, -FAR_KEY), FAR_KEY).to(tl.int32), mask=rows)
-        summary = tiles + (batch.to(tl.int64) * tl.num_programs(0) + tile) * 4
+        summary = tiles + (batch.to(tl.int64) * tl.cdiv(queries, ROWS) + tile) * 4
         some = rows & (end > begin)
         tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
         tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
@@ -153,7 +155,7 @@ def rows_kernel(
             found = tl.load(base[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
             visible += tl.sum((found & seen).to(tl.int64), 1)
     plane = batches.to(tl.int64) * heads * queries
-    to = tl.program_id(1).to(tl.int64) * queries + index
+    to = lane.to(tl.int64) * queries + index
     if LENGTHS:
         tl.store(lengths + to, visible, mask=rows)
     else:

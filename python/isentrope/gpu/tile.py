@@ -1,33 +1,85 @@
-"""What happens to one tile of scores, in order: product, logits, masks, softmax with its moments, value sums.
+"""Tiles: what a kernel of tiles is compiled for, loads, products, and which tiles a strip of rows visits.
 
-Forward and backward kernels share these steps. Logits are measured in bits, z log2 e, so that a weight is one exp2.
-A tile is [queries, keys] or its transpose: numbers of rows and of keys come with an axis of 1 where the other runs.
+A tile of scores is [rows, keys], or with KEYS_FIRST its transpose.
 """
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-LOG2E = tl.constexpr(1.4426950408889634)
-LN2 = tl.constexpr(0.6931471805599453)
-# exp2 of it is 0 in float32. What lies below would make 0 * inf of moments that are 0.
-LEAST = tl.constexpr(-200.0)
 # Weights in float16 are kept this much larger, so that small ones do not become denormal: 2^14, exact to undo.
 F16_LIFT = tl.constexpr(16384.0)
 
 
+class Shape(NamedTuple):
+    """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
+    need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, and the
+    PRECISION of float32 products."""
+
+    ROWS: int
+    KEYS: int
+    STAGES: int
+    DIM: int
+    COLUMNS: int
+    EVEN: bool
+    EVEN_COLUMNS: bool
+    CAPPED: bool
+    ADMITTED: bool
+    BIAS: bool
+    MASKED: bool
+    PRECISION: str
+
+
+class Matrix(NamedTuple):
+    """Rows of `columns` numbers in memory: where the first begins, and the steps to the next row and column."""
+
+    base: tl.tensor
+    to_row: tl.tensor
+    to_column: tl.tensor
+    columns: tl.tensor
+
+
+class Span(NamedTuple):
+    """Tiles first ... last - 1, of which full_first ... full_last - 1 hide nothing."""
+
+    first: tl.tensor
+    full_first: tl.tensor
+    full_last: tl.tensor
+    last: tl.tensor
+
+
 @triton.jit
-def dot(a, b, acc, PRECISION: tl.constexpr):
+def program(tiles):
+    """Which of so many tiles this program has, which sequence and head, and how many of those there are. All lie on one
+    axis, for the others end at 65535."""
+    return tl.program_id(0) % tiles, tl.program_id(0) // tiles, tl.num_programs(0) // tiles
+
+
+@triton.jit
+def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """float32 [ROWS, COLUMNS]. A shape made of a Shape's numbers is none to Triton 3.6."""
+    return tl.zeros([ROWS, COLUMNS], tl.float32)
+
+
+@triton.jit
+def each(COUNT: tl.constexpr, x, dtype: tl.constexpr):
+    """[COUNT] times x."""
+    return tl.full([COUNT], x, dtype)
+
+
+@triton.jit
+def dot(a, b, acc, SHAPE: tl.constexpr):
     """acc + a b, with products of 16-bit numbers exact and sums in float32."""
     if INTERPRETED:
         # The interpreter would multiply the bit patterns of bfloat16.
         return acc + tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     else:
-        return tl.dot(a, b, acc, input_precision=PRECISION)
+        return tl.dot(a, b, acc, input_precision=SHAPE.PRECISION)
 
 
 @triton.jit
@@ -42,124 +94,28 @@ def narrow(x, dtype: tl.constexpr):
 
 
 @triton.jit
-def load_rows(base, row_offsets, rows, columns, stride, COLUMNS: tl.constexpr, CHECK_ROWS: tl.constexpr, EVEN: tl.constexpr):
-    """[rows, COLUMNS] numbers at base + row_offsets; 0 where `rows` is False and beyond `columns`."""
+def load_rows(matrix, offsets, rows, COLUMNS: tl.constexpr, CHECK_ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """[rows, COLUMNS] numbers at base + offsets; 0 where `rows` is False and beyond the matrix's columns."""
     column = tl.arange(0, COLUMNS)
-    at = base + row_offsets[:, None] + column[None, :].to(tl.int64) * stride
+    at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
     if EVEN:
         if CHECK_ROWS:
             return tl.load(at, mask=rows[:, None], other=0.0)
         else:
             return tl.load(at)
     else:
-        return tl.load(at, mask=rows[:, None] & (column < columns)[None, :], other=0.0)
+        return tl.load(at, mask=rows[:, None] & (column < matrix.columns)[None, :], other=0.0)
 
 
 @triton.jit
-def key_offsets(keys, table, page_size, stride_page, stride_key, PAGED: tl.constexpr):
-    """Where keys lie: behind one another, or each page of them where the table says."""
-    if PAGED:
-        page = tl.load(table + keys // page_size)
-        return page.to(tl.int64) * stride_page + (keys % page_size).to(tl.int64) * stride_key
-    else:
-        return keys.to(tl.int64) * stride_key
-
-
-@triton.jit
-def tanh_of(x):
-    """tanh, and its slope 1 - tanh^2, with the digits that 1 - tanh^2 would cancel."""
-    size = tl.abs(x)
-    e = tl.exp2(size * (-2 * LOG2E))
-    share = 1.0 / (1.0 + e)
-    square = x * x
-    series = square * (-17.0 / 315) + 2.0 / 15
-    series = series * square - 1.0 / 3
-    series = series * square * size + size
-    result = tl.where(size < 0.1, series, (1.0 - e) * share)
-    return tl.where(x < 0, -result, result), 4.0 * e * share * share
-
-
-@triton.jit
-def logits_of(scores, before, after, cap, CAPPED: tl.constexpr):
-    """Logits in bits, and their slope by the scaled score: (soft_cap tanh(lambda s / soft_cap)) after."""
-    logits = scores * before
-    if CAPPED:
-        tanh, slope = tanh_of(logits / cap)
-        return tanh * cap * after, slope * after
-    else:
-        return logits, logits
-
-
-@triton.jit
-def seen_keys(keys, begin, end):
-    """Which keys the structural masks leave each row: one contiguous range."""
-    return (keys >= begin) & (keys < end)
-
-
-@triton.jit
-def apply_masks(
-    logits, seen, inside, keys, admitted, bias, on_bias, stride_mask, stride_bias,
-    ADMITTED: tl.constexpr, BIAS: tl.constexpr,
-):  # fmt: skip
-    """Adds the bias, and hides by selection, for what is hidden may be NaN. `admitted` and `bias` point at rows, and
-    `inside` says which rows and keys there are.
-
-    Returns logits, and which keys the row admits.
-    """
-    if ADMITTED:
-        seen = seen & (tl.load(admitted + keys.to(tl.int64) * stride_mask, mask=inside, other=0) != 0)
-    if BIAS:
-        added = tl.load(bias + keys.to(tl.int64) * stride_bias, mask=inside, other=0.0)
-        seen = seen & (added != float("-inf"))
-        logits = logits + added * on_bias
-    return tl.where(seen, logits, float("-inf")), seen
-
-
-@triton.jit
-def raised(m, logits):
-    """The largest logit so far, the origin of weights, and the factor and shift of what was summed before."""
-    m_new = tl.maximum(m, tl.max(logits, 1))
-    origin = tl.where(m_new == float("-inf"), 0.0, m_new)
-    # A row's first keys have nothing behind them to rebase, and -inf - -inf is no shift.
-    first = m == float("-inf")
-    shift = tl.where(first, 0.0, m - origin)
-    keep = tl.where(first, 0.0, tl.exp2(shift))
-    return m_new, origin, keep, tl.where(shift < LEAST, LEAST, shift)
-
-
-@triton.jit
-def rebase(
-    keep, shift, s0, s1, s1p, s2, s3, MOMENTS: tl.constexpr, COLLISION: tl.constexpr, DISTANCE: tl.constexpr
-):
-    """Sums about an old maximum become sums about a new one: t grows by `shift`, weights by `keep` = 2^shift."""
-    if MOMENTS >= 2:
-        s1p = keep * (s1p + shift * (2.0 * s1 + shift * s0))
-    if MOMENTS >= 1:
-        s1 = keep * (s1 + shift * s0)
-    if COLLISION:
-        s2 = keep * keep * s2
-    if DISTANCE:
-        s3 = keep * s3
-    return keep * s0, s1, s1p, s2, s3
-
-
-@triton.jit
-def add_moments(
-    t, w, distance, s0, s1, s1p, s2, s3, MOMENTS: tl.constexpr, COLLISION: tl.constexpr, DISTANCE: tl.constexpr
-):
-    """s0 = sum w, s1 = sum w t, s1p = sum w t^2, s2 = sum w^2, s3 = sum w |i - j|, of what was asked for."""
-    s0 += tl.sum(w, 1)
-    if MOMENTS >= 1:
-        t = tl.where(t < LEAST, 0.0, t)
-        wt = w * t
-        s1 += tl.sum(wt, 1)
-        if MOMENTS >= 2:
-            s1p += tl.sum(wt * t, 1)
-    if COLLISION:
-        s2 += tl.sum(w * w, 1)
-    if DISTANCE:
-        s3 += tl.sum(w * distance, 1)
-    return s0, s1, s1p, s2, s3
+def store_rows(matrix, offsets, rows, x, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+    """x [rows, COLUMNS], rounded to the matrix's type, where load_rows would load it from."""
+    column = tl.arange(0, COLUMNS)
+    at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
+    there = rows[:, None]
+    if not EVEN:
+        there = there & (column < matrix.columns)[None, :]
+    tl.store(at, narrow(x, matrix.base.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -179,24 +135,51 @@ def finite_part(values, wrong, MASKED: tl.constexpr):
 
 
 @triton.jit
-def reach(admitted, values, acc):
+def reach(admitted, values, acc, SHAPE: tl.constexpr):
     """Drives the sums of rows that admit a value that is no number beyond float32, with 256 times the largest bfloat16."""
     wide = values.to(tl.float32)
     finite = tl.abs(wide) < float("inf")
     beyond = tl.where(finite, 0.0, 3.3e38).to(tl.bfloat16)
-    return dot(tl.where(admitted, 256.0, 0.0).to(tl.bfloat16), beyond, acc, PRECISION="tf32")
+    return dot(tl.where(admitted, 256.0, 0.0).to(tl.bfloat16), beyond, acc, SHAPE)
 
 
 @triton.jit
-def tile_range(begin, end, rows, KEYS: tl.constexpr):
-    """Tiles of KEYS keys that some row of a strip sees: first, one past the last, and between them those that hide
-    nothing from any row: full_first, one past full_last."""
-    some = rows & (end > begin)
+def beside(x, KEYS_FIRST: tl.constexpr):
+    """Numbers of rows, with an axis of 1 where the keys of a tile run. Those of keys, with KEYS_FIRST turned round."""
+    if KEYS_FIRST:
+        return x[None, :]
+    else:
+        return x[:, None]
+
+
+@triton.jit
+def span_of_keys(view, KEYS: tl.constexpr):
+    """Tiles of KEYS keys that some row of a strip sees, and those that hide nothing from any row."""
+    some = view.rows & (view.end > view.begin)
     far = 2147483647
-    first = tl.min(tl.where(some, begin, far), 0) // KEYS
-    last = tl.cdiv(tl.max(tl.where(some, end, 0), 0), KEYS)
+    first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
+    last = tl.cdiv(tl.max(tl.where(some, view.end, 0), 0), KEYS)
     first = tl.minimum(first, last)
-    full_first = tl.maximum(first, tl.cdiv(tl.max(tl.where(some, begin, 0), 0), KEYS))
-    full_last = tl.minimum(last, tl.min(tl.where(some, end, far), 0) // KEYS)
+    full_first = tl.maximum(first, tl.cdiv(tl.max(tl.where(some, view.begin, 0), 0), KEYS))
+    full_last = tl.minimum(last, tl.min(tl.where(some, view.end, far), 0) // KEYS)
     nothing = full_last <= full_first
-    return first, tl.where(nothing, last, full_first), tl.where(nothing, last, full_last), last
+    return Span(first, tl.where(nothing, last, full_first), tl.where(nothing, last, full_last), last)
+
+
+@triton.jit
+def count_of(span, MASKED: tl.constexpr):
+    """How many tiles hide nothing, or with MASKED how many others there are, before and behind those."""
+    full = span.full_last - span.full_first
+    if MASKED:
+        return span.last - span.first - full
+    else:
+        return full
+
+
+@triton.jit
+def tile_at(step, span, MASKED: tl.constexpr):
+    """Of the tiles that count_of counts, the one at this step."""
+    if MASKED:
+        return tl.where(span.first + step < span.full_first, span.first + step, step + span.first + span.full_last - span.full_first)
+    else:
+        return span.full_first + step

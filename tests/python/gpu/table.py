@@ -23,8 +23,8 @@ def cells(kernel: Compiled) -> str:
 def rows(chip: str, dim: int, backward: bool) -> Iterator[str]:
     for launch, kernel in Variant(torch.bfloat16, dim, backward=backward).on(TARGETS[chip]):
         if launch.name in KERNELS:
-            constants = dict(launch.constants)
-            tiles = f"{constants['ROWS']} x {constants['KEYS']}, {launch.warps} warps"
+            shape = dict(launch.constants)["SHAPE"]
+            tiles = f"{shape.ROWS} x {shape.KEYS}, {dict(launch.options)['num_warps']} warps"
             yield f"| {chip} | {dim} | {launch.name.replace('_', ' ')} | {tiles} | {cells(kernel)} |"
 
 

@@ -15,7 +15,7 @@ CHOSEN = [("sm_90", v) for v in COMMON] + [
 ]  # fmt: skip
 # Bytes that kernels spill all the same, by chip, kernel and head dimension of bf16 with all statistics: smaller tiles would
 # have no wgmma, or spill as well. Nothing may spill more.
-SPILLED = {("sm_80", "forward", 128): 32, ("sm_90", "key_gradient", 128): 16}
+SPILLED = {("sm_80", "forward", 128): 32}
 WITH_WGMMA = ("forward", "query_gradient", "key_gradient")
 
 

@@ -1,0 +1,146 @@
+"""Keys against the queries that see them: dk and dv. Tiles lie transposed, [keys, queries]."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.gradient_tile import lifted, load_strip, memory_of, tile_gradients
+from isentrope.gpu.softmax import apply_masks
+from isentrope.gpu.tile import (
+    F16_LIFT,
+    Matrix,
+    Span,
+    count_of,
+    dot,
+    each,
+    finite_part,
+    load_rows,
+    narrow,
+    program,
+    reach,
+    store_rows,
+    tile_at,
+    zeros,
+)
+
+
+@triton.jit
+def visit_queries(
+    tile, head, dk, dv, unit, wrong, k_tile, v_tile, key, inside, memory, cap,
+    SHAPE: tl.constexpr, MOMENTS: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """A tile of keys takes up the gradient of one strip of queries."""
+    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
+    strip = load_strip(memory, head, query, SHAPE, MOMENTS, MASKED)
+    nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
+    scores = dot(k_tile, tl.trans(strip.q), nothing, SHAPE)
+    dp = dot(v_tile, tl.trans(strip.upstream), nothing, SHAPE)
+    p, _, ds, _ = tile_gradients(scores, dp, strip, key, inside, cap, SHAPE, MOMENTS, MASKED, True)
+    if strip.upstream.dtype == tl.float16:
+        p = p * F16_LIFT
+    upstream, wrong = finite_part(strip.upstream, wrong, MASKED)
+    dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
+    ds, unit, keep = lifted(ds, unit, strip.q.dtype)
+    if strip.q.dtype == tl.float16:
+        dk = dk * keep[:, None]
+    q, wrong = finite_part(strip.q, wrong, MASKED)
+    return dot(ds, q, dk, SHAPE), dv, unit, wrong
+
+
+@triton.jit
+def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr):
+    """The queries and upstream gradients of a strip that are no numbers reach the keys that their rows admit."""
+    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
+    strip = load_strip(memory, head, query, SHAPE, False, True)
+    nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
+    _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, True)
+    return reach(seen, strip.q, dk, SHAPE), reach(seen, strip.upstream, dv, SHAPE)
+
+
+@triton.jit
+def span_of_strips(tiles, count, first_key, last_key):
+    """Strips of queries some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
+    is what rows_kernel left of each strip."""
+    far = 2147483647
+    first, last, full_first, full_last, full = count, 0, count, 0, 0
+    for start in range(0, count, 64):
+        strip = start + tl.arange(0, 64)
+        there = strip < count
+        least_begin = tl.load(tiles + strip * 4, mask=there, other=far)
+        largest_end = tl.load(tiles + strip * 4 + 1, mask=there, other=0)
+        largest_begin = tl.load(tiles + strip * 4 + 2, mask=there, other=far)
+        least_end = tl.load(tiles + strip * 4 + 3, mask=there, other=0)
+        some = (largest_end > first_key) & (least_begin < last_key)
+        all_of_them = (largest_begin <= first_key) & (least_end >= last_key)
+        first = tl.minimum(first, tl.min(tl.where(some, strip, far), 0))
+        last = tl.maximum(last, tl.max(tl.where(some, strip + 1, 0), 0))
+        full_first = tl.minimum(full_first, tl.min(tl.where(all_of_them, strip, far), 0))
+        full_last = tl.maximum(full_last, tl.max(tl.where(all_of_them, strip + 1, 0), 0))
+        full += tl.sum(all_of_them.to(tl.int32), 0)
+    first = tl.minimum(first, last)
+    apart = (full == 0) | (full != full_last - full_first)
+    return Span(first, tl.where(apart, last, full_first), tl.where(apart, last, full_last), last)
+
+
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
+                               "scale_heads"])  # fmt: skip
+def key_gradient_kernel(
+    q, k, v, d_output, terms, dk, dv, begins, ends, tiles, scales, admitted, bias,
+    stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
+    stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
+    stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+    heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    SHAPE: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head."""
+    tile, lane, lanes = program(tl.cdiv(keys, SHAPE.KEYS))
+    first_key = tile * SHAPE.KEYS
+    key = first_key + tl.arange(0, SHAPE.KEYS)
+    inside = key < keys
+    batch, kv_head = (lane // kv_heads).to(tl.int64), (lane % kv_heads).to(tl.int64)
+    group = heads // kv_heads
+    wide = key.to(tl.int64)
+    at = batch * stride_kb + kv_head * stride_kh + wide * stride_kn
+    k_tile = load_rows(Matrix(k, stride_kn, stride_kd, dim), at, inside, SHAPE.DIM, True, SHAPE.EVEN)
+    at = batch * stride_vb + kv_head * stride_vh + wide * stride_vn
+    v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
+    memory = memory_of(
+        batch, q, d_output, terms, scales, begins, ends, admitted, bias,
+        stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
+        stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+        lanes // kv_heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+    )  # fmt: skip
+
+    acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
+    acc_v = zeros(SHAPE.KEYS, SHAPE.COLUMNS)
+    unit = each(SHAPE.KEYS, 1e-30, tl.float32)
+    wrong = each(SHAPE.ROWS, 0, tl.int32)
+    count = tl.cdiv(queries, SHAPE.ROWS)
+    its_tiles = tiles + (batch % scale_batches) * count * 4
+    span = span_of_strips(its_tiles, count, first_key, tl.minimum(first_key + SHAPE.KEYS, keys))
+    if SHAPE.MASKED:
+        span = Span(span.first, span.last, span.last, span.last)
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            strips = count_of(span, masked == 1)
+            for step in tl.range(0, strips * group, num_stages=SHAPE.STAGES):
+                acc_k, acc_v, unit, wrong = visit_queries(
+                    tile_at(step % strips, span, masked == 1), kv_head * group + step // strips, acc_k, acc_v, unit,
+                    wrong, k_tile, v_tile, key, inside, memory, cap, SHAPE, MOMENTS, masked == 1,
+                )  # fmt: skip
+    if tl.max(wrong, 0) > 0:
+        strips = count_of(span, True)
+        for step in range(0, strips * group):
+            acc_k, acc_v = visit_wrong_queries(
+                tile_at(step % strips, span, True), kv_head * group + step // strips, acc_k, acc_v, key, inside, memory,
+                SHAPE,
+            )  # fmt: skip
+    if k_tile.dtype == tl.float16:
+        acc_k = acc_k * (unit * (1.0 / F16_LIFT))[:, None]
+        acc_v = acc_v * (1.0 / F16_LIFT)
+    at = batch * stride_rb + kv_head * stride_rh + wide * stride_rn
+    store_rows(Matrix(dk, stride_rn, stride_rd, dim), at, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+    at = batch * stride_wb + kv_head * stride_wh + wide * stride_wn
+    store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
