@@ -33,6 +33,11 @@ template <typename T, std::size_t Rank>
 void assign(View<const T, Rank>& to, const TorchTensor& tensor, std::string_view name) {
   to = view_of<T, Rank>(name_in_python(name).c_str(), tensor);
 }
+template <std::size_t Rank>
+void assign_shape(View<const float, Rank>& to, const TorchTensor& tensor, std::string_view name) {
+  const auto view = view_of<double, Rank>(name_in_python(name).c_str(), tensor);
+  to = {reinterpret_cast<const float*>(view.data), view.extents, view.strides};
+}
 void assign(ScaleRule& to, const std::string& text, std::string_view) { to = parsed_rule(text); }
 void assign(Causal& to, std::int64_t number, std::string_view) {
   if (number < 0 || number > 2) {
@@ -56,7 +61,11 @@ nlohmann::json default_of(float number) { return number; }
 }  // namespace
 
 CallArguments::CallArguments(Arguments& from)
-    : q(from.tensor()), k(from.tensor()), v(from.tensor()) {
+    : q(from.tensor()),
+      k(from.tensor()),
+      v(from.tensor()),
+      compiled_scale_(from.optional_tensor()),
+      compiled_soft_cap_(from.optional_tensor()) {
   const AttentionOptions types;
   for_each_argument(types, [&](std::string_view, const auto& member) {
     values_.emplace_back(take(from, member));
@@ -67,19 +76,45 @@ AttentionInput CallArguments::input() const {
   return {number_view("q", q), number_view("k", k), number_view("v", v)};
 }
 
+reference::Input CallArguments::input_in_float64() const {
+  reference::Input input{view_of<double, 4>("q", q), view_of<double, 4>("k", k),
+                         view_of<double, 4>("v", v)};
+  const AttentionOptions types;
+  auto value = values_.begin();
+  for_each_argument(types, [&](std::string_view name, const auto&) {
+    const auto* tensor = std::get_if<TorchTensor>(&*value++);
+    if (name == "bias") input.bias = view_of<double, 4>("bias", *tensor);
+    if (name == "sinks") input.sinks = view_of<double, 1>("sinks", *tensor);
+    if (name == "lambda") input.lambda = view_of<double, 3>("lambda_", *tensor);
+  });
+  return input;
+}
+
 AttentionOptions CallArguments::options() const {
   AttentionOptions options;
   options.parallel_for = run_on_torch_threads;
+  const bool in_float64 = is_float64(q);
   auto value = values_.begin();
   for_each_argument(options, [&]<typename T>(std::string_view name, T& member) {
     using Taken = decltype(take(std::declval<Arguments&>(), member));
-    assign(member, std::get<Taken>(*value++), name);
+    const Taken& given = std::get<Taken>(*value++);
+    if constexpr (requires { assign_shape(member, given, name); }) {
+      if (in_float64) return assign_shape(member, given, name);
+    }
+    assign(member, given, name);
   });
+  if (compiled_scale_) {
+    options.rule = ScaleRule::constant(number_of("compiled_scale", compiled_scale_)) * options.rule;
+  }
+  if (compiled_soft_cap_) {
+    options.soft_cap = static_cast<float>(number_of("compiled_soft_cap", compiled_soft_cap_));
+  }
   return options;
 }
 
 std::string call_schema() {
-  std::string schema = "Tensor q, Tensor k, Tensor v";
+  std::string schema =
+      "Tensor q, Tensor k, Tensor v, Tensor? compiled_scale, Tensor? compiled_soft_cap";
   const AttentionOptions types;
   for_each_argument(types, [&](std::string_view name, const auto& member) {
     schema += std::string(", ") + schema_type(member) + " " + name_in_python(name);
@@ -88,7 +123,7 @@ std::string call_schema() {
 }
 
 void call_defaults(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  nlohmann::ordered_json defaults;
+  nlohmann::ordered_json defaults{{"compiled_scale", nullptr}, {"compiled_soft_cap", nullptr}};
   const AttentionOptions options;
   for_each_argument(options, [&](std::string_view name, const auto& member) {
     defaults[name_in_python(name)] = default_of(member);

@@ -9,6 +9,7 @@
 
 #include "bindings/torch/values.h"
 #include "isentrope/attention.h"
+#include "isentrope/reference.h"
 
 namespace isentrope::stable {
 
@@ -19,6 +20,9 @@ class CallArguments {
 
   // Views of the tensors; they throw Error when a type or a rank is wrong.
   [[nodiscard]] AttentionInput input() const;
+  [[nodiscard]] reference::Input input_in_float64() const;
+  // Where q is float64, arrays of numbers have a shape alone here: input_in_float64() has what they
+  // hold.
   [[nodiscard]] AttentionOptions options() const;
 
   const TorchTensor q, k, v;
@@ -27,6 +31,9 @@ class CallArguments {
   using Value = std::variant<TorchTensor, std::string, std::int64_t, double>;
 
   std::vector<Value> values_;
+  // Numbers that a compiler must not take for constants; they take the place of a rule's base and
+  // of soft_cap.
+  TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 
 // Python keeps the word lambda for itself.

@@ -52,25 +52,6 @@ DType dtype_of(const char* name, const TorchTensor& tensor) {
   fail(name, "be float32, bfloat16 or float16", name_of_dtype(dtype));
 }
 
-template <typename T>
-std::int32_t dtype_for();
-template <>
-std::int32_t dtype_for<float>() {
-  return aoti_torch_dtype_float32();
-}
-template <>
-std::int32_t dtype_for<std::uint8_t>() {
-  return aoti_torch_dtype_bool();
-}
-template <>
-std::int32_t dtype_for<std::int64_t>() {
-  return aoti_torch_dtype_int64();
-}
-template <>
-std::int32_t dtype_for<std::int32_t>() {
-  return aoti_torch_dtype_int32();
-}
-
 template <std::size_t Rank>
 std::array<std::int64_t, Rank> first(std::span<const std::int64_t> numbers) {
   std::array<std::int64_t, Rank> result;
@@ -79,6 +60,27 @@ std::array<std::int64_t, Rank> first(std::span<const std::int64_t> numbers) {
 }
 
 }  // namespace
+
+template <>
+std::int32_t dtype_of_numbers<float>() {
+  return aoti_torch_dtype_float32();
+}
+template <>
+std::int32_t dtype_of_numbers<double>() {
+  return aoti_torch_dtype_float64();
+}
+template <>
+std::int32_t dtype_of_numbers<std::uint8_t>() {
+  return aoti_torch_dtype_bool();
+}
+template <>
+std::int32_t dtype_of_numbers<std::int64_t>() {
+  return aoti_torch_dtype_int64();
+}
+template <>
+std::int32_t dtype_of_numbers<std::int32_t>() {
+  return aoti_torch_dtype_int32();
+}
 
 TorchTensor::TorchTensor(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                          std::int32_t dtype) {
@@ -135,19 +137,27 @@ template <typename T, std::size_t Rank>
 View<const T, Rank> view_of(const char* name, const TorchTensor& tensor) {
   if (!tensor) return {};
   check_rank(name, tensor, Rank);
-  if (tensor.dtype() != dtype_for<T>()) {
-    fail(name, "be " + name_of_dtype(dtype_for<T>()), name_of_dtype(tensor.dtype()));
+  if (tensor.dtype() != dtype_of_numbers<T>()) {
+    fail(name, "be " + name_of_dtype(dtype_of_numbers<T>()), name_of_dtype(tensor.dtype()));
   }
   return {static_cast<const T*>(tensor.read()), first<Rank>(tensor.sizes()),
           first<Rank>(tensor.strides())};
 }
 
+template View<const double, 0> view_of(const char*, const TorchTensor&);
+template View<const double, 1> view_of(const char*, const TorchTensor&);
+template View<const double, 3> view_of(const char*, const TorchTensor&);
+template View<const double, 4> view_of(const char*, const TorchTensor&);
 template View<const float, 1> view_of(const char*, const TorchTensor&);
 template View<const float, 3> view_of(const char*, const TorchTensor&);
 template View<const float, 4> view_of(const char*, const TorchTensor&);
 template View<const std::uint8_t, 4> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 1> view_of(const char*, const TorchTensor&);
 template View<const std::int32_t, 2> view_of(const char*, const TorchTensor&);
+
+double number_of(const char* name, const TorchTensor& tensor) {
+  return view_of<double, 0>(name, tensor)();
+}
 
 Tensor output_view(const TorchTensor& tensor) {
   return {tensor.write(), dtype_of("output", tensor), first<4>(tensor.sizes()),

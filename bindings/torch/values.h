@@ -55,6 +55,15 @@ class TorchTensor {
 template <typename T, std::size_t Rank>
 [[nodiscard]] View<const T, Rank> view_of(const char* name, const TorchTensor& tensor);
 [[nodiscard]] Tensor output_view(const TorchTensor& tensor);
+// The number of a tensor of float64 without dimensions.
+[[nodiscard]] double number_of(const char* name, const TorchTensor& tensor);
+
+// torch's number of the type T.
+template <typename T>
+[[nodiscard]] std::int32_t dtype_of_numbers();
+[[nodiscard]] inline bool is_float64(const TorchTensor& tensor) {
+  return tensor.dtype() == aoti_torch_dtype_float64();
+}
 
 // The arguments of a kernel, first to last. Kernels own them, so they are all read before anything
 // may throw.

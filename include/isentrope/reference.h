@@ -1,6 +1,6 @@
 // The float64 reference: attention as its definition reads, one plain loop per formula. It is the
-// oracle of the tests and the documentation of what the kernels compute. Time and memory grow with
-// queries times keys.
+// oracle of the tests and the documentation of what the kernels compute, and what tensors of
+// float64 are computed by. Time grows with queries times keys, memory with their sum.
 #pragma once
 
 #include <vector>
@@ -14,6 +14,10 @@ namespace isentrope::reference {
 // Shapes as AttentionInput has them; not paged. The options' parallel_for is not used.
 struct Input {
   View<const double, 4> q, k, v;
+  // In double. They take the place of those of AttentionOptions, which are float.
+  View<const double, 4> bias{};
+  View<const double, 1> sinks{};
+  View<const double, 3> lambda{};
 };
 
 // Row-major, shaped as the kernels' results are.
@@ -37,6 +41,7 @@ struct GradientInput {
   StatisticFields<std::vector<double>> d_statistics{};
 };
 
+// d_bias is empty without a bias.
 struct Gradients {
   std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sinks;
   // The same sums over magnitudes, from which error budgets are computed.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from isentrope._operators import DEFAULTS, Call, check_ranks
-from isentrope.rules import Rule, check_scale, is_integer, rule_text
+from isentrope.rules import Rule, is_integer, rule_text
 
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
 _NO_WINDOW = (-1, -1)
@@ -48,13 +49,13 @@ def call_of(
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         _check_devices(q, k, v)
     device = "cpu" if q.is_meta else q.device.type
-    if torch.is_autocast_enabled(device):
+    if q.dtype is torch.float64:
+        _say_that_it_is_slow()
+    elif torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if scale is not None and torch.compiler.is_compiling() and rule == "standard" and "lambda_" not in options:
-        # In the text of a rule a compiler takes every value for another program.
-        check_scale(scale)
-        options["lambda_"], scale = q.new_ones(q.shape[:3], dtype=torch.float32) * scale, None
+    if torch.compiler.is_compiling():
+        scale, options = _in_tensors(scale, options)
     given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
     given["window_left"], given["window_right"] = _window(window_size)
     for name, value in options.items():
@@ -62,6 +63,32 @@ def call_of(
         if value is not None or DEFAULTS[name] is not None:
             given[name] = _CHECKS[name](name, value, q, k)
     return Call(q, k, v, **given)
+
+
+def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | None, dict[str, Any]]:
+    """With numbers that change from call to call in tensors: any other form of them a compiler takes for a constant,
+    and compiles again for each."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # imports much
+
+    def changes(number: Any) -> bool:
+        return isinstance(number, (int, float)) and not has_static_value(number)
+
+    if changes(scale):
+        options["compiled_scale"], scale = torch.ones((), dtype=torch.float64) * scale, None
+    if changes(options.get("soft_cap")):
+        options["compiled_soft_cap"] = torch.ones((), dtype=torch.float64) * options.pop("soft_cap")
+    return scale, options
+
+
+_said = False
+
+
+def _say_that_it_is_slow() -> None:
+    global _said
+    if not (_said or torch.compiler.is_compiling()):
+        _said = True
+        message = "[attention] float64 is computed by the reference, on one thread and without a kernel: use it for tests"
+        warnings.warn(message, stacklevel=4)
 
 
 def _alignment(causal: Any) -> int:
@@ -142,7 +169,7 @@ def _beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
 def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {kind(tensor)}")
-    return _beside(q, name, tensor).float()
+    return _beside(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
 
 
 def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -163,6 +190,10 @@ def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
     return integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
 
 
+def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return value
+
+
 def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
     if not is_integer(value):
         raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
@@ -178,4 +209,4 @@ def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
 # By the kind of the default, but for the tensors that are no list of integers.
 _BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
 _CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
-_CHECKS |= {"lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}
+_CHECKS |= {"compiled_scale": _as_it_is, "compiled_soft_cap": _as_it_is, "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}

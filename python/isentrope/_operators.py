@@ -86,13 +86,17 @@ def check_ranks(**tensors: Tensor) -> None:
             raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
 
 
+def _of_statistics(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
 def _results(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = q.shape[:3]
     count = (wanted & (SUPPORT - 1)).bit_count()
     support = rows if wanted & SUPPORT else (0,)
     return (
         _laid_out_as(q, q.shape[2], columns),
-        q.new_empty((count, *rows), dtype=torch.float32),
+        q.new_empty((count, *rows), dtype=_of_statistics(q)),
         q.new_empty(support, dtype=torch.int64),
     )
 
@@ -126,7 +130,7 @@ def _gradient_results(
     q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool
 ) -> tuple[Tensor, ...]:
     def optional(want: bool, *shape: Any) -> Tensor:
-        return q.new_empty(shape if want else (0,), dtype=torch.float32)
+        return q.new_empty(shape if want else (0,), dtype=_of_statistics(q))
 
     return (
         _laid_out_as(q, q.shape[2], q.shape[3]),

@@ -11,7 +11,7 @@ from isentrope._operators import OPS, SHARED, SUPPORT, TENSORS, Call
 
 KEEP, BATCH, HEAD = Replicate(), Shard(0), Shard(1)
 _WITH_HEADS = dict.fromkeys(("q", "k", "v", "lambda_", "attn_mask", "bias"), HEAD) | {"sinks": Shard(0)}
-_WITHOUT_BATCH = ("sinks", "cu_seqlens_q", "cu_seqlens_k")
+_WITHOUT_BATCH = ("compiled_scale", "compiled_soft_cap", "sinks", "cu_seqlens_q", "cu_seqlens_k")
 # One placement for each tensor of the schema.
 WHOLE = [KEEP] * TENSORS
 BY_BATCH = [KEEP if name in _WITHOUT_BATCH else BATCH for name in Call._fields[:TENSORS]]

@@ -22,7 +22,7 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """`torch.nn.functional.scaled_dot_product_attention` with its arguments, shapes and meaning.
 
-        query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], float32, bfloat16 or float16;
+        query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], of types as in `isentrope.attention`;
             what stands before is broadcast. With enable_gqa the heads of key and value, their third axis from the
             end, divide those of query.
         attn_mask: bool, True admits a key, or floating point, added to the logits; broadcastable to

@@ -102,8 +102,8 @@ def attention(
 
     Shapes and types:
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
-            all float32, bfloat16 or float16, of any strides. kv_heads divides heads: query head h reads key head
-            h // (heads / kv_heads).
+            all float32, bfloat16 or float16, of any strides, or float64 on the CPU: slow, and for tests. kv_heads
+            divides heads: query head h reads key head h // (heads / kv_heads).
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks leave a row.
         scale: takes the place of the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.

@@ -108,10 +108,11 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
   const Sums dq(r.dq, r.dq_magnitude, batches * heads * queries * dim);
   const Sums dk(r.dk, r.dk_magnitude, batches * kv_heads * keys * dim);
   const Sums dv(r.dv, r.dv_magnitude, batches * kv_heads * keys * value_dim);
-  const Sums d_bias(r.d_bias, r.d_bias_magnitude, batches * heads * queries * keys);
+  const bool has_bias = in.bias || options.bias;
+  const Sums d_bias(r.d_bias, r.d_bias_magnitude, has_bias ? batches * heads * queries * keys : 0);
   const Sums d_lambda(r.d_lambda, r.d_lambda_magnitude, batches * heads * queries);
   const Sums d_sinks(r.d_sinks, r.d_sinks_magnitude, heads);
-  for (const Row& row : rows_of(in, options)) {
+  for_each_row(in, options, [&](const Row& row) {
     const std::vector<Sum> dp = weight_gradients(in, row, g.d_output);
     const std::vector<Sum> dz = logit_gradients(row, dp, g);
     const auto index = static_cast<std::int64_t>(row.index);
@@ -121,8 +122,9 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       const std::int64_t key_row = (row.batch * kv_heads + row.kv_head) * keys + key.index;
       const double ds = dz[j].value * key.slope,
                    ds_magnitude = dz[j].magnitude * std::abs(key.slope);
-      d_bias.add(index * keys + key.index, row.on_bias * dz[j].value,
-                 std::abs(row.on_bias) * dz[j].magnitude);
+      if (has_bias)
+        d_bias.add(index * keys + key.index, row.on_bias * dz[j].value,
+                   std::abs(row.on_bias) * dz[j].magnitude);
       d_lambda.add(index, ds * key.score, ds_magnitude * key.score_magnitude);
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
@@ -141,7 +143,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
         dv.add(key_row * value_dim + c, d, std::abs(d));
       }
     }
-  }
+  });
   return r;
 }
 

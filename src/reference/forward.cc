@@ -9,7 +9,7 @@ namespace isentrope::reference {
 Result attention_forward(const Input& in, const AttentionOptions& options) {
   const std::int64_t value_dim = in.v.extents[3];
   Result result;
-  for (const Row& row : rows_of(in, options)) {
+  for_each_row(in, options, [&](const Row& row) {
     double logit_magnitude = 0, slope = 0, below_max = 0, distance_slope = 0;
     std::vector<double> output(static_cast<std::size_t>(value_dim)), magnitude(output.size());
     for (const Key& key : row.keys) {
@@ -36,7 +36,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
     result.entropy_slope.push_back(slope);
     result.mean_below_max.push_back(below_max);
     result.distance_slope.push_back(distance_slope);
-  }
+  });
   return result;
 }
 

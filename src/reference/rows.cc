@@ -10,15 +10,23 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+double bias_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
+  if (in.bias) return in.bias(row.batch, row.head, row.query, j);
+  return options.bias ? options.bias(row.batch, row.head, row.query, j) : 0;
+}
+
 // Whether boolean mask and bias leave the row this key.
-bool is_admitted(const AttentionOptions& options, const Row& row, std::int64_t j) {
+bool is_admitted(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
   if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
-  return !options.bias ||
-         options.bias(row.batch, row.head, row.query, j) != -std::numeric_limits<float>::infinity();
+  return bias_of(in, options, row, j) != -kInfinity;
 }
 
 void resolve_scale(const Input& in, const AttentionOptions& options, Row& row) {
   row.after_cap = row.on_bias = 1;
+  if (in.lambda) {
+    row.before_cap = in.lambda(row.batch, row.head, row.query);
+    return;
+  }
   if (options.lambda) {
     row.before_cap = options.lambda(row.batch, row.head, row.query);
     return;
@@ -51,7 +59,7 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
     key.logit = row.after_cap * options.soft_cap * std::tanh(scaled / options.soft_cap);
     key.slope = row.after_cap / (cosh * cosh);
   }
-  if (options.bias) key.logit += row.on_bias * options.bias(row.batch, row.head, row.query, j);
+  if (in.bias || options.bias) key.logit += row.on_bias * bias_of(in, options, row, j);
   return key;
 }
 
@@ -91,29 +99,31 @@ RowStats statistics_of(std::vector<Key>& keys) {
 
 }  // namespace
 
-std::vector<Row> rows_of(const Input& in, const AttentionOptions& options) {
+void for_each_row(const Input& in, const AttentionOptions& options,
+                  const std::function<void(const Row&)>& visit) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
-  std::vector<Row> rows;
+  std::size_t index = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t query = 0; query < queries; ++query) {
-        Row row{batch, head, head / (heads / kv_heads), query, rows.size(), 0, 1, 1, {}, {}, 1};
+        Row row{batch, head, head / (heads / kv_heads), query, index++, 0, 1, 1, {}, {}, 1};
         const RowView view = row_view(options.mask, batch, query, queries, keys);
         resolve_scale(in, options, row);
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
-          if (!is_admitted(options, row, j)) continue;
+          if (!is_admitted(in, options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
           row.keys.back().distance = std::abs(static_cast<double>(view.own_key - j));
         }
         row.statistics = statistics_of(row.keys);
-        if (options.sinks)
-          row.beside_sink = 1 / (1 + std::exp(options.sinks(head) - row.statistics.lse));
-        rows.push_back(std::move(row));
+        if (in.sinks || options.sinks) {
+          const double sink = in.sinks ? in.sinks(head) : options.sinks(head);
+          row.beside_sink = 1 / (1 + std::exp(sink - row.statistics.lse));
+        }
+        visit(row);
       }
     }
   }
-  return rows;
 }
 
 }  // namespace isentrope::reference

@@ -1,6 +1,7 @@
 // The rows of a reference problem and their logits.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "isentrope/reference.h"
@@ -27,7 +28,8 @@ struct Row {
   double beside_sink;  // weight that the sink leaves the keys; 1 without one
 };
 
-// Every row, in row-major order.
-[[nodiscard]] std::vector<Row> rows_of(const Input& input, const AttentionOptions& options);
+// Every row, in row-major order: one at a time, for a row holds all its keys.
+void for_each_row(const Input& input, const AttentionOptions& options,
+                  const std::function<void(const Row&)>& visit);
 
 }  // namespace isentrope::reference

@@ -1,20 +1,49 @@
 """Numbers that change from call to call, in compiled functions."""
 
+import pytest
 import torch
-from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
 
 import isentrope
 
+VALUES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1)
+CALLS = {
+    "scale": lambda q, x: isentrope.attention(q, q, q, scale=x),
+    "scale beside a rule": lambda q, x: isentrope.attention(q, q, q, rule="entropy_invariant(base=7)", scale=x),
+    "soft_cap": lambda q, x: isentrope.attention(q, q, q, rule="logn(3)", soft_cap=x),
+    "both, and statistics": lambda q, x: isentrope.attention(
+        q, q, q, rule="xai_temperature(4)", scale=x, soft_cap=2 * x, causal=True, return_stats=("entropy",)
+    )[0],
+    "the drop-in": lambda q, x: isentrope.scaled_dot_product_attention(q, q, q, scale=x),
+}
 
-def test_a_changing_scale_is_not_compiled_for_each_value():
-    counter = CompileCounter()
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_changing_number_is_not_compiled_for_each_value(name, backend):
+    call = CALLS[name]
+    torch._dynamo.reset()
+    counters.clear()
     q = torch.randn(1, 2, 8, 16, requires_grad=True)
-    attend = torch.compile(lambda q, scale: isentrope.attention(q, q, q, scale=scale), backend=counter, fullgraph=True)
-    for scale in (0.5, 0.6, 0.7, 0.8, 0.9):
-        want = isentrope.attention(q, q, q, scale=scale)
-        got = attend(q, scale)
-        torch.testing.assert_close(got, want)
-        gradients = [torch.autograd.grad(x.square().sum(), q)[0] for x in (got, want)]
-        torch.testing.assert_close(*gradients)
+    attend = torch.compile(call, backend=backend, fullgraph=True)
+    for value in VALUES:
+        want, got = call(q, value), attend(q, value)
+        assert torch.equal(got, want)
+        for a, b in zip(*(torch.autograd.grad(x.square().sum(), q) for x in (got, want))):
+            assert torch.equal(a, b)
     # Once for the first value, which might have been a constant, and once for all others.
-    assert counter.frame_count == 2
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_a_number_that_stays_is_a_constant_of_the_graph():
+    counters.clear()
+    torch._dynamo.reset()
+    targets = []
+
+    def backend(graph, _):
+        targets.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph.forward
+
+    q = torch.randn(1, 2, 8, 16)
+    torch.compile(CALLS["scale"], backend=backend, fullgraph=True)(q, 0.5)
+    assert targets and not any("ones" in target for target in targets)

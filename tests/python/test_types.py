@@ -39,6 +39,7 @@ def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_so
     assert schema == [*Call._fields, "wanted"]
     # What the functions call otherwise, or take by themselves.
     renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
+    renamed |= {"compiled_scale", "compiled_soft_cap"}
     assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size", *SDPAS}
 
 

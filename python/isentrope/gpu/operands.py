@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from isentrope._operators import OPS
+from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
 # Beyond, tables of a rule would be what fills the device.
@@ -28,6 +29,10 @@ class Call:
 
     def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
         self.__dict__.update(zip(_CALL, arguments))
+        if self.compiled_scale is not None:
+            self.rule, self.compiled_scale = rule_text(self.rule, self.compiled_scale.item()), None
+        if self.compiled_soft_cap is not None:
+            self.soft_cap, self.compiled_soft_cap = self.compiled_soft_cap.item(), None
         self.table = table
         self.batch, self.heads, self.queries, self.dim = self.q.shape
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]

@@ -1,0 +1,174 @@
+#include "bindings/torch/float64.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "bindings/torch/batches.h"
+#include "bindings/torch/results.h"
+#include "isentrope/reference.h"
+#include "src/call/validate.h"
+
+namespace isentrope::stable {
+namespace {
+
+using Statistics64 = StatisticFields<View<double, 3>, View<std::int64_t, 3>>;
+using ConstStatistics64 = StatisticFields<View<const double, 3>, View<const std::int64_t, 3>>;
+
+ConstTensor shape_of(const View<const double, 4>& view) {
+  return {view.data, DType::f32, view.extents, view.strides};
+}
+
+View<double, 4> written(const TorchTensor& tensor) {
+  View<double, 4> view{static_cast<double*>(tensor.write())};
+  std::ranges::copy(tensor.sizes(), view.extents.begin());
+  std::ranges::copy(tensor.strides(), view.strides.begin());
+  return view;
+}
+
+template <typename Visit>
+void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& visit) {
+  for (std::int64_t a = 0; a < extents[0]; ++a)
+    for (std::int64_t b = 0; b < extents[1]; ++b)
+      for (std::int64_t c = 0; c < extents[2]; ++c)
+        for (std::int64_t d = 0; d < extents[3]; ++d) visit(a, b, c, d);
+}
+
+void copy(const std::vector<double>& from, const View<double, 4>& to) {
+  auto next = from.begin();
+  for_each_index(to.extents, [&](auto... at) { to(at...) = *next++; });
+}
+
+// Of a forward pass of the batches from `batch` on.
+void copy(const reference::Result& from, std::int64_t batch, const Results& to) {
+  View<double, 4> output = written(to.output);
+  const std::size_t rows = from.statistics.size();
+  const std::int64_t first = batch * to.rows[1] * to.rows[2];
+  output.data += batch * output.strides[0];
+  output.extents[0] =
+      static_cast<std::int64_t>(rows) / std::max<std::int64_t>(to.rows[1] * to.rows[2], 1);
+  copy(from.output, output);
+  auto views = slices_of<Statistics64>(static_cast<double*>(to.shared.write()), to.wanted, to.rows);
+  for_each_statistic(
+      [&](const Statistic& statistic, auto& view) {
+        if constexpr (std::is_same_v<decltype(view.data), double*>) {
+          for (std::size_t row = 0; view && row < rows; ++row)
+            view.data[first + static_cast<std::int64_t>(row)] =
+                statistic.of_row ? from.statistics[row].*statistic.of_row : from.lambda[row];
+        }
+      },
+      views);
+  auto* support = static_cast<std::int64_t*>(to.support.write());
+  for (std::size_t row = 0; (to.wanted & kSupport) && row < rows; ++row)
+    support[first + static_cast<std::int64_t>(row)] = from.statistics[row].support;
+}
+
+// The keys or values of one sequence, out of their pages.
+std::vector<double> gathered(const View<const double, 4>& pages,
+                             const View<const std::int32_t, 2>& table, std::int64_t batch,
+                             const std::array<std::int64_t, 4>& extents) {
+  std::vector<double> rows;
+  for_each_index(extents, [&](std::int64_t, std::int64_t head, std::int64_t key, std::int64_t c) {
+    const std::int64_t page_size = pages.extents[2];
+    rows.push_back(pages(table(batch, key / page_size), head, key % page_size, c));
+  });
+  return rows;
+}
+
+template <typename View>
+void must_have_shape(const char* name, const View& view, const decltype(View::extents)& extents) {
+  if (view.extents != extents)
+    throw Error(std::string("[attention_backward] ") + name + " must have the shape of its result");
+}
+
+}  // namespace
+
+AttentionInput shapes_of(const CallArguments& call) {
+  if (!is_float64(call.q)) return call.input();
+  const reference::Input in = call.input_in_float64();
+  return {shape_of(in.q), shape_of(in.k), shape_of(in.v)};
+}
+
+void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack) {
+  const AttentionOptions options = call.options();
+  validate_input("attention", shapes_of(call), options);
+  validate_tables("attention", shapes_of(call), options);
+  Results results(call.q, call.v.size(3), wanted);
+  copy(reference::attention_forward(call.input_in_float64(), options), 0, results);
+  results.put(stack);
+}
+
+void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
+                                   const TorchTensor& d_output, const TorchTensor& d_statistics,
+                                   const std::array<bool, 3>& wants, StableIValue* stack) {
+  const reference::Input in = call.input_in_float64();
+  const AttentionOptions options = call.options();
+  validate_input("attention_backward", shapes_of(call), options);
+  validate_tables("attention_backward", shapes_of(call), options);
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const std::int64_t keys = in.k.extents[2];
+  const Rows rows{batch, heads, queries};
+  reference::GradientInput upstream;
+  if (d_output) {
+    const auto view = view_of<double, 4>("d_output", d_output);
+    must_have_shape("d_output", view, {batch, heads, queries, in.v.extents[3]});
+    for_each_index(view.extents, [&](auto... at) { upstream.d_output.push_back(view(at...)); });
+  }
+  if (d_statistics) {
+    const std::int64_t count = Results(call.q, 1, wanted).shared.size(0);
+    must_have_shape("d_statistics", view_of<double, 4>("d_statistics", d_statistics),
+                    {count, batch, heads, queries});
+    const auto slices = slices_of<ConstStatistics64>(
+        row_major_statistics<double>("d_statistics", d_statistics), wanted, rows);
+    for_each_statistic(
+        [&](const Statistic& statistic, const auto& view, auto& to) {
+          if (view && statistic.differentiable)
+            to.assign(view.data, view.data + batch * heads * queries);
+        },
+        slices, upstream.d_statistics);
+  }
+  const reference::Gradients from = reference::attention_backward(in, options, upstream);
+  std::array<TorchTensor, 6> results;
+  results[0] = empty_laid_out_as(call.q, queries, dim);
+  results[1] = empty_laid_out_as(call.k, keys, dim);
+  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
+  copy(from.dq, written(results[0]));
+  copy(from.dk, written(results[1]));
+  copy(from.dv, written(results[2]));
+  const auto put = [&](std::size_t at, const auto& sizes, const std::vector<double>& numbers) {
+    const auto view = optional_result<double>(results[at], wants[at - 3], sizes);
+    if (view) std::ranges::copy(numbers, view.data);
+  };
+  put(3, std::array{batch, heads, queries, keys}, from.d_bias);
+  put(4, rows, from.d_lambda);
+  put(5, std::array{heads}, from.d_sinks);
+  for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
+}
+
+void decode_in_float64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
+                       const View<const std::int64_t, 1>& keys, std::int64_t wanted,
+                       StableIValue* stack) {
+  AttentionInput shapes = shapes_of(call);
+  shapes.pages.block_table = block_table;
+  Results results(call.q, call.v.size(3), wanted);
+  const reference::Input in = call.input_in_float64();
+  for (std::int64_t batch = 0; batch < in.q.extents[0]; ++batch) {
+    const AttentionOptions options = batch_of(call.options(), batch);
+    validate_input("attention", batch_of(shapes, batch, keys(batch)), options);
+    validate_tables("attention", batch_of(shapes, batch, keys(batch)), options);
+    const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys(batch), in.k.extents[3]};
+    const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys(batch), in.v.extents[3]};
+    const std::vector<double> k = gathered(in.k, block_table, batch, k_extents),
+                              v = gathered(in.v, block_table, batch, v_extents);
+    const reference::Input one{.q = batch_of(in.q, batch),
+                               .k = contiguous_view(k.data(), k_extents),
+                               .v = contiguous_view(v.data(), v_extents),
+                               .bias = batch_of(in.bias, batch),
+                               .sinks = in.sinks,
+                               .lambda = batch_of(in.lambda, batch)};
+    copy(reference::attention_forward(one, options), batch, results);
+  }
+  results.put(stack);
+}
+
+}  // namespace isentrope::stable

@@ -1,0 +1,99 @@
+// What the operators return, as tensors: outputs laid out as the inputs are, statistics in one
+// tensor, gradients where somebody wants them. Float here is float, or double for calls in float64.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "bindings/torch/values.h"
+#include "isentrope/attention.h"
+
+namespace isentrope::stable {
+
+// The argument `wanted` has a bit for each statistic, in the order of the list. Those wanted share
+// one tensor [statistics, batch, heads, queries]; the support has an int64 tensor of its own.
+using Rows = std::array<std::int64_t, 3>;
+
+constexpr std::int64_t bit_of(std::string_view name) {
+  std::int64_t bit = 1, found = 0;
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.name == name) found = bit;
+    bit <<= 1;
+  });
+  return found;
+}
+inline constexpr std::int64_t kSupport = bit_of("support");
+
+// The slices of the shared tensor; no view where one was not asked for. Tensors without elements
+// have no data, but their slices still have a shape.
+template <typename Views, typename T>
+Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
+  Views views;
+  std::int64_t bit = 1;
+  for_each_statistic(
+      [&](const Statistic&, auto& view) {
+        if constexpr (std::is_same_v<T*, decltype(view.data)>) {
+          if (wanted & bit) {
+            view = contiguous_view(data, rows);
+            data += rows[0] * rows[1] * rows[2];
+          }
+        }
+        bit <<= 1;
+      },
+      views);
+  return views;
+}
+
+// [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
+// projection leaves them, the result can be viewed as [batch, rows, heads * columns] without a
+// copy.
+TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns);
+
+// A row-major result and its view; without elements, and no view, where nobody wants it.
+template <typename Float, std::size_t Rank>
+View<Float, Rank> optional_result(TorchTensor& result, bool want,
+                                  const std::array<std::int64_t, Rank>& sizes) {
+  const std::int32_t dtype = dtype_of_numbers<Float>();
+  if (!want) {
+    result = TorchTensor(std::array{std::int64_t{0}}, dtype);
+    return {};
+  }
+  result = TorchTensor(sizes, dtype);
+  return contiguous_view(static_cast<Float*>(result.write()), sizes);
+}
+
+// The statistics of a forward pass, or their gradients, which are read as attention writes them.
+template <typename Float>
+const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
+  const auto view = view_of<Float, 4>(name, tensor);
+  if (std::ranges::find(view.extents, 0) != view.extents.end()) return view.data;
+  std::int64_t stride = 1;
+  for (std::size_t axis = view.extents.size(); axis-- > 0; stride *= view.extents[axis]) {
+    // The stride of a single element is never used, and may be anything.
+    if (view.extents[axis] > 1 && view.strides[axis] != stride) {
+      throw Error(std::string("[attention] ") + name + " must be contiguous; got a stride of " +
+                  std::to_string(view.strides[axis]) + " for " + std::to_string(stride));
+    }
+  }
+  return view.data;
+}
+
+// What attention and decode return.
+struct Results {
+  Results(const TorchTensor& q, std::int64_t columns, std::int64_t bits);
+
+  // Where a kernel writes them.
+  [[nodiscard]] AttentionOutput views() const;
+  void put(StableIValue* stack);
+
+  Rows rows;
+  std::int64_t wanted;
+  TorchTensor output, shared, support;
+};
+
+}  // namespace isentrope::stable
