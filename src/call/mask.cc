@@ -89,6 +89,17 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
       .own_key = position + to_call};
 }
 
+// Looking at every row by itself took 8 % of the forward pass at n = 64.
+void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
+                   std::int64_t queries, std::int64_t keys, double* own_keys) {
+  for (std::int64_t query = begin; query < end; ++query, ++own_keys) {
+    // Within a sequence positions go up with the queries; a document may begin at any of them.
+    *own_keys = query == begin || mask.cu_seqlens_q
+                    ? static_cast<double>(row_view(mask, batch, query, queries, keys).own_key)
+                    : own_keys[-1] + 1;
+  }
+}
+
 bool rows_are_alike(const Mask& mask) {
   if (mask.causal != Causal::none) return false;
   for (const MaskNumber& number : kMaskNumbers) {

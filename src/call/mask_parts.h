@@ -43,6 +43,10 @@ inline constexpr std::array kMaskLists = {
     MaskList{"cu_seqlens_k", &Mask::cu_seqlens_k, false},
 };
 
+// Of the queries [begin, end) of a batch, the keys at their own positions: row_view().own_key.
+void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
+                   std::int64_t queries, std::int64_t keys, double* own_keys);
+
 // Throws Error unless numbers and shapes fit. Reads nothing of the lists, wherever they lie.
 void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t keys);
 

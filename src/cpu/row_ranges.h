@@ -40,13 +40,4 @@ inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int
   return seen;
 }
 
-// Of the same rows in the same order, the key at the position of each.
-inline void list_own_keys(const Mask& mask, const WorkItem& item, std::int64_t group,
-                          std::int64_t queries, std::int64_t keys, std::int64_t* own_keys) {
-  for (std::int64_t member = 0; member < group; ++member) {
-    for (std::int64_t query = item.begin; query < item.end; ++query)
-      *own_keys++ = row_view(mask, item.batch, query, queries, keys).own_key;
-  }
-}
-
 }  // namespace isentrope

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "src/call/mask_parts.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/plan.h"
 #include "src/cpu/product/operand.h"
@@ -34,8 +35,8 @@ class QueryBlock {
         queries_(call.input.q),
         next_queries_(call.input.q) {}
 
-  // What the task's Scratch holds for up to `rows` rows. lambda reaches over the lanes beyond the
-  // last one.
+  // What the task's Scratch holds for up to `rows` rows. lambda and own_keys reach over the lanes
+  // beyond the last one.
   Scratch::Array pointers(std::size_t rows) { return queries_.pointers(rows); }
   Scratch::Array next_pointers(std::size_t rows) { return next_queries_.pointers(rows); }
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
@@ -47,10 +48,7 @@ class QueryBlock {
     rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));
     seen_ = list_row_ranges(call_.options.mask, item, group_, call_.input.q.extents[2],
                             call_.plan.keys, ranges_.at(0, rows_));
-    if (asks_distance()) {
-      list_own_keys(call_.options.mask, item, group_, call_.input.q.extents[2], call_.plan.keys,
-                    own_keys_.data());
-    }
+    if (asks_distance()) list_own_keys(item);
     list_pointers(item, queries_);
     queries_.resolve();
     // lambda is gathered here because a row tile may span several heads, whose scales may differ.
@@ -77,13 +75,22 @@ class QueryBlock {
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
   // Of the rows from `row` on, the keys at their own positions; null where nobody asks for
   // distances.
-  [[nodiscard]] const std::int64_t* own_keys_from(std::size_t row) const {
+  [[nodiscard]] const double* own_keys_from(std::size_t row) const {
     return asks_distance() ? own_keys_.data() + row : nullptr;
   }
 
  private:
   [[nodiscard]] bool asks_distance() const {
     return static_cast<bool>(call_.output.statistics.distance);
+  }
+
+  // Masks know batches and queries, not heads.
+  void list_own_keys(const WorkItem& item) {
+    const auto of_head = static_cast<std::size_t>(item.end - item.begin);
+    isentrope::list_own_keys(call_.options.mask, item.batch, item.begin, item.end,
+                             call_.input.q.extents[2], call_.plan.keys, own_keys_.data());
+    for (std::size_t row = of_head; row < rows_; ++row) own_keys_[row] = own_keys_[row - of_head];
+    std::fill(own_keys_.data() + rows_, own_keys_.data() + own_keys_.size(), 0.0);
   }
 
   void list_pointers(const WorkItem& item, Operand& to) const {
@@ -97,7 +104,7 @@ class QueryBlock {
   Operand queries_, next_queries_;
   Buffer<float> lambda_;
   Buffer<KeyRange> ranges_;
-  Buffer<std::int64_t> own_keys_;
+  Buffer<double> own_keys_;
   std::size_t rows_ = 0;
   KeyRange seen_{};
 };

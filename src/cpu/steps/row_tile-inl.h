@@ -28,10 +28,10 @@ struct RowTile {
 
   const ForwardCall& call;
   const WorkItem& item;
-  std::int64_t block;            // first key of the block
-  std::size_t row, rows;         // of the item: the first, and how many
-  const Ranges& ranges;          // from the block's first key
-  const std::int64_t* own_keys;  // of the rows, where somebody asks for distances
+  std::int64_t block;      // first key of the block
+  std::size_t row, rows;   // of the item: the first, and how many
+  const Ranges& ranges;    // from the block's first key
+  const double* own_keys;  // of the rows, where somebody asks for distances
   // The tile's first key. Products round their rows, the keys, up to four, and pairs are of two.
   std::size_t first = ranges.first / 4 * 4;
 
@@ -59,27 +59,16 @@ struct RowTile {
   }
 };
 
-// Where the rows of a tile lie: what each sees of the tile's keys, [begin, end), and the key at its
-// own position, which may lie outside, all counted from the tile's first key.
+// Where the rows of a tile lie: the keys at their own positions, which may lie outside the tile,
+// counted as `first`, its first key, is.
 struct RowPositions {
-  std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
-  double own_key[kStateRows] = {};
-
-  [[nodiscard]] bool has_both_sides(std::size_t r) const {
-    return begin[r] < own_key[r] && own_key[r] + 1 < end[r];
-  }
+  const double* own_keys = nullptr;  // null where nobody asks for distances
+  double first = 0;
 };
 
-// From key `first` of the block on. Left empty where nobody asks for distances.
+// From key `first` of the block on.
 HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first) {
-  RowPositions positions;
-  for (std::size_t r = 0; tile.own_keys != nullptr && r < tile.rows; ++r) {
-    positions.begin[r] = static_cast<std::int32_t>(tile.ranges.begin[r] - first);
-    positions.end[r] = static_cast<std::int32_t>(tile.ranges.end[r] - first);
-    const std::int64_t origin = tile.block + static_cast<std::int64_t>(first);
-    positions.own_key[r] = static_cast<double>(tile.own_keys[r] - origin);
-  }
-  return positions;
+  return {tile.own_keys, static_cast<double>(tile.block) + static_cast<double>(first)};
 }
 
 // The scores of row r become logits. Returns how many keys of [begin, end), counted from the

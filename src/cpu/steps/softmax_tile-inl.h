@@ -90,41 +90,30 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
 // Sums over a row's weights w = 2^t, a vector of lanes each. prefixes: of the running sums of w,
 // which is sum_j w_j (count - j) and costs an addition where sum_j w_j |i - j| would take three
 // operations.
-struct WeightSums {
+struct LaneSums {
   // Written out, for GCC gives what it writes itself none of the instruction set's attributes, and
   // NEON's vectors are then not inlined.
-  HWY_INLINE WeightSums() {}
-  hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce],
-      prefixes[kRowsAtOnce];
+  HWY_INLINE LaneSums() {}
+  hn::Vec<Floats> s0 = hn::Zero(Floats()), s1 = s0, s1_prime = s0, s2 = s0, prefixes = s0;
 };
 
-// Logits become weights, in place: of row i of a group, a vector every `step` floats.
+// A vector of logits becomes weights, in place.
 template <unsigned kSums>
-HWY_INLINE void weigh(float* HWY_RESTRICT logits, std::size_t count, std::size_t step,
-                      hn::Vec<Floats> origin, std::size_t i, WeightSums& sums) {
+HWY_INLINE void weigh(float* HWY_RESTRICT logits, hn::Vec<Floats> origin, LaneSums& sums) {
   const Floats d;
-  auto s0 = hn::Zero(d), s1 = hn::Zero(d), s1_prime = hn::Zero(d), s2 = hn::Zero(d);
-  auto prefixes = hn::Zero(d);
-  for (std::size_t j = 0; j < count; j += step) {
-    auto t = hn::Sub(hn::Load(d, logits + j), origin);
-    const auto w = weight_of(t);
-    hn::Store(w, d, logits + j);
-    s0 = hn::Add(s0, w);
-    if constexpr (kSums & kS1Prime) {
-      const auto wt = hn::Mul(w, t);
-      s1 = hn::Add(s1, wt);
-      s1_prime = hn::MulAdd(wt, t, s1_prime);
-    } else if constexpr (kSums & kS1) {
-      s1 = hn::MulAdd(w, t, s1);
-    }
-    if constexpr (kSums & kS2) s2 = hn::MulAdd(w, w, s2);
-    if constexpr (kSums & kDistance) prefixes = hn::Add(prefixes, s0);
+  auto t = hn::Sub(hn::Load(d, logits), origin);
+  const auto w = weight_of(t);
+  hn::Store(w, d, logits);
+  sums.s0 = hn::Add(sums.s0, w);
+  if constexpr (kSums & kS1Prime) {
+    const auto wt = hn::Mul(w, t);
+    sums.s1 = hn::Add(sums.s1, wt);
+    sums.s1_prime = hn::MulAdd(wt, t, sums.s1_prime);
+  } else if constexpr (kSums & kS1) {
+    sums.s1 = hn::MulAdd(w, t, sums.s1);
   }
-  sums.s0[i] = s0;
-  sums.s1[i] = s1;
-  sums.s1_prime[i] = s1_prime;
-  sums.s2[i] = s2;
-  sums.prefixes[i] = prefixes;
+  if constexpr (kSums & kS2) sums.s2 = hn::MulAdd(w, w, sums.s2);
+  if constexpr (kSums & kDistance) sums.prefixes = hn::Add(sums.prefixes, sums.s0);
 }
 
 // sum_j w_j |own_key - j| of one row, whose weights lie one after the other.
@@ -139,37 +128,60 @@ HWY_INLINE double distances_of_row(const float* weights, std::size_t columns, do
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
 }
 
-// The same of rows of a transposed tile, a lane each.
-HWY_INLINE hn::Vec<Floats> distances_of_lanes(const float* weights, std::size_t keys,
-                                              const double* own_keys) {
+// Of rows of a transposed tile, a lane each, whose own keys are so many keys from the tile's first:
+// `before` becomes what the prefixes are when a row's own key is reached, by the last key at least.
+template <unsigned kSums>
+HWY_INLINE LaneSums weigh_and_split(float* HWY_RESTRICT tile, std::size_t keys,
+                                    hn::Vec<Floats> origin, hn::Vec<Floats> own,
+                                    hn::Vec<Floats>& before) {
   const Floats d;
-  HWY_ALIGN float own[hn::MaxLanes(Floats())];
-  std::copy_n(own_keys, hn::Lanes(d), own);
-  auto sum = hn::Zero(d), away = hn::Load(d, own);
-  for (std::size_t j = 0; j < keys; ++j, away = hn::Sub(away, hn::Set(d, 1.0f)))
-    sum = hn::MulAdd(hn::Load(d, weights + j * panel_width()), hn::Abs(away), sum);
-  return sum;
+  const std::size_t width = panel_width();
+  const auto first = static_cast<std::size_t>(hn::GetLane(hn::MinOfLanes(d, own))),
+             last = static_cast<std::size_t>(hn::GetLane(hn::MaxOfLanes(d, own)));
+  LaneSums sums;
+  std::size_t j = 0;
+  before = hn::Zero(d);
+  for (; j < first; ++j) weigh<kSums>(tile + j * width, origin, sums);
+  for (; j < HWY_MIN(last + 1, keys); ++j) {
+    const auto is_own = hn::Eq(own, hn::Set(d, static_cast<float>(j)));
+    before = hn::IfThenElse(is_own, sums.prefixes, before);
+    weigh<kSums>(tile + j * width, origin, sums);
+  }
+  for (; j < keys; ++j) weigh<kSums>(tile + j * width, origin, sums);
+  before = hn::IfThenElse(hn::Eq(own, hn::Set(d, static_cast<float>(keys))), sums.prefixes, before);
+  return sums;
 }
 
-// Of the tile's rows r, r + 1, ..., a lane each. Where all keys of a row lie on one side of its
-// position i, sum_j w_j |i - j| = |sum_j w_j (count - j) + (i - count) s0|.
-HWY_INLINE void add_distances(const float* weights, std::size_t rows, std::size_t keys,
-                              const WeightSums& sums, const RowPositions& positions, std::size_t r,
-                              RowTileState& state) {
-  HWY_ALIGN float s0[hn::MaxLanes(Floats())], prefixes[hn::MaxLanes(Floats())],
-      both_sides[hn::MaxLanes(Floats())] = {};
-  const std::size_t count = HWY_MIN(rows - r, hn::Lanes(Floats()));
-  bool any = false;
-  for (std::size_t i = 0; i < count; ++i) any = any || positions.has_both_sides(r + i);
-  if (any)
-    hn::Store(distances_of_lanes(weights, keys, positions.own_key + r), Floats(), both_sides);
-  hn::Store(sums.s0[0], Floats(), s0);
-  hn::Store(sums.prefixes[0], Floats(), prefixes);
-  for (std::size_t i = 0; i < count; ++i) {
-    const double before = positions.own_key[r + i] - static_cast<double>(keys);
-    const double one_side = static_cast<double>(prefixes[i]) + before * static_cast<double>(s0[i]);
-    state.s_distance[r + i] +=
-        positions.has_both_sides(r + i) ? static_cast<double>(both_sides[i]) : std::abs(one_side);
+// The own keys of rows r, r + 1, ... of a tile, as its keys or the end of it that is nearer.
+HWY_INLINE hn::Vec<Floats> own_keys_within(const RowPositions& positions, std::size_t r,
+                                           std::size_t keys) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> df;
+  HWY_ALIGN float within[hn::MaxLanes(Floats())];
+  for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
+    const auto own = hn::Sub(hn::LoadU(d, positions.own_keys + r + i), hn::Set(d, positions.first));
+    hn::Store(hn::DemoteTo(df, hn::Clamp(own, hn::Zero(d), hn::Set(d, static_cast<double>(keys)))),
+              df, within + i);
+  }
+  return hn::Load(Floats(), within);
+}
+
+// With P(j) for the prefixes before key j, and i for the row's own position,
+//   sum_j w_j |i - j| = 2 P(min(max(i, 0), count)) - P(count) + |count - i| s0.
+HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> before, double end,
+                              const double* own_keys, double* HWY_RESTRICT distances) {
+  const Doubles d;
+  const hn::Rebind<float, Doubles> df;
+  HWY_ALIGN float s0[hn::MaxLanes(Floats())], split[hn::MaxLanes(Floats())];
+  hn::Store(sums.s0, Floats(), s0);
+  // Twice a number is exact, and the difference is what float has room for.
+  hn::Store(hn::Sub(hn::Add(before, before), sums.prefixes), Floats(), split);
+  for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
+    const auto away = hn::Abs(hn::Sub(hn::Set(d, end), hn::LoadU(d, own_keys + i)));
+    const auto more = hn::MulAdd(away, hn::PromoteTo(d, hn::Load(df, s0 + i)),
+                                 hn::PromoteTo(d, hn::Load(df, split + i)));
+    const auto so_far = hn::Load(d, distances + i);
+    hn::Store(hn::Add(so_far, hn::Max(more, hn::Zero(d))), d, distances + i);
   }
 }
 
@@ -196,19 +208,23 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
   }
   const bool moved = raise(max, whole, state, origin, rescale);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
-    WeightSums sums;
+    hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
     for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
-      weigh<kSums>(tile + HWY_MIN(group + i, rows) * stride, i < count ? columns : 0,
-                   hn::Lanes(Floats()), hn::Set(Floats(), origin[group + i]), i, sums);
+      const auto from = hn::Set(Floats(), origin[group + i]);
+      LaneSums sums;
+      for (std::size_t j = 0; i < count && j < columns; j += hn::Lanes(Floats()))
+        weigh<kSums & ~kDistance>(tile + (group + i) * stride + j, from, sums);
+      s0[i] = sums.s0, s1[i] = sums.s1, s1_prime[i] = sums.s1_prime, s2[i] = sums.s2;
     }
-    add_sums(sums.s0, state.s0 + group);
-    if constexpr (kSums & kS1) add_sums(sums.s1, state.s1 + group);
-    if constexpr (kSums & kS1Prime) add_sums(sums.s1_prime, state.s1_prime + group);
-    if constexpr (kSums & kS2) add_sums(sums.s2, state.s2 + group);
+    add_sums(s0, state.s0 + group);
+    if constexpr (kSums & kS1) add_sums(s1, state.s1 + group);
+    if constexpr (kSums & kS1Prime) add_sums(s1_prime, state.s1_prime + group);
+    if constexpr (kSums & kS2) add_sums(s2, state.s2 + group);
     if constexpr (kSums & kDistance) {
       for (std::size_t r = group; r < group + count; ++r)
-        state.s_distance[r] += distances_of_row(tile + r * stride, columns, positions.own_key[r]);
+        state.s_distance[r] +=
+            distances_of_row(tile + r * stride, columns, positions.own_keys[r] - positions.first);
     }
   }
   return moved;
@@ -228,13 +244,21 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   const std::size_t whole = round_up(rows, lanes);
   const bool moved = raise(max, whole, state, origin, rescale);
   for (std::size_t r = 0; r < rows; r += lanes) {
-    WeightSums sums;
-    weigh<kSums>(tile + r, keys * width, width, hn::Load(d, origin + r), 0, sums);
-    add_lanes(sums.s0[0], state.s0 + r);
-    if constexpr (kSums & kS1) add_lanes(sums.s1[0], state.s1 + r);
-    if constexpr (kSums & kS1Prime) add_lanes(sums.s1_prime[0], state.s1_prime + r);
-    if constexpr (kSums & kS2) add_lanes(sums.s2[0], state.s2 + r);
-    if constexpr (kSums & kDistance) add_distances(tile + r, rows, keys, sums, positions, r, state);
+    const auto from = hn::Load(d, origin + r);
+    LaneSums sums;
+    if constexpr (kSums & kDistance) {
+      hn::Vec<Floats> before;
+      sums =
+          weigh_and_split<kSums>(tile + r, keys, from, own_keys_within(positions, r, keys), before);
+      add_distances(sums, before, positions.first + static_cast<double>(keys),
+                    positions.own_keys + r, state.s_distance + r);
+    } else {
+      for (std::size_t j = 0; j < keys; ++j) weigh<kSums>(tile + r + j * width, from, sums);
+    }
+    add_lanes(sums.s0, state.s0 + r);
+    if constexpr (kSums & kS1) add_lanes(sums.s1, state.s1 + r);
+    if constexpr (kSums & kS1Prime) add_lanes(sums.s1_prime, state.s1_prime + r);
+    if constexpr (kSums & kS2) add_lanes(sums.s2, state.s2 + r);
   }
   return moved;
 }
