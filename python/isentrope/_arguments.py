@@ -46,15 +46,16 @@ def call_of(
     """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         _fail_kinds(q, k, v)
+    device = "cpu"
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         _check_devices(q, k, v)
-    device = "cpu" if q.is_meta else q.device.type
+        device = "cpu" if q.is_meta else q.device.type
     if q.dtype is torch.float64:
         _say_that_it_is_slow()
     elif torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if torch.compiler.is_compiling():
+    if (scale is not None or "soft_cap" in options) and torch.compiler.is_compiling():
         scale, options = _in_tensors(scale, options)
     given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
     given["window_left"], given["window_right"] = _window(window_size)

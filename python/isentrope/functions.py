@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._arguments import call_of, in_our_words, integers, kind
-from isentrope._operators import FORWARD_MODE, LSE, OPS, Call, Differentiable, Transformable, below_autograd
+from isentrope._operators import FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable
 from isentrope.rules import Rule
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
@@ -288,7 +288,7 @@ def _attend(call: Call, return_stats: StatisticNames) -> Any:
     elif _transformed():
         operator = Transformable.apply
     elif torch.is_grad_enabled() and torch._C._any_requires_grad(*call):
-        operator = Differentiable.apply
+        operator = differentiable
     else:
         operator = _WITHOUT_GRADIENTS
     output, statistics, support = operator(*call, wanted)
