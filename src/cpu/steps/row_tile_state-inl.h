@@ -19,6 +19,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "isentrope/row_state.h"
+#include "isentrope/statistics.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/steps/exp-inl.h"
 #include "src/cpu/steps/maximum-inl.h"
@@ -142,9 +143,12 @@ HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTR
 
 // The statistics of a row tile's rows, and 1 / s0, by which value sums become outputs: 0 for an
 // empty row.
-struct RowTileStats {
-  HWY_ALIGN float lse[kStateRows], entropy[kStateRows], collision[kStateRows],
-      max_logit[kStateRows], variance[kStateRows], distance[kStateRows], factor[kStateRows];
+struct RowColumn {
+  RowColumn() {}  // not cleared: every row is written before it is read
+  HWY_ALIGN float rows[kStateRows];
+};
+struct RowTileStats : StatisticFields<RowColumn> {
+  RowColumn factor;
 };
 
 // finalize() of row_state.h, several rows at once; by itself for a row that is empty or not finite.
@@ -155,8 +159,8 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
   const hn::Rebind<float, Doubles> df;
   const auto one = hn::Set(d, 1.0), ln_2 = hn::Set(d, kLn2);
   for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
-    const auto store = [&](auto value, float* to)
-                           HWY_ATTR { hn::Store(hn::DemoteTo(df, value), df, to + r); };
+    const auto store = [&](auto value, RowColumn& to)
+                           HWY_ATTR { hn::Store(hn::DemoteTo(df, value), df, to.rows + r); };
     const auto s0 = hn::Load(d, state.s0 + r);
     const auto max = hn::Mul(ln_2, hn::Load(d, state.max + r));
     const auto factor = hn::Div(one, s0), log_s0 = hn::Log(d, s0), nats = hn::Mul(ln_2, factor);
@@ -173,13 +177,12 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
   for (std::size_t r = 0; r < rows; ++r) {
     if (state.s0[r] >= 1) continue;
     const RowStats row = finalize(state.row(r));
-    stats.lse[r] = static_cast<float>(row.lse);
-    stats.entropy[r] = static_cast<float>(row.entropy);
-    stats.collision[r] = static_cast<float>(row.collision);
-    stats.max_logit[r] = static_cast<float>(row.max_logit);
-    stats.variance[r] = static_cast<float>(row.variance);
-    stats.distance[r] = static_cast<float>(row.distance);
-    stats.factor[r] = row.support == 0 ? 0 : static_cast<float>(1 / state.s0[r]);
+    for_each_statistic(
+        [&](const Statistic& statistic, RowColumn& column) {
+          if (statistic.of_row) column.rows[r] = static_cast<float>(row.*statistic.of_row);
+        },
+        stats);
+    stats.factor.rows[r] = row.support == 0 ? 0 : static_cast<float>(1 / state.s0[r]);
   }
 }
 

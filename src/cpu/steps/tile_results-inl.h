@@ -39,12 +39,13 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
                                  const RowTileStats& stats, const RowIndex& at, std::size_t r,
                                  std::size_t count) {
   const RowStatistics& to = call.output.statistics;
-  write_column(to.lse, at, stats.lse + r, count);
-  write_column(to.entropy, at, stats.entropy + r, count);
-  write_column(to.collision, at, stats.collision + r, count);
-  write_column(to.max_logit, at, stats.max_logit + r, count);
-  write_column(to.variance, at, stats.variance + r, count);
-  write_column(to.distance, at, stats.distance + r, count);
+  for_each_statistic(
+      [&]<typename T>(const Statistic& statistic, const View<T, 3>& view, const RowColumn& column) {
+        if constexpr (std::is_same_v<T, float>) {
+          if (statistic.of_row) write_column(view, at, column.rows + r, count);
+        }
+      },
+      to, stats);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
@@ -76,8 +77,8 @@ HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item
     const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(item.end - query));
     write_statistics(call, state, stats, {item.batch, head, query}, r, count);
     for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
-      const float factor =
-          stats.factor[r] * non_sink_weight_of(call, head, state.support[r], stats.lse[r]);
+      const float factor = stats.factor.rows[r] *
+                           non_sink_weight_of(call, head, state.support[r], stats.lse.rows[r]);
       store_row(call.output.output, item.batch, head, at, factor, sums + r * stride);
     }
   }
