@@ -72,8 +72,7 @@ std::vector<Problem> problems() {
         "shape=1x2x200x200x16 mask=documents=4,causal:top_left",
         "shape=1x2x64x90x16 mask=causal:top_left,offset=40:10 rule=entropy_invariant(base=64)",
         "shape=2x2x50x77x16 admitted=1 rule=entropy_invariant(base=16)",
-        "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right",
-        "shape=2x2x50x77x16 bias=1",
+        "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right", "shape=2x2x50x77x16 bias=1",
         "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
         "shape=1x2x50x77x16 cap=2 scale=4",
         "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
@@ -89,7 +88,9 @@ std::vector<Problem> problems() {
         "dt=f16 shape=1x1x30x40x128 scale=30",
         "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
         "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
-        "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right"}) {
+        "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right",
+        // Scores that no float has room for, of logits that are small.
+        "dt=bf16 shape=1x2x97x97x64 rule=constant(scale=3e-38) scale=3e+37"}) {
     list.push_back(parse_problem(line));
   }
   for (const char* line : {"shape=2x4:2x1x300x32 pages=16 mask=right_padding",

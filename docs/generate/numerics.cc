@@ -7,6 +7,7 @@
 #include <set>
 
 #include "docs/generate/tables.h"
+#include "isentrope/statistics.h"
 
 namespace isentrope::docs {
 namespace {
@@ -52,10 +53,13 @@ report::LineChart error_over_budget_chart(const std::filesystem::path& docs) {
   chart.x_label = "share of problems (%)";
   chart.y_label = "worst error over budget, f32, " + target;
   chart.y_from_zero = true;
-  for (const char* result :
-       {"output", "lse", "entropy", "collision", "variance", "dq", "dk", "dv"}) {
+  std::vector<std::string> shown = {"output", "dq", "dk", "dv"};
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.differentiable) shown.emplace_back(statistic.name);
+  });
+  for (const std::string& result : shown) {
     report::Series series{.name = report::Text(result), .x = {}, .y = {}};
-    const json& quantiles = results.at(std::string(result) + " f32").at(target).at("quantiles");
+    const json& quantiles = results.at(result + " f32").at(target).at("quantiles");
     for (std::size_t i = 0; i < quantiles.size(); ++i) {
       series.x.push_back(100 * static_cast<double>(i) / static_cast<double>(quantiles.size() - 1));
       series.y.push_back(quantiles[i].get<double>());
