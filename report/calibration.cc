@@ -124,6 +124,50 @@ double largest_size(const HeadValues& values) {
   return most;
 }
 
+// How many heads of each kind there are, and what stretch and gain do to their entropy.
+Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& calibrated) {
+  struct Sum {
+    double slope = 0, stretched = 0, calibrated = 0;
+    int count = 0;
+  };
+  std::map<std::string, Sum> sums;
+  const HeadValues slope = values_of(heads.at("slope"));
+  for (std::size_t layer = 0; layer < slope.size(); ++layer) {
+    for (std::size_t head = 0; head < slope[layer].size(); ++head) {
+      Sum& sum = sums[heads.at("kind").at(layer).at(head).get<std::string>()];
+      sum.slope += slope[layer][head];
+      sum.stretched += stretched.at(layer).at(head);
+      sum.calibrated += calibrated.at(layer).at(head);
+      ++sum.count;
+    }
+  }
+  Table table;
+  table.caption =
+      "By the mean distance of what a head attends to, as a share of the keys it sees: local below "
+      "1/8, sink above 3/4, global between; averaging over all keys has 1/2.";
+  table.columns = {"kind", "heads", "dH/d ln n", "stretched", "stretched, with the gain"};
+  auto& rows = table.groups.emplace_back().rows;
+  for (const auto& [kind, sum] : sums) {
+    rows.push_back({kind,
+                    {compact(sum.count), signed_decimal(sum.slope / sum.count, 3),
+                     signed_decimal(sum.stretched / sum.count, 3),
+                     signed_decimal(sum.calibrated / sum.count, 3)}});
+  }
+  return table;
+}
+
+Plot slope_map(const HeadValues& slopes) {
+  return head_map_plot({.title = "Slope of entropy in ln n",
+                        .caption = "Without the stretch: 1 is uniform attention, 0 a head whose "
+                                   "entropy does not grow with the length.",
+                        .quantity = "dH/d ln n",
+                        .scheme = "blueorange",
+                        .lowest = -1,
+                        .highest = 1,
+                        .decimals = 2,
+                        .values = slopes});
+}
+
 Text verdict(const json& kept) {
   if (kept.is_null()) return "not judged: no text was kept apart";
   return kept.get<bool>() ? "kept: better by more than two standard errors on text kept apart"
@@ -167,7 +211,9 @@ std::string calibration_report(const json& result) {
                              .decimals = 3,
                              .values = before}))
         .plot(change_map("Stretched", stretched, reach))
-        .plot(change_map("Stretched, with the gain", calibrated, reach));
+        .plot(change_map("Stretched, with the gain", calibrated, reach))
+        .plot(slope_map(values_of(result.at("heads").at("slope"))))
+        .table(kinds(result.at("heads"), stretched, calibrated));
     return page.html();
   });
 }

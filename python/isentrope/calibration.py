@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 
 from isentrope import hf
 from isentrope.evaluation import BLOCK, Difference, LayerRules, Method, Results, beats, evaluate, set_rules
+from isentrope.heads import kinds, slopes
 from isentrope.rope import Stretch, parse, stretch_rope, stretched, trained_length, yarn_attention_factor
 from isentrope.rules import ScaleRule
+from isentrope.statistics import Statistics
 
 SCOPES = ("model", "layer", "head")
 # No gain measured so far exceeds 0.3; a step of a quarter keeps Newton's method where its slope holds.
@@ -35,6 +37,10 @@ class Entropies:
 
     entropy: Tensor
     variance: Tensor
+    reach: Tensor
+    """Mean attended distance as a share of the largest that a row's keys allow."""
+    log_n: Tensor
+    """Of the keys a row sees."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ class Calibration:
     stretched: Tensor
     calibrated: Tensor
     """Mean entropy, float64 [layers, heads]."""
+    slope: Tensor
+    """dH / d ln n without the stretch, float64 [layers, heads]."""
+    reach: Tensor
+    """Mean attended distance as a share of the keys there are, without the stretch, float64 [layers, heads]."""
     nll: list[Difference]
 
     @property
@@ -82,6 +92,7 @@ class Calibration:
                 "stretched": self.stretched.tolist(),
                 "calibrated": self.calibrated.tolist(),
             },
+            "heads": {"slope": self.slope.tolist(), "reach": self.reach.tolist(), "kind": kinds(self.reach)},
             "nll": [difference.to_dict() for difference in self.nll],
         }
 
@@ -101,15 +112,23 @@ def rules_of(log_gains: Tensor) -> LayerRules:
 def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
     """Of every head, over blocks of rows of every text. The model's attention is isentrope's already."""
     layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
-    found: dict[str, list[Tensor]] = {"entropy": [], "variance": []}
+    found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
     for tokens in texts:
-        with hf.record("entropy", "variance") as records:
+        with hf.record("entropy", "variance", "distance", "support") as records:
             model.base_model(input_ids=tokens[None], use_cache=False)
         of_layer = sorted(records, key=lambda record: layers[id(record.module)])
         for name, columns in found.items():
-            values = torch.stack([getattr(record.statistics, name)[0] for record in of_layer]).double()
+            values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double()
             columns.extend(block.mean(-1) for block in values.split(BLOCK, dim=-1))
-    return Entropies(torch.stack(found["entropy"]), torch.stack(found["variance"]))
+    return Entropies(**{name: torch.stack(columns) for name, columns in found.items()})
+
+
+def _of_rows(name: str, statistics: Statistics) -> Tensor:
+    if name == "log_n":
+        return statistics.support.double().log()
+    if name == "reach":
+        return statistics.distance / (statistics.support - 1).clamp(min=1)
+    return getattr(statistics, name)
 
 
 def pooled(values: Tensor, per: str) -> Tensor:
@@ -184,7 +203,8 @@ def calibrate(
     try:
         model.set_attn_implementation(hf.NAME)
         model.eval()
-        wanted = entropies(model, texts).entropy
+        unstretched = entropies(model, texts)
+        wanted = unstretched.entropy
         with stretched(model, stretch):
             log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
             single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
@@ -194,7 +214,8 @@ def calibrate(
         model.train(training)
     found = Calibration(
         stretch, trained_length(model), per, log_gains.mean().item(), log_gains, None, steps,
-        wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), [],
+        wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
+        unstretched.reach.mean(0), [],
     )  # fmt: skip
     return _judged(model, found, single, passages, lengths, results, progress) if passages else found
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 import isentrope.hf
-from isentrope import calibration, evaluation, retrieval, rope
+from isentrope import calibration, evaluation, heads, retrieval, rope
 from isentrope.calibrate_command import elsewhere
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -153,6 +153,24 @@ def test_a_gain_planted_in_a_model_is_found():
     log_gains, steps, _, _ = calibration.solve(made, texts, wanted, "model", 5)
     assert log_gains.mean().item() == pytest.approx(0.2, abs=1e-4)
     assert steps[2]["log_gain"] == pytest.approx(0.2, abs=0.002), "two Newton steps are enough"
+
+
+def test_heads_are_told_apart_by_what_they_attend_to():
+    assert heads.kinds(torch.tensor([[0.01, 0.5, 0.99]])) == [["local", "global", "sink"]]
+    log_n = torch.tensor([256.0, 512, 1024]).log()
+    entropy = torch.stack([torch.ones(3), log_n, 0.25 * log_n - 1], -1)[:, None]
+    slope = heads.slopes(entropy, log_n[:, None, None].expand(3, 1, 3))
+    torch.testing.assert_close(slope, torch.tensor([[0.0, 1, 0.25]]), rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_that_averages_over_all_keys_is_global_and_its_entropy_grows_as_ln_n():
+    made = model()
+    for layer in made.model.layers:
+        layer.self_attn.q_proj.weight.data[:8] = 0  # the first head
+    found = isentrope.calibrate(made, tokens(1, 512), rope="yarn:4")
+    torch.testing.assert_close(found.reach[:, 0], torch.full((2,), 0.5, dtype=torch.float64), rtol=3e-3, atol=0)
+    torch.testing.assert_close(found.slope[:, 0], torch.ones(2, dtype=torch.float64), rtol=0.01, atol=0)
+    assert [layer[0] for layer in found.to_dict()["heads"]["kind"]] == ["global", "global"]
 
 
 def test_nothing_is_kept_where_the_loss_is_no_better():

@@ -1,0 +1,22 @@
+"""What a head attends to, told by its statistics alone: keys near by, all of them, or a sink."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+KINDS = ("local", "global", "sink")
+# Mean distance over n - 1: 1/2 for a head that averages over all keys, 1 for one that sees the first key alone.
+NEAR, FAR = 1 / 8, 3 / 4
+
+
+def slopes(entropy: Tensor, log_n: Tensor) -> Tensor:
+    """dH / d ln n of each head, by least squares over blocks of rows [blocks, layers, heads]; NaN where n does not vary."""
+    x = log_n - log_n.mean(0)
+    return (x * (entropy - entropy.mean(0))).sum(0) / x.square().sum(0)
+
+
+def kinds(reach: Tensor) -> list[list[str]]:
+    """local, global or sink, for each head [layers, heads]."""
+    index = torch.bucketize(reach, torch.tensor([NEAR, FAR], dtype=reach.dtype))
+    return [[KINDS[head] for head in layer] for layer in index.tolist()]
