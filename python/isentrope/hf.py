@@ -33,6 +33,7 @@ from isentrope._arguments import call_of
 from isentrope._operators import OPS
 from isentrope._row_masks import RowMask, row_mask
 from isentrope.functions import _attend
+from isentrope.rope import stretch_as_saved
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import Statistics
 
@@ -213,7 +214,7 @@ def set_rule(
 
 
 def _take_up(model: nn.Module) -> None:
-    """The rules a model was saved with, where it is loaded."""
+    """The rules, and the stretch of RoPE, that a model was saved with, where it is loaded."""
     rules = _saved_rules.kept(model)
     used = getattr(model.config, "_attn_implementation", None)
     if rules and used != NAME:
@@ -225,6 +226,8 @@ def _take_up(model: nn.Module) -> None:
         return
     for rule, layers in rules.items():
         set_rule(model, rule, layers, force=True)  # as whoever saved it decided
+    if used == NAME:
+        stretch_as_saved(model)
 
 
 _saved_rules.take_up_after_loading(_take_up)

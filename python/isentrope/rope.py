@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+SWITCHED = "isentrope_rope"
+"""Key of config.json: the `rope_parameters` that a switched stretch has beyond the trained length."""
 KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope")
 
 
@@ -152,8 +154,8 @@ class SwitchedRope(nn.Module):
 def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) -> None:
     """Stretches the model's RoPE, at every length, or with `switched` beyond the trained length alone.
 
-    Unswitched, the model's configuration has the parameters, and `save_pretrained` keeps them. Raises ValueError
-    when the model has no RoPE of transformers or has it stretched already.
+    The model's configuration has the parameters, a switched stretch's under `isentrope_rope`, and `save_pretrained` keeps
+    them. Raises ValueError when the model has no RoPE of transformers or has it stretched already.
     """
     if stretch.kind == "none":
         return
@@ -166,8 +168,16 @@ def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) 
         device = next(own.buffers()).device
         new = type(own)(changed).to(device)
         setattr(parent, name, SwitchedRope(own, new, trained) if switched else new)
-    if not switched:
+    if switched:
+        setattr(model.config, SWITCHED, stretch.parameters)
+    else:
         config.rope_parameters = changed.rope_parameters
+
+
+def stretch_as_saved(model: nn.Module) -> None:
+    """Switches the RoPE of a loaded model as it was when it was saved."""
+    if parameters := getattr(model.config, SWITCHED, None):
+        stretch_rope(model, parse(json.dumps(parameters)), switched=True)
 
 
 @contextmanager

@@ -210,6 +210,20 @@ def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
         assert not torch.allclose(changed, long) and not torch.allclose(fresh(text[None, :500]).logits, short)
 
 
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("rope", ["yarn:4", "ntk:4"])
+def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
+    made, (text,) = model(), tokens(1, 800)
+    found = isentrope.calibrate(made, tokens(2, 512), rope=rope, per="layer")
+    made.set_attn_implementation("isentrope")
+    isentrope.hf.apply(made, found, always=always)
+    made.save_pretrained(tmp_path)
+    loaded = hf.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="isentrope").eval()
+    with torch.no_grad():
+        for length in (500, 800):
+            torch.testing.assert_close(loaded(text[None, :length]).logits, made(text[None, :length]).logits)
+
+
 def test_one_gain_is_transformers_own_attention_factor():
     made, (text,) = model(), tokens(1, 600)
     found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4").to_dict()
