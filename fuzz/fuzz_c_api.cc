@@ -1,7 +1,10 @@
 // Fuzz target: the C interface. Whatever its arguments, a call either works or says why it does
-// not, writes nothing outside its outputs, and lets no exception through.
+// not, writes nothing outside its outputs nor one place for two of them, and lets no exception
+// through.
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -35,7 +38,21 @@ class Arena {
     if (faults % 16 == 4) array.strides[bytes.byte() % 4] = number_from(bytes);
     if (faults % 16 == 5) array = {};
     if (faults % 16 != 6) place(array, written);
+    // Somewhere among the arrays that were placed before.
+    if (faults % 16 == 7 && array.data != nullptr) {
+      const std::ptrdiff_t last = static_cast<std::byte*>(array.data) - memory_.data();
+      array.data = memory_.data() + std::min<std::ptrdiff_t>(4 * bytes.byte(), last);
+    }
     return array;
+  }
+
+  // Whether no byte that is written is also read, or written as part of another element.
+  [[nodiscard]] bool are_apart(std::initializer_list<isentrope_array> read,
+                               std::initializer_list<isentrope_array> written) const {
+    std::vector<bool> taken(memory_.size());
+    for (const isentrope_array& array : read) take_bytes(array, taken);
+    return std::ranges::all_of(
+        written, [&](const isentrope_array& array) { return take_bytes(array, taken); });
   }
 
   [[nodiscard]] void* words(const std::vector<std::int64_t>& values) {
@@ -50,6 +67,32 @@ class Arena {
     if (size > memory_.size() - used_) return nullptr;
     used_ += size;
     return memory_.data() + used_ - size;
+  }
+
+  static std::int64_t size_of(std::int32_t dtype) {
+    constexpr std::int64_t kSizes[] = {8, 4, 2, 2, 1, 4, 8};
+    return dtype >= 0 && dtype < 7 ? kSizes[dtype] : 8;
+  }
+
+  // Marks the bytes of all elements; false where one was taken.
+  bool take_bytes(const isentrope_array& array, std::vector<bool>& taken) const {
+    if (array.data == nullptr) return true;
+    std::int64_t count = 1;
+    for (int axis = 0; axis < array.rank; ++axis) count *= array.extents[axis];
+    bool apart = true;
+    for (std::int64_t element = 0; element < count; ++element) {
+      std::int64_t rest = element, offset = 0;
+      for (int axis = array.rank; axis-- > 0; rest /= array.extents[axis])
+        offset += rest % array.extents[axis] * array.strides[axis];
+      const std::int64_t size = size_of(array.dtype);
+      const std::ptrdiff_t at =
+          static_cast<const std::byte*>(array.data) - memory_.data() + offset * size;
+      for (std::ptrdiff_t byte = at; byte < at + size; ++byte) {
+        apart = apart && !taken[static_cast<std::size_t>(byte)];
+        taken[static_cast<std::size_t>(byte)] = true;
+      }
+    }
+    return apart;
   }
 
   void place(isentrope_array& array, bool written) {
@@ -70,9 +113,7 @@ class Arena {
       for (int i = 0; i < static_cast<int>(8 * (high - low + 1)); ++i)
         memory[i] = static_cast<std::byte>(i * 37 % 61);
     }
-    constexpr std::int64_t kSizes[] = {8, 4, 2, 2, 1, 4, 8};
-    const std::int64_t size = array.dtype >= 0 && array.dtype < 7 ? kSizes[array.dtype] : 8;
-    array.data = memory - static_cast<std::int64_t>(low) * size;
+    array.data = memory - static_cast<std::int64_t>(low) * size_of(array.dtype);
   }
 
   std::vector<std::byte> memory_;
@@ -194,6 +235,12 @@ void run(ByteSource bytes) {
   call.statistics = &statistics;
   const isentrope_status status = isentrope_forward(options, &call);
   expect_message(status);
+  const auto& of = statistics;
+  require(
+      status != ISENTROPE_OK || call.struct_size != sizeof call ||
+          arena.are_apart({call.q, call.k, call.v, call.block_table},
+                          {call.output, of.lse, of.entropy, of.collision, of.variance, of.support}),
+      "what is written by a forward pass overlaps");
   isentrope_backward_call back{};
   back.struct_size = sizeof back;
   back.q = call.q, back.k = call.k, back.v = call.v;
@@ -209,7 +256,14 @@ void run(ByteSource bytes) {
   back.dv = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.value_dim});
   back.d_bias = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.keys});
   back.d_sinks = out(ISENTROPE_F32, {s.heads});
-  expect_message(isentrope_backward(options, &back));
+  const isentrope_status backward = isentrope_backward(options, &back);
+  expect_message(backward);
+  require(
+      backward != ISENTROPE_OK ||
+          arena.are_apart({back.q, back.k, back.v, back.output, back.d_output, of.lse, of.entropy,
+                           of.collision, of.variance, upstream.entropy, upstream.variance},
+                          {back.dq, back.dk, back.dv, back.d_bias, back.d_sinks}),
+      "what is written by a backward pass overlaps");
   isentrope_options_destroy(options);
 }
 
