@@ -198,7 +198,11 @@ AttentionOptions Data::options() const {
                           : contiguous_view<const std::int64_t, 1>(
                                 values.data(), {static_cast<std::int64_t>(values.size())});
   };
-  AttentionOptions options{.rule = p.rule, .soft_cap = p.soft_cap, .parallel_for = run_serially};
+  AttentionOptions options{.rule = p.rule,
+                           .soft_cap = p.soft_cap,
+                           .dropout_p = static_cast<float>(p.dropout),
+                           .dropout_seed = p.dropout_seed,
+                           .parallel_for = run_serially};
   options.mask = {.causal = p.causal,
                   .window_left = p.window_left,
                   .window_right = p.window_right,

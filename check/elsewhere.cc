@@ -91,6 +91,8 @@ double number_of(const Data& data, const std::string& name) {
   if (name == "causal") return static_cast<double>(p.causal);
   if (name == "keys") return static_cast<double>(p.keys);
   if (name == "soft_cap") return static_cast<double>(p.soft_cap);
+  if (name == "dropout_p") return p.dropout;
+  if (name == "dropout_seed") return static_cast<double>(p.dropout_seed);
   if (name == "backward") return p.backward ? 1 : 0;
   throw Error("[check] a number must be one of a problem; got " + name);
 }

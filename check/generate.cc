@@ -148,6 +148,14 @@ void draw_options(Draw& draw, Problem& p) {
   p.backward = p.page_size == 0;
 }
 
+void draw_dropout(Draw& draw, Problem& p) {
+  constexpr std::array kShares = {0.1, 0.1, 0.25, 0.5, 1e-9};
+  if (!draw.chance(15)) return;
+  p.dropout = draw.one_of<double>(kShares);
+  // Both words of a seed, and no more than a number of JSON holds.
+  p.dropout_seed = static_cast<std::uint64_t>(draw.below(std::int64_t{1} << 53));
+}
+
 }  // namespace
 
 Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t most_work) {
@@ -157,6 +165,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_mask(draw, p);
   draw_options(draw, p);
   draw_mask_words(draw, p);
+  draw_dropout(draw, p);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

@@ -13,7 +13,9 @@ namespace isentrope::check {
 namespace {
 
 constexpr std::string_view kFields =
-    "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, pages, special, bwd, scale, seed";
+    "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, dropout, dropout_seed, pages, "
+    "special, "
+    "bwd, scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -122,6 +124,10 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.admitted = flag(name, value);
   } else if (name == "sink") {
     p.sink = flag(name, value);
+  } else if (name == "dropout") {
+    p.dropout = number<double>(name, value, 0);
+  } else if (name == "dropout_seed") {
+    p.dropout_seed = number<std::uint64_t>(name, value, 0);
   } else if (name == "pages") {
     p.page_size = number<std::int64_t>(name, value, 1);
   } else if (name == "special") {
@@ -174,6 +180,8 @@ std::string text_of(const Problem& p) {
   if (p.bias) text += " bias=1";
   if (p.admitted) text += " admitted=1";
   if (p.sink) text += " sink=1";
+  if (p.dropout > 0) text += " dropout=" + number_text(p.dropout);
+  if (p.dropout_seed != 0) text += " dropout_seed=" + std::to_string(p.dropout_seed);
   if (p.page_size > 0) text += " pages=" + std::to_string(p.page_size);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";

@@ -33,6 +33,8 @@ struct Problem {
   bool lambda_table = false;                          // lambda=1: a table instead of the rule
   float soft_cap = 0;                                 // cap=X
   bool bias = false, admitted = false, sink = false;  // bias=1 admitted=1 sink=1
+  double dropout = 0;                                 // dropout=P
+  std::uint64_t dropout_seed = 0;                     // dropout_seed=N
   std::int64_t page_size = 0;                         // pages=SIZE: a paged cache
   bool special = false;                               // special=1: ties, -0, denormals, inf, NaN
   bool backward = false;                              // bwd=1

@@ -146,7 +146,7 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
                                       "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
   for (int i = bytes.byte() % 5; i > 0; --i) {
     isentrope_array a{};
-    switch (bytes.byte() % 12) {
+    switch (bytes.byte() % 13) {
       case 0:
         expect_message(isentrope_options_set_rule(options, bytes.one_of(rules)));
         break;
@@ -188,6 +188,11 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
         break;
       case 10:
         set("lambda", floats({s.batch, s.heads, s.queries}));
+        break;
+      case 11:
+        expect_message(
+            isentrope_options_set_dropout(options, bytes.one_of({0.1f, 0.9f, 1.0f, -1.0f, 1e-20f}),
+                                          static_cast<std::uint64_t>(number_from(bytes))));
         break;
       default:
         expect_message(

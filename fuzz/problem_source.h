@@ -44,6 +44,10 @@ inline check::Problem problem_from(ByteSource& bytes) {
   for (const check::MaskWord& word : check::kMaskWords) {
     if (bytes.flag() && word.fits(p)) p.*word.number = bytes.up_to(40);
   }
+  if (bytes.flag()) {
+    p.dropout = bytes.one_of({0.1, 0.5, 0.95, 1e-9});
+    p.dropout_seed = std::uint64_t{bytes.byte()} << 33 | bytes.byte();
+  }
   return p;
 }
 

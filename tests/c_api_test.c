@@ -120,6 +120,43 @@ static void in_reverse(void* user, int64_t tasks, isentrope_run run, void* task)
 }
 static void forgetful(void* user, int64_t tasks, isentrope_run run, void* task) { (void)user, (void)tasks, (void)run, (void)task; }
 
+/* Each row's output is one of the sums over some of its keys; the same seed leaves the same ones. */
+static void test_dropout(isentrope_options* options, isentrope_forward_call* call) {
+  static float without[ROWS * DIM], with[ROWS * DIM];
+  int row, kept, found = 0, j;
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_OK);
+  memcpy(without, output, sizeof without);
+  EXPECT(isentrope_options_set_dropout(options, 0.5f, ((uint64_t)1 << 40) + 3) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_OK);
+  memcpy(with, output, sizeof with);
+  EXPECT(memcmp(without, with, sizeof with) != 0);
+  for (row = 0; row < ROWS; ++row) {
+    const float *head_k = k + row / QUERIES * KEYS * DIM, *head_v = v + row / QUERIES * KEYS * DIM;
+    for (kept = 0; kept < 1 << KEYS; ++kept) {
+      double out[2] = {0, 0};
+      for (j = 0; j < KEYS; ++j) {
+        const double z = (q[row * DIM] * head_k[j * DIM] + q[row * DIM + 1] * head_k[j * DIM + 1]) / sqrt(DIM);
+        const double weight = kept >> j & 1 ? 2 * exp(z - lse[row]) : 0;
+        out[0] += weight * head_v[j * DIM];
+        out[1] += weight * head_v[j * DIM + 1];
+      }
+      if (fabs(out[0] - with[row * DIM]) + fabs(out[1] - with[row * DIM + 1]) > 1e-4) continue;
+      ++found;
+      break;
+    }
+  }
+  EXPECT(found == ROWS);
+  EXPECT(isentrope_options_set_dropout(options, 0.5f, 3) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_OK && memcmp(with, output, sizeof with) != 0);
+  EXPECT(isentrope_options_set_dropout(options, 0.5f, ((uint64_t)1 << 40) + 3) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_OK && memcmp(with, output, sizeof with) == 0);
+  EXPECT(isentrope_options_set_dropout(options, 1, 0) == ISENTROPE_OK);
+  EXPECT_ERROR(isentrope_forward(options, call), "[attention] dropout_p must be at least 0 and below 1; got 1.000000");
+  EXPECT(isentrope_options_set_dropout(options, 0, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, call) == ISENTROPE_OK && memcmp(without, output, sizeof without) == 0);
+  EXPECT_ERROR(isentrope_options_set_dropout(NULL, 0, 0), "[isentrope_options_set_dropout] options must not be NULL; got NULL");
+}
+
 static void test_every_option_has_its_effect(void) {
   static int64_t begin[1] = {1}, end[1] = {3}, query_starts[3] = {0, 1, QUERIES}, key_starts[3] = {0, 3, KEYS};
   static uint8_t admitted[ROWS * KEYS];
@@ -180,6 +217,8 @@ static void test_every_option_has_its_effect(void) {
   EXPECT(isentrope_options_set_array(options, "lambda", NULL) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_soft_cap(options, 0.125f) == ISENTROPE_OK);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && max_logit[0] <= 0.125f);
+  EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
+  test_dropout(options, &call);
   EXPECT(isentrope_options_set_parallel_for(options, in_reverse, &jobs) == ISENTROPE_OK);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && jobs > 0);
   EXPECT(isentrope_options_set_parallel_for(options, forgetful, NULL) == ISENTROPE_OK);

@@ -84,6 +84,7 @@ TEST(Generator, EveryOptionOccurs) {
     note("bias", p.bias);
     note("admitted", p.admitted);
     note("sink", p.sink);
+    note("dropout", p.dropout > 0);
     note("special", p.special);
     note("pages", p.page_size > 0);
     note("split pages",
@@ -95,7 +96,7 @@ TEST(Generator, EveryOptionOccurs) {
     note("large scale", p.magnitude == 1e6);
     note("f16 logits overflow", p.type == DType::f16 && p.magnitude == 1e4 && p.dim > 10);
   }
-  EXPECT_EQ(seen.size(), 30 + kMaskWords.size());
+  EXPECT_EQ(seen.size(), 31 + kMaskWords.size());
 }
 
 }  // namespace

@@ -155,6 +155,7 @@ TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
         // Read where they lie, or not: the product rounds rows and columns up to four.
         "shape=1x2x40x264x32", "shape=1x2x40x262x32", "shape=1x2x40x264x30:34",
         "shape=1x1x40x264x32 mask=window=9:3", "dt=bf16 shape=1x1x37x260x64:36",
+        "shape=1x2x37x262x30:34 mask=offset=3:5 dropout=0.5", "shape=1x2x1x4500x16 dropout=0.5",
         "shape=1x1x3x600x3", "shape=1x2x1x4500x3",
         "dt=bf16 shape=1x2:1x3x61x7 pages=7 mask=right_padding"}) {
     for (const Flush flush : {Flush::left, Flush::right}) {

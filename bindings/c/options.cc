@@ -188,6 +188,14 @@ isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, floa
   });
 }
 
+isentrope_status isentrope_options_set_dropout(isentrope_options* options, float p, uint64_t seed) {
+  return guarded([&] {
+    AttentionOptions& to = given("isentrope_options_set_dropout", "options", options).options;
+    to.dropout_p = p;
+    to.dropout_seed = seed;
+  });
+}
+
 isentrope_status isentrope_options_set_parallel_for(isentrope_options* options,
                                                     isentrope_parallel_for parallel_for,
                                                     void* user) {

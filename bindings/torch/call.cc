@@ -18,6 +18,8 @@ const char* schema_type(const View<T, Rank>&) {
 const char* schema_type(const ScaleRule&) { return "str"; }
 const char* schema_type(Causal) { return "int"; }
 const char* schema_type(std::int64_t) { return "SymInt"; }  // torch.compile may not know it
+// A seed is drawn by torch, whose numbers are tensors where it compiles or has a device.
+const char* schema_type(std::uint64_t) { return "Tensor?"; }
 const char* schema_type(float) { return "float"; }
 
 template <typename T, std::size_t Rank>
@@ -27,6 +29,7 @@ TorchTensor take(Arguments& from, const View<T, Rank>&) {
 std::string take(Arguments& from, const ScaleRule&) { return from.text(); }
 std::int64_t take(Arguments& from, Causal) { return from.integer(); }
 std::int64_t take(Arguments& from, std::int64_t) { return from.integer(); }
+TorchTensor take(Arguments& from, std::uint64_t) { return from.optional_tensor(); }
 double take(Arguments& from, float) { return from.number(); }
 
 template <typename T, std::size_t Rank>
@@ -47,6 +50,9 @@ void assign(Causal& to, std::int64_t number, std::string_view) {
   to = static_cast<Causal>(number);
 }
 void assign(std::int64_t& to, std::int64_t number, std::string_view) { to = number; }
+void assign(std::uint64_t& to, const TorchTensor& tensor, std::string_view name) {
+  if (tensor) to = static_cast<std::uint64_t>(integer_of(name_in_python(name).c_str(), tensor));
+}
 void assign(float& to, double number, std::string_view) { to = static_cast<float>(number); }
 
 template <typename T, std::size_t Rank>
@@ -56,6 +62,7 @@ nlohmann::json default_of(const View<T, Rank>&) {
 nlohmann::json default_of(const ScaleRule& rule) { return rule.text(); }
 nlohmann::json default_of(Causal causal) { return static_cast<std::int64_t>(causal); }
 nlohmann::json default_of(std::int64_t number) { return number; }
+nlohmann::json default_of(std::uint64_t) { return nullptr; }
 nlohmann::json default_of(float number) { return number; }
 
 }  // namespace

@@ -55,8 +55,9 @@ class TorchTensor {
 template <typename T, std::size_t Rank>
 [[nodiscard]] View<const T, Rank> view_of(const char* name, const TorchTensor& tensor);
 [[nodiscard]] Tensor output_view(const TorchTensor& tensor);
-// The number of a tensor of float64 without dimensions.
+// The number of a tensor of float64, or of int64, without dimensions.
 [[nodiscard]] double number_of(const char* name, const TorchTensor& tensor);
+[[nodiscard]] std::int64_t integer_of(const char* name, const TorchTensor& tensor);
 
 // torch's number of the type T.
 template <typename T>

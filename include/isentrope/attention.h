@@ -60,6 +60,14 @@ struct AttentionOptions {
   // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
   View<const float, 3> lambda{};
 
+  // The share of weights that are dropped, 0 <= dropout_p < 1; the others count 1 / (1 - dropout_p)
+  // times. They are dropped from the output alone: statistics are those of the weights before.
+  // Which ones is a function of the seed and of batch, head, query + query_offset and key +
+  // key_offset, the same in both passes, on every backend and for any threads (docs/adr/0013);
+  // packed documents are one batch, and their positions those of all of them. Sinks stay.
+  float dropout_p = 0;
+  std::uint64_t dropout_seed = 0;
+
   ParallelFor parallel_for{};  // empty: the library's own threads
 };
 

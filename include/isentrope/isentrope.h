@@ -113,6 +113,11 @@ ISENTROPE_API isentrope_status isentrope_options_set_array(isentrope_options* op
 ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options,
                                                               float soft_cap);
 
+/* The share of weights that are dropped, 0 <= p < 1, and the seed that says which. A forward pass
+ * and its backward pass have the same; every other call should have a seed of its own. */
+ISENTROPE_API isentrope_status isentrope_options_set_dropout(isentrope_options* options, float p,
+                                                             uint64_t seed);
+
 /* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return.
  * NULL: the library's own threads. */
 typedef void (*isentrope_run)(void* task, int64_t index);

@@ -7,7 +7,8 @@
 
 namespace isentrope {
 
-// Calls visit(name, member) for each argument, in the order of the operators' schema: arrays first.
+// Calls visit(name, member) for each argument, in the order of the operators' schema: what is a
+// tensor there comes first.
 // Names are those of error messages, of the C interface and, but for Python's keyword lambda, of
 // the schema.
 template <typename Options, typename Visit>
@@ -18,10 +19,12 @@ void for_each_argument(Options& options, const Visit& visit) {
   visit("bias", options.bias);
   visit("sinks", options.sinks);
   for (const MaskList& part : kMaskLists) visit(part.name, mask.*part.member);
+  visit("dropout_seed", options.dropout_seed);
   visit("rule", options.rule);
   visit("causal", mask.causal);
   for (const MaskNumber& part : kMaskNumbers) visit(part.name, mask.*part.member);
   visit("soft_cap", options.soft_cap);
+  visit("dropout_p", options.dropout_p);
 }
 
 }  // namespace isentrope

@@ -79,6 +79,9 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
     check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
   }
+  if (!(options.dropout_p >= 0 && options.dropout_p < 1)) {
+    check.fail("dropout_p", "be at least 0 and below 1", std::to_string(options.dropout_p));
+  }
   check.shape_if_given("attn_mask", options.attn_mask, Shape<4>{batch, heads, queries, keys});
   check.shape_if_given("bias", options.bias, Shape<4>{batch, heads, queries, keys});
   check.shape_if_given("sinks", options.sinks, Shape<1>{heads});

@@ -4,7 +4,7 @@
 //   for each query head of the group, for each tile of its queries
 //     for each tile of the block's keys
 //       P  = softmax again            from logits lambda Q K^T and the forward pass's lse
-//       dz = gradient of the logits   from dp = dO V^T
+//       dz = gradient of the logits   from dp = dO V^T, of the keys that dropout left
 //       dV += P^T dO    dK += dz^T lambda Q    dQ += dz K
 //
 // Every sum runs in an order that the shape alone decides.
@@ -22,6 +22,7 @@
 #include "src/cpu/product/store-inl.h"
 #include "src/cpu/row_ranges.h"
 #include "src/cpu/scratch.h"
+#include "src/cpu/steps/dropout-inl.h"
 #include "src/cpu/steps/gradient_products_f32-inl.h"
 #include "src/cpu/steps/gradient_products_pairs-inl.h"
 #include "src/cpu/steps/gradient_tile-inl.h"
@@ -199,12 +200,21 @@ class BackwardTask {
         float* weights = tile.weights + r * kGradientKeys + tile.first;
         float* gradients = tile.gradients + r * kGradientKeys + tile.first;
         const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
+        // A dropped weight passes no gradient on, and stays in the softmax: dp is dropped before
+        // dz is made of it, and P afterwards, for dv.
+        HWY_ALIGN float kept[kGradientKeys];
+        if (call_.dropout) {
+          keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
+                       tile.key_of(tile.first), columns, call_.dropout.factor, kept);
+          multiply_by(kept, columns, gradients);
+        }
         if (tile.has_terms()) {
           run_row_with_terms(tile, r, begin, end, weights, gradients);
         } else {
           gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
                         gradients);
         }
+        if (call_.dropout) multiply_by(kept, columns, weights);
       }
       products_->finish_rows(tile, row, rows);
     }

@@ -3,7 +3,7 @@
 //   for each block of keys              read where they lie, one row after the other
 //     scores  S = lambda Q K^T          decode_tile: vectors run along columns
 //     logits  Z                         logits, where there is a soft-cap
-//     weights P = 2^(Z - max)           softmax_tile, with the rows' states
+//     weights P = 2^(Z - max)           softmax_tile, with the rows' states; then dropout
 //     sums    O = rescale * O + P V     decode_tile
 //
 // Each key and value is read once, so that packing them would be most of the work.
@@ -17,6 +17,7 @@
 #include "src/cpu/kernels.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/decode_tile-inl.h"
+#include "src/cpu/steps/dropout-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
 #include "src/cpu/steps/row_tile-inl.h"
 #include "src/cpu/steps/softmax_tile-inl.h"
@@ -116,6 +117,8 @@ class DecodeTask {
       float* sums = sums_.at(r * sums_stride(), sums_stride());
       for (std::size_t c = 0; c < sums_stride(); ++c) sums[c] = empty ? 0 : rescale[r] * sums[c];
     }
+    for (std::size_t r = 0; r < rows && call_.dropout; ++r)
+      drop_weights_of_row(tile, r, first, columns, weights + r * kBlockKeys);
     add_block_values(tile, weights);
   }
 

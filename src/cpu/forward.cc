@@ -4,7 +4,7 @@
 //     for each row tile                 a panel's width of rows, a lane of the vectors each
 //       scores  S = K (lambda Q)^T      qk_tile
 //       logits  Z                       logits, where there is a soft-cap, a bias or a boolean mask
-//       weights P = 2^(Z - max)         softmax_tile, with the rows' states
+//       weights P = 2^(Z - max)         softmax_tile, with the rows' states; then dropout
 //       sums    O = rescale * O + V^T P pv_tile
 //
 // The few rows of a decode step would leave most lanes empty: those are decode.cc's.
@@ -23,6 +23,7 @@
 #include "src/cpu/product/f32_arithmetic-inl.h"
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
+#include "src/cpu/steps/dropout-inl.h"
 #include "src/cpu/steps/pv_tile-inl.h"
 #include "src/cpu/steps/qk_tile-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
@@ -202,6 +203,7 @@ class ForwardTask {
     // Weights take the place of the logits: one tile of 32 KiB is all that L1 has room for.
     softmax_.transposed(weights, tile.rows, tile.keys(), positions_of(tile, tile.first), state,
                         rescale);
+    if (call_.dropout) drop_weights(tile, weights);
     pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 

@@ -6,6 +6,7 @@
 
 #include "isentrope/attention.h"
 #include "isentrope/row_state.h"
+#include "src/call/dropout.h"
 #include "src/call/scale_table.h"
 #include "src/cpu/plan.h"
 
@@ -29,6 +30,7 @@ struct ForwardCall {
   const TilePlan& plan;
   const AttentionOutput& output;
   Partials* partials;  // null where the keys are not split
+  Dropout dropout = Dropout(options);
 };
 
 struct BackwardCall {
@@ -42,6 +44,7 @@ struct BackwardCall {
   // themselves.
   const Tensor* dq_of_block;
   const View<float, 3>* d_lambda_of_block;
+  Dropout dropout = Dropout(options);
 };
 
 // Work items begin ... end - 1 of the plan on the active target, without validation.

@@ -22,7 +22,8 @@ struct Sum {
   }
 };
 
-// dp_j = w do.v_j for each admitted key of a row, w the weight beside the sink.
+// dp_j = w m_j do.v_j for each admitted key of a row, w the weight beside the sink, m_j dropout's
+// factor.
 std::vector<Sum> weight_gradients(const Input& in, const Row& row,
                                   const std::vector<double>& d_output) {
   const std::int64_t value_dim = in.v.extents[3];
@@ -32,8 +33,8 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
     for (std::int64_t c = 0; c < value_dim; ++c) {
       const std::size_t column =
           row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
-      const double product =
-          row.beside_sink * at(d_output, column) * in.v(row.batch, row.kv_head, key.index, c);
+      const double product = row.beside_sink * key.kept * at(d_output, column) *
+                             in.v(row.batch, row.kv_head, key.index, c);
       dp.add(product, std::abs(product));
     }
     result.push_back(dp);
@@ -97,8 +98,8 @@ class Sums {
 
 }  // namespace
 
-// dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i p_ij do_i, with ds
-// = dz times the soft-cap's slope.
+// dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i m_ij p_ij do_i,
+// with ds = dz times the soft-cap's slope.
 Gradients attention_backward(const Input& in, const AttentionOptions& options,
                              const GradientInput& g) {
   const auto [batches, heads, queries, dim] = in.q.extents;
@@ -138,8 +139,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
         dk.add(key_row * dim + c, ds * q, ds_magnitude * std::abs(q));
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
-        const double d =
-            row.beside_sink * p * at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
+        const double d = row.beside_sink * p * key.kept *
+                         at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
         dv.add(key_row * value_dim + c, d, std::abs(d));
       }
     }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "src/call/scale_table.h"
+#include "src/reference/dropout.h"
 
 namespace isentrope::reference {
 namespace {
@@ -44,7 +45,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, Row& row) {
 }
 
 Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
-  Key key{j, 0, 0, 0, 0, 0};
+  Key key{j, 0, 0, 0, 0, 0, dropout_factor(options, row.batch, row.head, row.query, j)};
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
     const double product =
         in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);

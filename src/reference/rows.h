@@ -16,6 +16,7 @@ struct Key {
   double logit;
   double slope;      // d logit / d (lambda q.k)
   double distance;   // from the row's position to the key's, in keys
+  double kept;       // what dropout multiplies its weight by; 1 without
   double log_p = 0;  // ln of its weight in the row's softmax
 };
 

@@ -24,7 +24,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   const RowStats stats = finalize(state);
   // A division, and no product with a rounded reciprocal of s0: a row of one key must return its
   // value. An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
-  double factor = state.empty() ? 0 : 1 / state.s0;
+  double factor = state.empty() ? 0 : call.dropout.factor / state.s0;
   const auto& sink = call.options.sinks;
   if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
   write_row(call.output.output, batch, head, query, static_cast<float>(factor), sums);

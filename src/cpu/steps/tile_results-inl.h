@@ -77,7 +77,7 @@ HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item
     const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(item.end - query));
     write_statistics(call, state, stats, {item.batch, head, query}, r, count);
     for (std::int64_t at = query; at < query + static_cast<std::int64_t>(count); ++at, ++r) {
-      const float factor = stats.factor.rows[r] *
+      const float factor = call.dropout.factor * stats.factor.rows[r] *
                            non_sink_weight_of(call, head, state.support[r], stats.lse.rows[r]);
       store_row(call.output.output, item.batch, head, at, factor, sums + r * stride);
     }
