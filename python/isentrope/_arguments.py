@@ -57,6 +57,8 @@ def call_of(
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if (scale is not None or "soft_cap" in options) and torch.compiler.is_compiling():
         scale, options = _in_tensors(scale, options)
+    if options.get("dropout_p") and options.get("dropout_seed") is None:
+        options["dropout_seed"] = drawn_seed(q)
     given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
     given["window_left"], given["window_right"] = _window(window_size)
     for name, value in options.items():
@@ -207,7 +209,27 @@ def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
     return value
 
 
+def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
+    if is_integer(seed):
+        if not isinstance(seed, torch.SymInt) and not -(1 << 63) <= seed < 1 << 63:
+            raise ValueError(f"[attention] {name} must be an integer of 64 bits; got {seed}")
+        return torch.full((), seed, dtype=torch.int64, device=q.device)
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
+        raise TypeError(f"[attention] {name} must be an integer or an int64 tensor of no dimension; got {kind(seed)}")
+    return _beside(q, name, seed)
+
+
+def drawn_seed(q: Tensor) -> Tensor:
+    """From the generator that torch's own dropout of q would use."""
+    if hasattr(q, "placements"):
+        raise ValueError(
+            "[attention] dropout_seed must be given where q is a DTensor, whose ranks would draw one each; got None"
+        )
+    return torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, device=q.device)
+
+
 # By the kind of the default, but for the tensors that are no list of integers.
 _BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
 _CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
 _CHECKS |= {"compiled_scale": _as_it_is, "compiled_soft_cap": _as_it_is, "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}
+_CHECKS["dropout_seed"] = _seed

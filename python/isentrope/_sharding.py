@@ -11,7 +11,7 @@ from isentrope._operators import OPS, SHARED, SUPPORT, TENSORS, Call
 
 KEEP, BATCH, HEAD = Replicate(), Shard(0), Shard(1)
 _WITH_HEADS = dict.fromkeys(("q", "k", "v", "lambda_", "attn_mask", "bias"), HEAD) | {"sinks": Shard(0)}
-_WITHOUT_BATCH = ("compiled_scale", "compiled_soft_cap", "sinks", "cu_seqlens_q", "cu_seqlens_k")
+_WITHOUT_BATCH = ("compiled_scale", "compiled_soft_cap", "sinks", "cu_seqlens_q", "cu_seqlens_k", "dropout_seed")
 # One placement for each tensor of the schema.
 WHOLE = [KEEP] * TENSORS
 BY_BATCH = [KEEP if name in _WITHOUT_BATCH else BATCH for name in Call._fields[:TENSORS]]
@@ -28,7 +28,12 @@ def _heads_may_part(args: tuple) -> bool:
 
 
 def _ways(args: tuple, by_batch: list = BY_BATCH) -> list[tuple[list, Any]]:
-    """Placements of the tensors of a call, and of its statistics, which have one more axis in front."""
+    """Placements of the tensors of a call, and of its statistics, which have one more axis in front.
+
+    Dropout counts batches and heads from the call's first: a part of them would have another's mask.
+    """
+    if Call(*args[:SHARED]).dropout_p > 0:
+        return [(WHOLE, KEEP)]
     return [(WHOLE, KEEP), (by_batch, Shard(1))] + [(BY_HEAD, Shard(2))] * _heads_may_part(args)
 
 

@@ -27,14 +27,13 @@ def scaled_dot_product_attention(
             end, divide those of query.
         attn_mask: bool, True admits a key, or floating point, added to the logits; broadcastable to
             [..., queries, keys].
+        dropout_p: at least 0 and below 1; which weights is drawn from torch's generator.
         is_causal: query i sees keys 0 ... i, also where there are more keys than queries; not beside attn_mask.
 
     Returns [..., queries, value_dim]. A row without keys has output 0. `isentrope.attention` has rules and statistics.
 
-    Raises ValueError or TypeError, which names the argument; for dropout too.
+    Raises ValueError or TypeError, which names the argument.
     """
-    if dropout_p != 0:
-        raise ValueError(f"[scaled_dot_product_attention] dropout_p must be 0; got {dropout_p}")
     if attn_mask is not None and is_causal:
         raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
     tensors = {"query": query, "key": key, "value": value}
@@ -57,7 +56,7 @@ def scaled_dot_product_attention(
     q, k, v = (_of_rank_4(tensor, batch, count) for tensor, count in zip(tensors.values(), heads))
     if attn_mask is not None:
         attn_mask = _mask_of_rank_4(attn_mask, (*batch, heads[0], q.shape[2], k.shape[2]))
-    output = attention(q, k, v, scale=scale, attn_mask=attn_mask, is_causal=is_causal)
+    output = attention(q, k, v, scale=scale, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p)
     before = (*batch, heads[0]) if max(tensor.dim() for tensor in tensors.values()) > 2 else ()
     return output.reshape(*before, *output.shape[2:])
 

@@ -40,7 +40,14 @@ class Masks(TypedDict, total=False):
     sequence_keys: int
 
 
-class RowOptions(Masks, total=False):
+class Dropout(TypedDict, total=False):
+    """Which weights are dropped: `attention` says what each means."""
+
+    dropout_p: float
+    dropout_seed: int | Tensor | None
+
+
+class RowOptions(Masks, Dropout, total=False):
     bias: Tensor | None
     soft_cap: float
     sinks: Tensor | None
@@ -66,16 +73,20 @@ class SequenceOptions(TypedDict, total=False):
     sinks: Tensor | None
 
 
+class DocumentOptions(SequenceOptions, Dropout, total=False):
+    """Those of packed documents."""
+
+
 _KNOWN = {
     "attention": frozenset(Options.__annotations__),
     "attention_rows": frozenset(RowOptions.__annotations__),
-    "varlen_attention": frozenset(SequenceOptions.__annotations__),
+    "varlen_attention": frozenset(DocumentOptions.__annotations__),
     "decode": frozenset(SequenceOptions.__annotations__),
     "row_lengths": frozenset(Masks.__annotations__),
 }
 
 # Options of which `isentrope.distributed` knows nothing: with them DTensors are gathered.
-_KEPT_WHOLE = {"attn_mask", "bias", "query_offset", "key_offset", "sequence_keys"}
+_KEPT_WHOLE = {"attn_mask", "bias", "query_offset", "key_offset", "sequence_keys", "dropout_p", "dropout_seed"}
 
 
 @overload
@@ -120,6 +131,11 @@ def attention(
             those of k and v, which they may unless it is False.
         soft_cap: 0 for none.
         sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
+        dropout_p: the share of weights that are dropped, 0 <= dropout_p < 1; the others count 1 / (1 - dropout_p) times.
+            Statistics are those of the weights before.
+        dropout_seed: an integer of 64 bits, or an int64 tensor of no dimension; with batch, head and positions it says
+            which weights (docs/adr/0013), in the backward pass too. None: drawn from torch's generator of the device,
+            so that `torch.manual_seed` and activation checkpointing repeat it.
         key_begin, key_end: integers [batch]; the keys that are no padding are key_begin ... key_end - 1.
         query_offset, key_offset, sequence_keys: where queries and keys lie in a sequence of which they are a
             part; sequence_keys = 0: it ends with them. With sequence_keys and without causal, query i lies at
@@ -178,7 +194,7 @@ def attention_rows(
 def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
     max_k: int | None = None, *,
-    return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
+    return_stats: Literal[False] = False, **options: Unpack[DocumentOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -186,7 +202,7 @@ def varlen_attention(
 def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
     max_k: int | None = None, *,
-    return_stats: _Asked, **options: Unpack[SequenceOptions],
+    return_stats: _Asked, **options: Unpack[DocumentOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 

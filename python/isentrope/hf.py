@@ -76,11 +76,9 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
-    Raises ValueError for dropout, which would take weights the statistics do not know of, and for a rule of the
-    position where the architecture does not tell it.
+    `dropout` is that of the weights, after the statistics. Raises ValueError for a rule of the position where the
+    architecture does not tell it.
     """
-    if dropout > 0:
-        raise ValueError(f"[isentrope.hf] attention dropout must be 0, in training too; got {dropout}")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     rows: dict[str, Any] | None = None
     if isinstance(attention_mask, RowMask):
@@ -97,6 +95,7 @@ def attention_forward(
     wanted = recording.wanted if recording else False
     options |= {
         "rule": getattr(module, _RULE, "standard"), "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux,
+        "dropout_p": dropout,
     }  # fmt: skip
     if rows is not None:
         result = _attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)

@@ -13,11 +13,14 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from isentrope._arguments import drawn_seed
 from isentrope._operators import LSE, OPS, Call
 from isentrope.rules import ScaleRule, rule_text
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
+# Where torch sends what its fused kernels do not take, dropout among it: a function of others, gradients included.
+_COMPOSED = "_scaled_dot_product_attention_math"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _OURS = (torch.float32, torch.bfloat16, torch.float16)
 _active: Activation | None = None
@@ -48,8 +51,8 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
 
     Whatever torch sends to them follows: the function itself, `nn.MultiheadAttention` and the transformer layers
     in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
-    1/sqrt(d), and a mask hides keys from n. What torch sends elsewhere (dropout, float64, a mask that needs
-    gradients) stays torch's own.
+    1/sqrt(d), and a mask hides keys from n. Calls with dropout, which torch has no fused kernel for, are taken too;
+    what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own.
 
     Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
 
@@ -61,7 +64,9 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         raise RuntimeError("[sdpa.activate] isentrope must not be active already; got a second activation")
     text = OPS.rule_text(rule_text(rule, None))
     laid_out_for = _layout_of_outputs()
-    own, own_backward = (torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD))
+    own, own_backward, own_composed = (
+        torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD, _COMPOSED)
+    )
     library = torch.library.Library("aten", "IMPL")
 
     def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
@@ -80,13 +85,38 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         )
         return tuple(_heads_inside(gradient) for gradient in found[:3])
 
+    def composed(
+        q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *, scale=None, enable_gqa=False
+    ):
+        if dropout_p == 0 or dropout_mask is not None or not _is_ours(q, k, v, attn_mask, enable_gqa):
+            passed = (q, k, v, attn_mask, dropout_p, is_causal, dropout_mask)
+            return own_composed.call_boxed(_KEYS, *passed, scale=scale, enable_gqa=enable_gqa)
+        call = _call(text, q, k, v, is_causal, attn_mask, scale)
+        call = call._replace(dropout_p=dropout_p, dropout_seed=drawn_seed(q))
+        # The weights, which torch's own returns beside the output, nobody asks for.
+        return OPS.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
+
     with warnings.catch_warnings():
         # That kernels are overridden is what the caller has asked for.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         library.impl(_FORWARD, forward, "CPU", allow_override=True)
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
+        library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
     _active = Activation(library)
     return _active
+
+
+def _is_ours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
+    """Whether the operator takes the call: broadcasting, but for the mask's, is torch's own affair."""
+    tensors = (q, k, v)
+    if not all(x.is_cpu and x.dtype == q.dtype and x.dim() == 4 for x in tensors) or q.dtype not in _OURS:
+        return False
+    heads = {x.shape[1] for x in tensors}
+    return (
+        len({x.shape[0] for x in tensors}) == 1
+        and (grouped or len(heads) == 1)
+        and (mask is None or mask.dim() <= 4)
+    )
 
 
 def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:

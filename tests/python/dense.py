@@ -49,7 +49,33 @@ def visible(
     return seen[..., key_offset - first :][..., :keys], seen.sum(-1)
 
 
-def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks=None, **masks):
+def philox(counter, seed):
+    """Philox4x32-10 of four counters, int64 tensors of 32 bits that broadcast, as docs/adr/0013 has it."""
+    low = 0xFFFFFFFF
+    a, b, c, d = counter
+    key = [seed & low, seed >> 32 & low]
+    for _ in range(10):
+        left, right = 0xD2511F53 * a, 0xCD9E8D57 * c  # the upper bits are right though the sign is not
+        a, b, c, d = (right >> 32 & low) ^ b ^ key[0], right & low, (left >> 32 & low) ^ d ^ key[1], left & low
+        key = [(key[0] + 0x9E3779B9) & low, (key[1] + 0xBB67AE85) & low]
+    return a, b, c, d
+
+
+def dropout_factors(batch, heads, queries, keys, p, seed, query_offset=0, key_offset=0, **_):
+    """float64 [batch, heads, queries, keys]: 0 where a weight is dropped, else 1 / (1 - p)."""
+    axis = lambda count, first, at: (torch.arange(count) + first).reshape([-1 if i == at else 1 for i in range(4)])  # noqa: E731
+    key = axis(keys, key_offset, 3)
+    words = philox((key // 4, axis(queries, query_offset, 2), axis(heads, 0, 1), axis(batch, 0, 0)), seed)
+    bits = torch.stack([x.expand(batch, heads, queries, keys) for x in words]).gather(
+        0, (key % 4).expand(1, batch, heads, queries, keys)
+    )[0]
+    p = torch.tensor(p, dtype=torch.float32).double()
+    return (bits >= (p * 2**32).round()).double() / (1 - p)
+
+
+def dense(
+    q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks=None, dropout_p=0.0, dropout_seed=0, **masks
+):  # fmt: skip
     """(output, Statistics) in the type of q; give it float64."""
     seen, n = visible(q, k, **masks)
     if lambda_ is None:
@@ -88,4 +114,6 @@ def dense(q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks
         lambda_=lambda_.expand(q.shape[:3]),
         support=seen.sum(-1),
     )
+    if dropout_p:
+        weights = weights * dropout_factors(*weights.shape, dropout_p, dropout_seed, **masks)
     return weights @ v, statistics

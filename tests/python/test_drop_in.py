@@ -81,7 +81,7 @@ def test_attention_takes_the_words():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"dropout_p": 0.1}, "dropout_p must be 0; got 0.1"),
+        ({"dropout_p": 1.0}, "dropout_p must be at least 0 and below 1; got 1.0"),
         ({"attn_mask": torch.ones(9, 13).bool(), "is_causal": True}, "attn_mask must be None beside is_causal"),
         ({"attn_mask": torch.ones(8, 13).bool()}, r"attn_mask must be broadcastable to \[2, 4, 9, 13\]; got \[8, 13\]"),
     ],

@@ -55,6 +55,15 @@ WRONG = {
     "window's sides": ({"window_size": (None, 0)}, TypeError, r"window_size must be two integers; got \(None, 0\)"),
     "window's text": ({"window_size": ("a", 0)}, TypeError, "window_size must be two integers"),
     "window's limit": ({"window_size": (-7, -3)}, ValueError, r"window_size must be at least -1.*got \(-7, -3\)"),
+    "dropout": ({"dropout_p": 1.5}, ValueError, "dropout_p must be at least 0 and below 1; got 1.5"),
+    "dropout below 0": ({"dropout_p": -0.1}, ValueError, "dropout_p must be at least 0 and below 1; got -0.1"),
+    "dropout's type": ({"dropout_p": "0.1"}, TypeError, "dropout_p must be a number; got '0.1'"),
+    "seed's type": ({"dropout_p": 0.1, "dropout_seed": 0.5}, TypeError,
+                    "dropout_seed must be an integer or an int64 tensor of no dimension; got float"),
+    "seed's shape": ({"dropout_p": 0.1, "dropout_seed": torch.tensor([5])}, TypeError,
+                     r"dropout_seed must be .* got int64 \[1\]"),
+    "seed's size": ({"dropout_p": 0.1, "dropout_seed": 1 << 63}, ValueError,
+                    "dropout_seed must be an integer of 64 bits; got 9223372036854775808"),
     "rule in a list": ({"rule": ["standard"]}, TypeError, "rule must be a str or a ScaleRule; got list"),
     "scale's truth": ({"scale": True}, TypeError, "scale must be a number; got True"),
     "no statistics": ({"return_stats": None}, TypeError, "return_stats must be a bool or names .* got None"),
@@ -67,6 +76,7 @@ ELSEWHERE = {
     "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
     "prefix_keys": torch.ones(2).long(), "key_begin": torch.zeros(2).long(), "key_end": torch.ones(2).long(), "lambda_": torch.ones(5),
     "cu_seqlens_q": CU_Q, "cu_seqlens_k": CU_K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7]),
+    "dropout_seed": torch.tensor(3),
 }  # fmt: skip
 
 

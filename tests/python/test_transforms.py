@@ -38,12 +38,13 @@ def samples():
         "plain": call(),
         "padded": call(key_end=torch.tensor([K, 3])),
         "masked": call(attn_mask=torch.rand(B, H, S, K) > 0.5),
+        "dropped": call(dropout_p=0.5, dropout_seed=torch.tensor(5)),
         "learned": call(lambda_=torch.rand(B, H, S, requires_grad=True), **learned),
     }
 
 
 @pytest.mark.parametrize("wanted", [0b1, ALL])
-@pytest.mark.parametrize("name", ["plain", "padded", "masked", "learned"])
+@pytest.mark.parametrize("name", ["plain", "padded", "masked", "dropped", "learned"])
 def test_opcheck(name, wanted):
     torch.library.opcheck(torch.ops.isentrope.attention, (*samples()[name], wanted))
 
@@ -222,6 +223,28 @@ def _gradients_of_shards(mesh):
 
 def test_tensors_sharded_by_batch_and_by_head(tmp_path):
     sharded(_gradients_of_shards, tmp_path)
+
+
+def _dropout_of_shards(mesh):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    leaves = tensors(True)
+    options = {"dropout_p": 0.3, "dropout_seed": 11}
+    want = isentrope.attention(*leaves, **options)
+    wanted = torch.autograd.grad(want.square().sum(), leaves)
+    for axis in (0, 1, 2):
+        parts = [distribute_tensor(x.detach(), mesh, [Shard(axis)]).requires_grad_() for x in leaves]
+        got = isentrope.attention(*parts, **options)
+        torch.testing.assert_close(got.full_tensor(), want)
+        got.square().sum().backward()
+        for part, gradient in zip(parts, wanted):
+            torch.testing.assert_close(part.grad.full_tensor(), gradient)
+        with pytest.raises(ValueError, match="dropout_seed must be given where q is a DTensor"):
+            isentrope.attention(*parts, dropout_p=0.3)
+
+
+def test_dropout_of_sharded_tensors_is_that_of_whole_ones(tmp_path):
+    sharded(_dropout_of_shards, tmp_path)
 
 
 def _heads_that_belong_together(mesh):

@@ -145,6 +145,8 @@ class Problem:
     @property
     def unsupported(self) -> str:
         """Why no function of the package takes this call; empty when one does."""
+        if _call("number", self._handle, b"dropout_p") > 0:
+            return "dropout is computed on the CPU alone"
         if self.tensor("block_table") is None:
             return ""
         if self.number("backward"):

@@ -1,0 +1,212 @@
+"""Dropout of the weights: its mask, values and gradients under it, and that every way of running a call repeats it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from dense import dense, dropout_factors
+from test_attention import in_double, masks, tensors
+from torch.utils.checkpoint import checkpoint
+
+import isentrope
+import isentrope.hf
+
+P, SEED = 0.3, -7_000_000_011
+OPTIONS = {"dropout_p": P, "dropout_seed": SEED}
+
+
+def flat(batch=2, heads=3, queries=5, keys=40):
+    """Queries of 0 give all weights of a row alike, and unit vectors show what became of each."""
+    q, k = torch.zeros(batch, heads, queries, 8), torch.randn(batch, heads, keys, 8)
+    return q.requires_grad_(), k, torch.eye(keys).repeat(batch, heads, 1, 1).requires_grad_()
+
+
+def test_the_mask_is_the_documented_function():
+    q, k, v = flat()
+    for seed in (SEED, 0, 1 << 62, torch.tensor(-1)):
+        for place in ({}, {"query_offset": 11, "key_offset": 6}):
+            got = isentrope.attention(q, k, v, dropout_p=P, dropout_seed=seed, **place) * 40
+            want = dropout_factors(2, 3, 5, 40, P, int(seed), **place)
+            torch.testing.assert_close(got, want.float(), rtol=1e-5, atol=0)
+    assert want.eq(0).any() and want.ne(0).any()
+
+
+@pytest.mark.parametrize("name", masks())
+def test_values_and_gradients_equal_dense_float64(name):
+    results = []
+    for attention, dtype in ((isentrope.attention, torch.float32), (dense, torch.float64)):
+        torch.manual_seed(2)
+        leaves = [x.to(dtype).requires_grad_() for x in tensors()]
+        options = masks()[name] if dtype == torch.float32 else in_double(masks()[name])
+        asked = {"return_stats": True} if attention is isentrope.attention else {}
+        output, s = attention(*leaves, **options, **OPTIONS, **asked)
+        torch.manual_seed(3)
+        loss = (output * torch.randn(output.shape)).sum() + torch.where(s.support > 0, s.entropy, 0).sum()
+        results.append([output, s.entropy, *torch.autograd.grad(loss, leaves)])
+    for got, want in zip(*results):
+        scale = want.abs().max().clamp(min=1)
+        torch.testing.assert_close(got.double() / scale, want / scale, rtol=0, atol=1e-5)
+
+
+def test_the_statistics_are_those_without():
+    q, k, v = tensors()
+    with_, s = isentrope.attention(q, k, v, causal=True, return_stats=True, **OPTIONS)
+    without, t = isentrope.attention(q, k, v, causal=True, return_stats=True)
+    assert all(torch.equal(a, b) for a, b in zip(s, t)) and not torch.equal(with_, without)
+    assert torch.equal(without, isentrope.attention(q, k, v, causal=True, dropout_p=0.0, dropout_seed=3))
+
+
+def test_torchs_generator_says_which_weights():
+    q, k, v = tensors()
+    draw = lambda: isentrope.attention(q, k, v, dropout_p=P)  # noqa: E731
+    torch.manual_seed(1)
+    first, second = draw(), draw()
+    torch.manual_seed(1)
+    assert torch.equal(draw(), first) and not torch.equal(first, second)
+
+
+def test_in_distribution_it_is_torchs():
+    q, k, v = (torch.randn(1, 2, 6, 8) for _ in range(3))
+    ours, theirs = (
+        torch.stack([attention(q, k, v, dropout_p=P) for _ in range(3000)])
+        for attention in (isentrope.attention, F.scaled_dot_product_attention)
+    )
+    sigma = (ours.var(0) / 3000).sqrt()
+    want = F.scaled_dot_product_attention(q, k, v)
+    assert ((ours.mean(0) - want) / sigma).abs().max() < 5
+    assert ((ours.mean(0) - theirs.mean(0)) / sigma).abs().max() < 5 * 2**0.5
+    # The share of the variance that 3000 draws leave uncertain is 1/sqrt(1500), of both.
+    torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.12, atol=0)
+
+
+def gradient_follows(run):
+    """Whether the backward pass has the mask of the forward pass: dv is what the output shows of the weights."""
+    q, k, v = flat()
+    output = run(lambda q, k, v: isentrope.attention(q, k, v, dropout_p=P), q, k, v)
+    output.sum().backward()
+    torch.testing.assert_close(v.grad, output.detach().sum(2)[..., None].expand(v.shape))
+    assert output.eq(0).any()
+    return output
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_repeat_the_mask(reentrant):
+    gradient_follows(lambda f, *x: checkpoint(f, *x, use_reentrant=reentrant))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_compiled_calls_draw_and_repeat_the_mask(backend):
+    torch._dynamo.reset()
+    kept = []
+
+    def run(f, *x):
+        kept.append(torch.compile(f, fullgraph=True, backend=backend))
+        return kept[0](*x)
+
+    first = gradient_follows(run)
+    assert not torch.equal(kept[0](*flat()), first)
+    torch._dynamo.reset()
+    if backend != "eager":  # which repeats no mask of torch's own there either
+        gradient_follows(lambda f, *x: torch.compile(lambda *y: checkpoint(f, *y, use_reentrant=False), backend=backend)(*x))
+    q, k, v = flat()
+    seeded = torch.compile(lambda seed: isentrope.attention(q, k, v, dropout_p=P, dropout_seed=seed), backend=backend)
+    for seed in (SEED, 5, 6):
+        assert torch.equal(seeded(seed), isentrope.attention(q, k, v, dropout_p=P, dropout_seed=seed))
+
+
+def test_vmap_draws_for_each_sample_or_for_all():
+    q, k, v = (x.detach().expand(4, *x.shape) for x in flat())
+    f = lambda q, k, v: isentrope.attention(q, k, v, dropout_p=P)  # noqa: E731
+    apart, alike = (torch.vmap(f, randomness=how)(q, k, v) for how in ("different", "same"))
+    assert not torch.equal(apart[0], apart[1]) and torch.equal(alike[0], alike[1])
+
+
+def test_every_function_of_the_package_takes_it():
+    q, k, v = tensors()
+    want = isentrope.attention(q, k, v, rule="constant(scale=0.2)", **OPTIONS)
+    assert torch.equal(isentrope.attention_rows(q, k, v, torch.full((1,), 0.2), **OPTIONS), want)
+    starts = torch.tensor([0, 7, 19]), torch.tensor([0, 12, 31])
+    packed = isentrope.varlen_attention(*(x[0].transpose(0, 1) for x in (q, k, v)), *starts, **OPTIONS)
+    expected, _ = dense(*(x[:1].double() for x in (q, k, v)), attn_mask=_same_document(*starts), **OPTIONS)
+    torch.testing.assert_close(packed.transpose(0, 1).double(), expected[0], rtol=1e-5, atol=1e-5)
+    torch.manual_seed(4)
+    got = isentrope.scaled_dot_product_attention(q, k, v, dropout_p=P, enable_gqa=True)
+    torch.manual_seed(4)
+    assert torch.equal(got, isentrope.attention(q, k, v, dropout_p=P))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout_p'"):
+        isentrope.decode(q, k, v, torch.zeros(2, 1).int(), torch.tensor([31, 31]), dropout_p=P)
+
+
+def _same_document(starts_q, starts_k):
+    document = lambda starts: torch.repeat_interleave(starts.diff())  # noqa: E731
+    return document(starts_q)[:, None] == document(starts_k)[None]
+
+
+@pytest.mark.parametrize("config", [
+    hf.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                   num_key_value_heads=2, attention_dropout=0.1),
+    hf.BertConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                  hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1),
+])  # fmt: skip
+def test_models_of_transformers_train(config):
+    torch.manual_seed(0)
+    kind = hf.AutoModelForCausalLM if config.model_type == "llama" else hf.AutoModelForMaskedLM
+    model = kind.from_config(config, attn_implementation="isentrope").train()
+    ids = torch.randint(3, 61, (2, 12))
+
+    def loss():
+        torch.manual_seed(1)
+        return model(input_ids=ids, labels=ids).loss
+
+    with isentrope.hf.record("entropy") as records:
+        before = loss()
+    assert len(records) == 2 and torch.equal(loss(), before)
+    assert not torch.equal(model(input_ids=ids, labels=ids).loss, before)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss().backward()
+        optimiser.step()
+    assert loss() < before
+    model.eval()
+    assert torch.equal(model(input_ids=ids).logits, model(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(6, 6) > 0.3}])
+def test_behind_torchs_own_function(options):
+    q, k, v = (torch.randn(2, 3, 6, 8, requires_grad=True) for _ in range(3))
+    ours = {name.replace("is_causal", "causal"): value for name, value in options.items()}
+    with isentrope.sdpa.activate("logn(8)"):
+        torch.manual_seed(3)
+        got = F.scaled_dot_product_attention(q, k, v, dropout_p=P, **options)
+        torch.manual_seed(3)
+        want = isentrope.attention(q, k, v, rule="logn(8)", dropout_p=P, **ours)
+        torch.testing.assert_close(got, want)
+        assert got.is_contiguous()
+        for a, b in zip(*(torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (got, want))):
+            torch.testing.assert_close(a, b)
+        with torch.inference_mode():
+            torch.manual_seed(3)
+            assert torch.equal(F.scaled_dot_product_attention(q, k, v, dropout_p=P, **options), got)
+
+
+def test_modules_that_train_behind_torchs_own_function():
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    x = torch.randn(2, 9, 32)
+    compiled = torch.compile(layer, backend="aot_eager")
+    with isentrope.sdpa.activate("constant(scale=0)"):
+        for module in (layer, compiled):
+            torch.manual_seed(1)
+            out = module(x)
+            # A scale of 0 leaves nothing to the queries and keys.
+            gradient = torch.autograd.grad(out.square().sum(), layer.self_attn.in_proj_weight)[0]
+            assert gradient[:64].abs().max() == 0 and gradient[64:].abs().max() > 0
+    # What torch composes itself stays its own: dropout of other shapes and types, and none at all.
+    q = torch.randn(3, 6, 8)
+    for tensor in (q, torch.randn(1, 2, 6, 8, dtype=torch.float64)):
+        torch.manual_seed(1)
+        want = F.scaled_dot_product_attention(tensor, tensor, tensor, dropout_p=P)
+        with isentrope.sdpa.activate("constant(scale=0)"):
+            torch.manual_seed(1)
+            assert torch.equal(F.scaled_dot_product_attention(tensor, tensor, tensor, dropout_p=P), want)
