@@ -74,6 +74,7 @@ CallArguments::CallArguments(Arguments& from)
       compiled_scale_(from.optional_tensor()),
       compiled_soft_cap_(from.optional_tensor()) {
   const AttentionOptions types;
+  values_.reserve(32);
   for_each_argument(types, [&](std::string_view, const auto& member) {
     values_.emplace_back(take(from, member));
   });
