@@ -17,7 +17,7 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
 PROBLEMS := 1000
 
 .PHONY: help setup configure demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
-  bench-distributed test test-long test-asan test-tsan test-trixie test-arm numerics fuzz format clean
+  bench-distributed test test-long test-peers test-asan test-tsan test-trixie test-arm numerics fuzz format clean
 
 help:
 	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
@@ -35,6 +35,8 @@ help:
 	@echo 'make test       build and run every test'
 	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
 	@echo '                a real language model'
+	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
+	@echo '                of torch (PYTORCH=a checkout), with the operator in the place of sdpa and without'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
 	@echo 'make test-trixie  the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
@@ -107,6 +109,11 @@ numerics: configure
 test-long: configure
 	@cmake --build $(BUILD)
 	@ISENTROPE_SMOLLM2="$$(scripts/smollm2)" ctest --test-dir $(BUILD) --output-on-failure -L long
+
+test-peers: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+	@"$$(scripts/setup --print)" tests/peers/compare.py $(BUILD) build/peers \
+	  $(TRANSFORMERS:%=--transformers %) $(PYTORCH:%=--pytorch %)
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \

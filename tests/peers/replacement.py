@@ -1,0 +1,49 @@
+"""pytest plugin: the operator in the place of sdpa, and in the report of each test how often it was called."""
+
+import os
+
+import pytest
+
+calls = 0
+
+
+def _counted(function):
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _in_transformers():
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    from isentrope import hf
+
+    for name in ("sdpa", hf.NAME):
+        AttentionInterface.register(name, _counted(hf.attention_forward))
+        AttentionMaskInterface.register(name, hf.row_mask)
+
+
+def _in_torch():
+    from isentrope import sdpa
+
+    sdpa._call = _counted(sdpa._call)
+    sdpa.activate()
+
+
+def pytest_configure(config):
+    if os.environ["ISENTROPE_IN_PLACE_OF"] == "transformers":
+        _in_transformers()
+    else:
+        _in_torch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = calls
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("calls", calls - before))
