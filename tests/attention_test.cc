@@ -59,8 +59,7 @@ std::vector<Problem> problems() {
        {"shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
         "shape=2x6:2x60x333x32 mask=window=100:40,offset=2:3 dropout=0.1 dropout_seed=8589934595",
         "dt=bf16 shape=1x4x70x600x64 cap=5 bias=1 sink=1 dropout=0.5 dropout_seed=1",
-        "shape=2x2x3x5000x16 dropout=0.3",
-        "shape=1x6:3x20x333x17:9 mask=window=40:3",
+        "shape=2x2x3x5000x16 dropout=0.3", "shape=1x6:3x20x333x17:9 mask=window=40:3",
         "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
         "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
         "rule=logn(train_len=16)",
