@@ -39,6 +39,7 @@ class Configuration(NamedTuple):
     causal: bool
     window_left: int
     window_right: int
+    chunk_size: int
     soft_cap: float
     statistics: int
     given: tuple[str, ...]

@@ -24,8 +24,8 @@ from isentrope._operators import _no_second_order as no_second_order
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
-from isentrope.distributed.rows import Rows, arguments, empty_results, sink_gradient
-from isentrope.distributed.visibility import Mask, Segment, needed_keys, seen_keys, segments
+from isentrope.distributed.rows import Optional, Rows, arguments, empty_results, sink_gradient
+from isentrope.distributed.visibility import Mask, Segment, Sequence, needed_keys, seen_keys, segments
 from isentrope.statistics import with_needs
 
 
@@ -134,64 +134,67 @@ def calls(mask: Mask, queries: list[Range], block: Block) -> Iterator[tuple[Segm
             yield segment, block.k[:, :, at], block.v[:, :, at]
 
 
-class Optional(NamedTuple):
-    """The tensors that a call may have besides q, k and v."""
-
-    sinks: Tensor | None
-    key_begin: Tensor | None
-    key_end: Tensor | None
-    documents: Tensor | None
-
-
 def mask_of(configuration: Configuration, tensors: Optional) -> Mask:
     c = configuration
-    begin = 0 if tensors.key_begin is None or c.batch == 0 else int(tensors.key_begin.min())
-    end = c.sequence_length if tensors.key_end is None or c.batch == 0 else int(tensors.key_end.max())
-    padding = overlap((0, c.sequence_length), (begin, max(begin, end)))
+
+    def of_batch(x: Tensor | None, default: int) -> list[int]:
+        return [default] * c.batch if x is None else x.clamp(0, c.sequence_length).tolist()
+
+    begins, ends = of_batch(tensors.key_begin, 0), of_batch(tensors.key_end, c.sequence_length)
+    sequences = {Sequence(begin, max(begin, end), prefix)
+                 for begin, end, prefix in zip(begins, ends, of_batch(tensors.prefix_keys, 0))}  # fmt: skip
     documents = None if tensors.documents is None else tuple(tensors.documents.tolist())
     if documents is not None and ((documents[:1], documents[-1:]) != ((0,), (c.sequence_length,)) or
                                   any(begin > end for begin, end in pairwise(documents))):  # fmt: skip
         raise ValueError(
             f"[isentrope.distributed] documents must rise from 0 to {c.sequence_length}; got {list(documents)}"
         )
-    return Mask(c.causal, c.window_left, c.window_right, c.sequence_length, padding, documents)
+    return Mask(
+        c.causal, c.window_left, c.window_right, c.chunk_size, c.sequence_length, tuple(sequences), documents
+    )
+
+
+_NO_ROWS = Segment((0, 0), (0, 0), 0, 0)
 
 
 @torch.library.custom_op("isentrope::travelling_attention", mutates_args=())
 def travelling_attention(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
-    documents: Tensor | None, configuration: str, group: str,
+    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """As the operator `attention`: output, the statistics of the configuration, support."""
     c = parsed(configuration)
-    tensors = Optional(sinks, key_begin, key_end, documents)
+    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
+    # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
+    OPS.attention(*arguments(c, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), tensors), 0)
     journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
     held = journey.held[journey.rank]
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
+    without_sinks = tensors._replace(sinks=None)
     for blocks in journey.blocks():
         for block in blocks:
             for segment, keys, values in calls(journey.mask, held, block):
                 (at,) = local_slices(held, [segment.queries])
-                call = arguments(c, segment, q[:, :, at], keys, values, None, tensors.key_begin, tensors.key_end)
+                call = arguments(c, segment, q[:, :, at], keys, values, without_sinks)
                 rows.add(at, OPS.attention(*call, wanted))
     return rows.results(sinks)
 
 
 @travelling_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_results(q, v.shape[3], with_needs(parsed(rest[4]).statistics))
+    return empty_results(q, v.shape[3], with_needs(parsed(rest[-2]).statistics))
 
 
 @torch.library.custom_op("isentrope::travelling_attention_backward", mutates_args=())
 def travelling_attention_backward(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
-    documents: Tensor | None, configuration: str, group: str,
+    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
     output: Tensor, statistics: Tensor, d_output: Tensor | None, d_statistics: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v and sinks; those of sinks are of this rank's rows."""
     c = parsed(configuration)
-    tensors = Optional(sinks, key_begin, key_end, documents)
+    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
     journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
     held = journey.held[journey.rank]
     wanted = with_needs(c.statistics)
@@ -202,7 +205,7 @@ def travelling_attention_backward(
         found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
         for segment, keys, values in calls(journey.mask, held, block):
             (at,) = local_slices(held, [segment.queries])
-            call = arguments(c, segment, q[:, :, at], keys, values, sinks, key_begin, key_end)
+            call = arguments(c, segment, q[:, :, at], keys, values, tensors)
             dq, dk, dv, *_ = OPS.attention_backward(
                 *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
                 None if d_output is None else d_output[:, :, at],
@@ -245,18 +248,18 @@ def _(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any) -> tuple[T
 def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[2])
-    ctx.save_for_backward(*inputs[:7], output[0], output[1])
-    ctx.names = inputs[7:]
+    ctx.save_for_backward(*inputs[:-2], output[0], output[1])
+    ctx.names = inputs[-2:]
 
 
 def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
     *tensors, output, statistics = ctx.saved_tensors
     if d_output is None and d_statistics is None:
-        return (None,) * 9
+        return (None,) * 10
     dq, dk, dv, d_sinks = travelling_attention_backward(
         *tensors, *ctx.names, output, statistics, d_output, d_statistics
     )
-    return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * 5
+    return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * 6
 
 
 travelling_attention.register_autograd(_gradients, setup_context=_save)

@@ -13,9 +13,10 @@ from torch.distributed.tensor import DTensor
 from isentrope._arguments import call_of, integers
 from isentrope._operators import FORWARD_MODE
 from isentrope.distributed.agreement import agreed
-from isentrope.distributed.blocks import Optional, travelling_attention
+from isentrope.distributed.blocks import travelling_attention
 from isentrope.distributed.exchange import Group, group_name
 from isentrope.distributed.heads import attention_by_heads
+from isentrope.distributed.rows import Optional
 from isentrope.distributed.tensors import on_local_tensors
 from isentrope.functions import StatisticNames, _transformed
 from isentrope.rules import Rule, rule_text
@@ -37,6 +38,8 @@ def attention(
     scale: float | None = None,
     causal: bool | str = False,
     window_size: tuple[int, int] = (-1, -1),
+    chunk_size: int = 0,
+    prefix_keys: int | Tensor | None = None,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,
     key_begin: Tensor | None = None,
@@ -52,7 +55,7 @@ def attention(
         method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says which is for what.
         layout: "contiguous", or "zigzag", which balances the work under a causal mask.
         sequence_length: rows of the whole sequence; None: every rank has as many as this one.
-        key_begin, key_end: integers [batch], in positions of the whole sequence; the same on every rank.
+        key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank.
         documents: integers [documents + 1], where packed documents begin: 0, ..., sequence_length; the same on every
             rank. n is that of the document. Not together with key_begin and key_end.
         q, k, v may be DTensors, sharded by Shard(2) over one dimension of their mesh, which is the group, and by batch
@@ -69,18 +72,19 @@ def attention(
     if isinstance(q, DTensor):
         if group is not None or sequence_length is not None:
             raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
-        others = {"sinks": sinks, "key_begin": key_begin, "key_end": key_end, "documents": documents}
+        others = {"sinks": sinks, "key_begin": key_begin, "key_end": key_end, "prefix_keys": prefix_keys,
+                  "documents": documents}  # fmt: skip
         return on_local_tensors(
             attention, q, k, v, rule_text(rule, scale), others, dict(
-                method=method, layout=layout, causal=causal, window_size=window_size, soft_cap=soft_cap,
-                return_stats=return_stats,
+                method=method, layout=layout, causal=causal, window_size=window_size, chunk_size=chunk_size,
+                soft_cap=soft_cap, return_stats=return_stats,
             ),
         )  # fmt: skip
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
     call = call_of(
-        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=rule_text(rule, scale), causal=causal,
-        window_size=window_size, soft_cap=soft_cap,
+        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, prefix_keys=prefix_keys,
+        rule=rule_text(rule, scale), causal=causal, window_size=window_size, chunk_size=chunk_size, soft_cap=soft_cap,
     )  # fmt: skip
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and _transformed()):
         raise NotImplementedError(FORWARD_MODE)
@@ -88,7 +92,7 @@ def attention(
     key_begin, key_end = call.key_begin, call.key_end
     if documents is not None:
         documents = _documents(documents, q, key_begin, key_end)
-    tensors = Optional(sinks, key_begin, key_end, documents)
+    tensors = Optional(sinks, key_begin, key_end, call.prefix_keys, documents)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     name = group_name(group)
@@ -97,7 +101,7 @@ def attention(
     given = tuple(field for field, x in zip(Optional._fields, tensors) if x is not None)
     text = agreed(
         name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
-        call.causal > 0, call.window_left, call.window_right, float(soft_cap), wanted, given,
+        call.causal > 0, call.window_left, call.window_right, call.chunk_size, float(soft_cap), wanted, given,
     )  # fmt: skip
     if method == "all_to_all":
         output, statistics = attention_by_heads(q, k, v, tensors, text, name, names)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from isentrope._arguments import call_of
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.blocks import Optional
 from isentrope.distributed.exchange import exchange, resolved
 from isentrope.distributed.layout import Range, local_slices, pieces, rows_of
+from isentrope.distributed.rows import Optional
 from isentrope.functions import _attend
 from isentrope.rules import ScaleRule
 from isentrope.statistics import _DETACHED, Statistics
@@ -126,7 +126,8 @@ def attention_by_heads(
     queries, keys, values = dealer.to_heads([q, k, v], [False, True, True])
     call = call_of(
         queries, keys, values, sinks=sinks, key_begin=tensors.key_begin, key_end=tensors.key_end,
-        cu_seqlens_q=tensors.documents, cu_seqlens_k=tensors.documents, rule=dealer.rule, soft_cap=c.soft_cap,
+        cu_seqlens_q=tensors.documents, cu_seqlens_k=tensors.documents, prefix_keys=tensors.prefix_keys,
+        chunk_size=c.chunk_size, rule=dealer.rule, soft_cap=c.soft_cap,
         causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right),
     )  # fmt: skip
     if names is None:

@@ -31,13 +31,13 @@ def _chunks(length: int, count: int) -> list[Range]:
 
 
 def joined(ranges: list[Range]) -> list[Range]:
-    """In order, those that touch as one, empty ones left out. They must not overlap."""
+    """In order, those that touch or overlap as one, empty ones left out."""
     found: list[Range] = []
     for begin, end in sorted(ranges):
         if begin == end:
             continue
-        if found and found[-1][1] == begin:
-            found[-1] = (found[-1][0], end)
+        if found and found[-1][1] >= begin:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
         else:
             found.append((begin, end))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,10 +18,17 @@ from isentrope.statistics import BITS, Statistics, unpack
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 
 
-def arguments(
-    c: Configuration, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None,
-    key_begin: Tensor | None, key_end: Tensor | None,
-) -> Call:  # fmt: skip
+class Optional(NamedTuple):
+    """The tensors that a call may have besides q, k and v."""
+
+    sinks: Tensor | None
+    key_begin: Tensor | None
+    key_end: Tensor | None
+    prefix_keys: Tensor | None
+    documents: Tensor | None
+
+
+def arguments(c: Configuration, segment: Segment, q: Tensor, k: Tensor, v: Tensor, tensors: Optional) -> Call:
     """What the operators take for one segment."""
     if segment.documents is not None:
         starts = torch.tensor(segment.documents, device=q.device)
@@ -32,7 +39,8 @@ def arguments(
             "sequence_keys": segment.length,
         }  # fmt: skip
     return call_of(
-        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, rule=c.rule, soft_cap=c.soft_cap,
+        q, k, v, sinks=tensors.sinks, key_begin=tensors.key_begin, key_end=tensors.key_end,
+        prefix_keys=tensors.prefix_keys, chunk_size=c.chunk_size, rule=c.rule, soft_cap=c.soft_cap,
         causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right), **place,
     )  # fmt: skip
 

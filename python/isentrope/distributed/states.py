@@ -58,6 +58,8 @@ def decode(
     rule: Rule = "standard",
     scale: float | None = None,
     window_size: tuple[int, int] = (-1, -1),
+    chunk_size: int = 0,
+    prefix_keys: int | Tensor | None = None,
     soft_cap: float = 0.0,
     sinks: Tensor | None = None,
     key_begin: Tensor | None = None,
@@ -78,7 +80,8 @@ def decode(
     needed = {"lse", *(names or ())} | ({"entropy"} if "variance" in (names or ()) else set())
     with torch.no_grad():
         output, statistics = attention(
-            q, k, v, rule=rule, scale=scale, causal="top_left", window_size=window_size, soft_cap=soft_cap,
+            q, k, v, rule=rule, scale=scale, causal="top_left", window_size=window_size, chunk_size=chunk_size,
+            prefix_keys=prefix_keys, soft_cap=soft_cap,
             key_begin=key_begin, key_end=key_end, query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
             sequence_keys=sequence_keys, return_stats=[name for name in Statistics._fields if name in needed],
         )  # fmt: skip

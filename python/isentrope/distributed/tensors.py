@@ -30,7 +30,8 @@ def on_local_tensors(
 ) -> Any:
     """`function` on the local tensors, and its results as DTensors that are placed as q is.
 
-    others: tensors by name, [batch] or, for sinks, [heads], each a DTensor placed accordingly or the same everywhere.
+    others: tensors by name, [batch] or, for sinks, [heads], each a DTensor placed accordingly or the same everywhere,
+        or a number for all sequences.
     """
     mesh, placements, at = q.device_mesh, q.placements, rows_dimension(q)
     for name, x in (("k", k), ("v", v)):
@@ -63,7 +64,9 @@ def on_local_tensors(
     return placed(output, (v.shape[3],)), Statistics(*(None if x is None else placed(x, ()) for x in statistics))
 
 
-def _local(name: str, x: Tensor, mesh: DeviceMesh, placements: tuple) -> Tensor:
+def _local(name: str, x: Tensor | int, mesh: DeviceMesh, placements: tuple) -> Tensor | int:
+    if not isinstance(x, Tensor):
+        return x
     kind = {"sinks": Shard(1), "documents": None}.get(name, Shard(0))
     wanted = tuple(Shard(0) if placement == kind else Replicate() for placement in placements)
     if isinstance(x, DTensor):

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isentrope.distributed.layout import Range, overlap
+from isentrope.distributed.layout import Range, joined, overlap
+
+
+class Sequence(NamedTuple):
+    """What the sequences of a batch may differ in."""
+
+    begin: int
+    end: int
+    """Keys begin, ..., end - 1 are no padding."""
+    prefix: int
+    """Keys that all rows see, from `begin` on, or from the beginning of each document."""
 
 
 class Mask(NamedTuple):
@@ -14,10 +25,12 @@ class Mask(NamedTuple):
     causal: bool
     left: int
     right: int
+    chunk: int
+    """Rows of a chunk; 0: no chunks."""
     length: int
     """Rows of the whole sequence."""
-    padding: Range
-    """Keys that are no padding in some sequence of the batch."""
+    sequences: tuple[Sequence, ...]
+    """Those of the batch, each kind once."""
     documents: tuple[int, ...] | None
     """Where documents begin, and the end: 0, ..., length."""
 
@@ -35,32 +48,44 @@ class Segment(NamedTuple):
     """Documents that lie in the call as a whole; then queries are keys, and each begins at its own position 0."""
 
 
-def seen_keys(mask: Mask, queries: Range) -> Range:
-    """The smallest range that has every key which some row of `queries` sees, padding included."""
+def _document(mask: Mask, sequence: Sequence, row: int) -> Range:
+    """The keys among which a row's are, and from the first of which prefix and chunks are counted."""
+    if mask.documents is None:
+        return sequence.begin, sequence.end
+    after = bisect_right(mask.documents, row)
+    return mask.documents[after - 1], mask.documents[after]
+
+
+def _seen(mask: Mask, sequence: Sequence, queries: Range) -> Range:
+    """The keys of one sequence that some row of `queries` sees: those of rows next to one another are next to one
+    another, or shared."""
     first, last = queries[0], queries[1] - 1
-    begin, end = 0, mask.length
+    (begin, _), (start, stop) = _document(mask, sequence, first), _document(mask, sequence, last)
+    origin, end = begin, stop
     if mask.causal:
         end = min(end, last + 1)
     if mask.left >= 0:
         begin = max(begin, first - mask.left)
     if mask.right >= 0:
         end = min(end, last + mask.right + 1)
-    if mask.documents is not None:
-        starts = mask.documents
-        begin = max(begin, max(start for start in starts if start <= first))
-        end = min(end, min(start for start in starts if start > last))
+    end = max(end, min(start + sequence.prefix, stop))
+    if mask.chunk > 0:
+        begin = max(begin, first - (first - origin) % mask.chunk)
+        end = min(end, last - (last - start) % mask.chunk + mask.chunk)
     return begin, max(begin, end)
 
 
+def seen_keys(mask: Mask, queries: Range) -> Range:
+    """The smallest range that has every key which some row of `queries` sees in some sequence."""
+    seen = [_seen(mask, sequence, queries) for sequence in mask.sequences]
+    seen = [part for part in seen if part[0] < part[1]]
+    return min((begin for begin, _ in seen), default=0), max((end for _, end in seen), default=0)
+
+
 def needed_keys(mask: Mask, queries: list[Range], keys: list[Range]) -> list[Range]:
-    """Of each range of `keys`, the part that has all that some range of `queries` sees; ranges without are left out."""
-    found = []
-    for held in keys:
-        seen = [overlap(overlap(held, mask.padding), seen_keys(mask, piece)) for piece in queries]
-        seen = [part for part in seen if part[0] < part[1]]
-        if seen:
-            found.append((min(part[0] for part in seen), max(part[1] for part in seen)))
-    return found
+    """Of `keys`, the ranges of those that some row of `queries` sees in some sequence, in order."""
+    seen = joined([_seen(mask, sequence, piece) for sequence in mask.sequences for piece in queries])
+    return [part for held in keys for range_ in seen if (part := overlap(held, range_))[0] < part[1]]
 
 
 def segments(mask: Mask, queries: Range, keys: Range) -> Iterator[Segment]:

@@ -60,6 +60,7 @@ def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: di
     close = {torch.float32: {}, torch.bfloat16: {"rtol": 2**-7, "atol": 2**-7}}[got.dtype]
     where = f"rank {rank} of {ranks}, {length} rows, {way}, {options}"
     torch.testing.assert_close(got, output[:, :, rows], **close, msg=lambda text: f"output, {where}: {text}")
+    assert "distance" in WITH_GRADIENT and all(x is not None for x in found), found
     for name, a, b in zip(statistics._fields, found, statistics):
         torch.testing.assert_close(a, b[:, :, rows], msg=lambda text, name=name: f"{name}, {where}: {text}")
 

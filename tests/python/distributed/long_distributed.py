@@ -24,6 +24,10 @@ def problem(random_):
         options["soft_cap"] = random_.choice([1.0, 30.0])
     if random_.random() < 0.3:
         options["sinks"] = torch.linspace(-1, 1, RANKS).requires_grad_()
+    if random_.random() < 0.3:
+        options["chunk_size"] = random_.randrange(1, length + 2)
+    elif random_.random() < 0.4 and options.get("window_size", (-1,))[0] < 0:
+        options["prefix_keys"] = torch.tensor([random_.randrange(length + 2) for _ in range(2)])
     kind = random_.random()
     if kind < 0.3:
         ends = [sorted(random_.randrange(length + 1) for _ in range(2)) for _ in range(2)]

@@ -19,6 +19,14 @@ MASKS = [
     {"documents": torch.tensor([0, 2, 2, 9, 10, 17]), "causal": True},
     {"documents": torch.tensor([0, 17]), "window_size": (3, 1)},
     {"documents": torch.tensor([0, 1, 16, 17])},
+    {"chunk_size": 5, "causal": True},
+    {"chunk_size": 4, "key_begin": torch.tensor([0, 3]), "key_end": torch.tensor([17, 12]), "causal": True},
+    {"chunk_size": 6, "window_size": (2, 3)},
+    {"chunk_size": 3, "documents": torch.tensor([0, 2, 9, 17]), "causal": True},
+    {"prefix_keys": torch.tensor([12, 3]), "causal": True},
+    {"prefix_keys": 6, "key_begin": torch.tensor([0, 9]), "key_end": torch.tensor([5, 17]), "causal": True},
+    {"prefix_keys": torch.tensor([0, 11]), "window_size": (-1, 1)},
+    {"prefix_keys": torch.tensor([4, 1]), "documents": torch.tensor([0, 3, 3, 16, 17]), "causal": True},
 ]
 WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
 # A rule that asks for the position, one for the total, one that acts after the soft-cap, one for each head.
@@ -36,6 +44,8 @@ def every_mask(rank, ranks, way):
 def every_length(rank, ranks, way):
     for length in (0, 1, 3, 8, 13):
         compare(rank, ranks, length, way, RULE | {"causal": True})
+    for mask in ({"chunk_size": 2}, {"prefix_keys": torch.tensor([2, 1])}):
+        compare(rank, ranks, 3, way, RULE | mask | {"causal": True})
 
 
 def every_option(rank, ranks, way):
@@ -128,6 +138,12 @@ def refused(rank):
         distributed.attention(q, k, v, documents=starts, key_end=starts)
     with pytest.raises(ValueError, match="documents must rise from 0 to 8; got \\[0, 7\\]"):
         distributed.attention(q, k, v, documents=torch.tensor([0, 7]))
+    for mask in ({"prefix_keys": 2, "chunk_size": 2}, {"prefix_keys": 2, "window_size": (1, 0)}, {"chunk_size": -1},
+                 {"prefix_keys": torch.ones(3, dtype=torch.long)}, {"key_end": starts[:1]}):  # fmt: skip
+        (name,) = list(mask)[:1]
+        with pytest.raises(ValueError, match=f"\\[attention\\] {name} must"):
+            one = [x[:, :, : 1 - rank] for x in (q, k, v)]  # a rank without rows is told as the others are
+            distributed.attention(*one, sequence_length=1, **mask)
     with pytest.raises(NotImplementedError, match="forward-mode"):
         torch.func.jvp(lambda q: distributed.attention(q, k, v), (q,), (q,))
     output = distributed.attention(q, k, v)

@@ -83,6 +83,7 @@ def disagrees(rank, options, version):
         ({"length": 5}, "sequence_length 12 on rank 0 and 15 on rank 1"),
         ({"method": "all_to_all"}, "method 'ring' on rank 0 and 'all_to_all' on rank 1"),
         ({"window_size": (2, 0)}, "window_left -1 on rank 0 and 2 on rank 1"),
+        ({"chunk_size": 2}, "chunk_size 0 on rank 0 and 2 on rank 1"),
         ({"return_stats": ("entropy",)}, "statistics 0 on rank 0 and 3 on rank 1"),
         ({"sinks": torch.zeros(3)}, "given [] on rank 0 and ['sinks'] on rank 1"),
         ({}, "version 'of a build tree' on rank 0 and '0.0.0' on rank 1"),

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from isentrope.distributed.layout import local_slices, pieces
-from isentrope.distributed.visibility import Mask, needed_keys, segments
+from isentrope.distributed.layout import joined, local_slices, pieces
+from isentrope.distributed.visibility import Mask, Sequence, needed_keys, seen_keys, segments
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
@@ -31,25 +31,41 @@ def test_rows_are_found_where_they_lie():
     assert local_slices([(0, 2), (6, 8)], [(7, 8), (0, 2)]) == [slice(3, 4), slice(0, 2)]
 
 
-def row_sees(mask, row, key):
+def row_sees(mask, sequence, row, key):
     documents = mask.documents or (0, mask.length)
-    same = any(begin <= row < end and begin <= key < end for begin, end in itertools.pairwise(documents))
+    begin, end = next(span for span in itertools.pairwise(documents) if span[0] <= row < span[1])
+    first = sequence.begin if mask.documents is None else begin
+    in_order = (not mask.causal or key <= row) and (mask.right < 0 or key <= row + mask.right)
     return (
-        same
-        and (not mask.causal or key <= row)
+        begin <= key < end
+        and sequence.begin <= key < sequence.end
+        and (in_order or key < first + sequence.prefix)
         and (mask.left < 0 or key >= row - mask.left)
-        and (mask.right < 0 or key <= row + mask.right)
-        and mask.padding[0] <= key < mask.padding[1]
+        and (mask.chunk == 0 or (key - first) // mask.chunk == (row - first) // mask.chunk)
     )
 
 
 def masks(length):
+    whole = (0, length)
+    paddings = [(whole,), ((2, length - 1),), ((3, 3),), (whole, (2, length - 1)), ((5, length), (3, 3), (0, 4))]
     documents = [None, (0, length), tuple(sorted({0, 1, length // 2, length}))]
-    paddings = [(0, length), (2, length - 1), (3, 3)]
-    return [
-        Mask(*parts, length=length, padding=padding, documents=starts)
-        for *parts, padding, starts in itertools.product((False, True), (-1, 0, 2), (-1, 0, 3), paddings, documents)
-    ]
+    for causal, left, right, chunk, prefix, starts, padded in itertools.product(
+        (False, True), (-1, 0, 2), (-1, 0, 3), (0, 1, 5), (0, 4, 99), documents, paddings
+    ):
+        # What no call may have together.
+        if (prefix and (chunk or left >= 0)) or (starts and padded[0] != whole):
+            continue
+        # The last of several sequences has no prefix.
+        prefixes = [0 if prefix and at and at == len(padded) - 1 else prefix for at in range(len(padded))]
+        sequences = tuple(Sequence(*span, count) for span, count in zip([whole] if starts else padded, prefixes))
+        yield Mask(causal, left, right, chunk, length, sequences, starts)
+
+
+def seen_of(mask, queries):
+    """Keys that some row of the ranges sees in some sequence."""
+    rows = [row for begin, end in queries for row in range(begin, end)]
+    return {key for sequence in mask.sequences for row in rows for key in range(mask.length)
+            if row_sees(mask, sequence, row, key)}  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
@@ -57,18 +73,19 @@ def test_what_travels_is_what_is_seen_and_no_more(layout):
     length = 12
     held = pieces(length, 3, layout)
     for mask in masks(length):
-        for queries, keys in itertools.permutations(held, 2):
-            got = needed_keys(mask, queries, keys)
-            for begin, end in keys:
-                seen = [key for key in range(begin, end) for low, high in queries for row in range(low, high)
-                        if row_sees(mask, row, key)]  # fmt: skip
-                want = [(min(seen), max(seen) + 1)] if seen else []
-                assert [part for part in got if begin <= part[0] < end] == want, (mask, queries, keys)
+        seen = [seen_of(mask, queries) for queries in held]
+        for rank, owner in itertools.permutations(range(3), 2):
+            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in seen[rank] & {*range(*piece)}])]
+            assert needed_keys(mask, held[rank], held[owner]) == want, (mask, held[rank], held[owner])
+        for piece in held[0]:
+            one = seen_of(mask, [piece])
+            assert seen_keys(mask, piece) == ((min(one), max(one) + 1) if one else (0, 0)), (mask, piece)
 
 
 def test_segments_cover_each_pair_of_a_document_once():
     documents = (0, 3, 3, 7, 8, 12)
-    mask = Mask(False, -1, -1, 12, (0, 12), documents)
+    sequence = Sequence(0, 12, 0)
+    mask = Mask(False, -1, -1, 0, 12, (sequence,), documents)
     for queries, keys in (((0, 12), (0, 12)), ((2, 9), (2, 9)), ((0, 6), (6, 12)), ((5, 6), (0, 12))):
         found = []
         for segment in segments(mask, queries, keys):
@@ -76,5 +93,5 @@ def test_segments_cover_each_pair_of_a_document_once():
             spans = list(itertools.pairwise(starts)) or [(segment.origin, segment.origin + segment.length)]
             found += [(row, key) for begin, end in spans for row in range(*segment.queries)
                       for key in range(*segment.keys) if begin <= row < end and begin <= key < end]  # fmt: skip
-        want = [(row, key) for row in range(*queries) for key in range(*keys) if row_sees(mask, row, key)]
+        want = [(row, key) for row in range(*queries) for key in range(*keys) if row_sees(mask, sequence, row, key)]
         assert sorted(found) == want

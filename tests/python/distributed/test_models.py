@@ -54,6 +54,11 @@ def placed(placements):
         assert torch.equal(by_itself.to_local(), got.to_local()) and not traffic.get_total_counts()
         compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(*spread, **options).to_local(), got.to_local())
+    numbers = torch.tensor([9, 3])
+    for mask in ({"chunk_size": 5}, {"prefix_keys": 8}, {"prefix_keys": numbers}):
+        want, by_itself = (isentrope.attention(*x, **mask, causal=True) for x in (inputs, spread))
+        assert by_itself.placements == tuple(placements)
+        torch.testing.assert_close(by_itself.full_tensor(), want)
     (got.square().sum() + t.entropy.sum()).backward()
     for a, b in zip(spread, inputs):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad)

@@ -18,7 +18,8 @@ def decoded(rank, ranks):
         (1, 3),
         (3, 17),
         ({}, {"window_size": (4, -1)}, {"soft_cap": 2.0, "key_end": torch.tensor([17, 2]).clamp(max=3)},
-         {"sinks": torch.tensor([0.3, 0.0, 1.0, -1.0])}),
+         {"sinks": torch.tensor([0.3, 0.0, 1.0, -1.0])}, {"chunk_size": 2, "key_begin": torch.tensor([0, 1])},
+         {"prefix_keys": torch.tensor([17, 2])}),
     ):  # fmt: skip
         q, k, v = (x.detach() for x in tensors(total))
         q = q[:, :, total - queries :]

@@ -36,7 +36,7 @@ def test_the_cost_model_counts_what_travels():
     model = loaded("cost_model")
     for ranks, causal in itertools.product((2, 4, 8), (False, True)):
         work = model.Work(LENGTH, 4, 2, 8, FLOAT, causal)
-        keys = sum(least_keys(rank, ranks, "zigzag", causal, -1) for rank in range(ranks)) * FLOAT * 2 * (8 + 8)
+        keys = sum(least_keys(rank, ranks, "zigzag", {"causal": causal}) for rank in range(ranks)) * FLOAT * 2 * (8 + 8)
         assert model.received("ring", work, ranks) == (keys / ranks, 2 * keys / ranks)
     # Too slow a network is felt, and more ranks than heads cannot share them.
     slow, fast = (model.seconds("ring", work, 8, model.Machine(1e9, rate, 0)) for rate in (1e3, 1e12))
@@ -66,32 +66,40 @@ class Sent:
         dist.batch_isend_irecv = self._original
 
 
-def least_keys(rank, ranks, layout, causal, window):
+def least_keys(rank, ranks, layout, mask):
     """Keys of `rank` that the rows of the others see, counted once for each rank that sees them."""
     count = 0
     for other in set(range(ranks)) - {rank}:
         rows = rows_of(other, ranks, LENGTH, layout)[:, None]
         keys = rows_of(rank, ranks, LENGTH, layout)[None]
-        seen = (keys <= rows) | torch.tensor(not causal)
-        if window >= 0:
-            seen &= keys >= rows - window
+        seen = (keys <= rows) | (keys < mask.get("prefix_keys", 0)) | torch.tensor(not mask.get("causal", False))
+        if "window_size" in mask:
+            left, right = mask["window_size"]
+            seen &= (keys >= rows - left) & (keys <= rows + (LENGTH if right < 0 else right))
+        if "chunk_size" in mask:
+            seen &= keys // mask["chunk_size"] == rows // mask["chunk_size"]
         count += int(seen.any(0).sum())
     return count
 
 
+MASKS = [
+    {}, {"causal": True}, {"window_size": (5, -1)}, {"window_size": (5, 2)}, {"causal": True, "window_size": (5, -1)},
+    {"chunk_size": 8}, {"causal": True, "chunk_size": 10}, {"causal": True, "chunk_size": 30},
+    {"causal": True, "prefix_keys": 7}, {"causal": True, "prefix_keys": 30},
+]  # fmt: skip
+
+
 def sent(rank, ranks):
     found = []
-    for layout, causal, window in itertools.product(("contiguous", "zigzag"), (False, True), (-1, 5)):
+    for layout, mask in itertools.product(("contiguous", "zigzag"), MASKS):
         rows = rows_of(rank, ranks, LENGTH, layout)
         for method in ("ring", "all_gather"):
             part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH)]
             with Sent() as forward:
-                output = distributed.attention(
-                    *part, method=method, layout=layout, causal=causal, window_size=(window, -1)
-                )
+                output = distributed.attention(*part, method=method, layout=layout, **mask)
             with Sent() as backward:
                 output.sum().backward()
-            found.append((layout, causal, window, method, forward.bytes, backward.bytes))
+            found.append((layout, mask, method, forward.bytes, backward.bytes))
     return found
 
 
@@ -99,12 +107,23 @@ def sent(rank, ranks):
 def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
     results = run(ranks, sent, ranks)
     for rank, found in enumerate(results):
-        for at, (layout, causal, window, method, forward, backward) in enumerate(found):
-            least = least_keys(rank, ranks, layout, causal, window) * KEY
-            assert forward == least, (rank, layout, causal, window, method)
+        for at, (layout, mask, method, forward, backward) in enumerate(found):
+            least = least_keys(rank, ranks, layout, mask) * KEY
+            assert forward == least, (rank, layout, mask, method)
             # The keys once more, and the gradients of those that we saw to their owners.
-            all_keys = sum(least_keys(other, ranks, layout, causal, window) for other in range(ranks)) * KEY
-            assert sum(other[at][5] for other in results) == 2 * all_keys
+            all_keys = sum(least_keys(other, ranks, layout, mask) for other in range(ranks)) * KEY
+            assert sum(other[at][4] for other in results) == 2 * all_keys
+
+
+def sent_within_chunks(rank, ranks):
+    part = [x.detach()[:, :, rows_of(rank, ranks, LENGTH, "contiguous")].requires_grad_() for x in tensors(LENGTH)]
+    with Sent() as sent_:
+        distributed.attention(*part, causal=True, chunk_size=LENGTH // ranks).sum().backward()
+    return sent_.bytes
+
+
+def test_ranks_that_hold_whole_chunks_send_nothing():
+    assert run(4, sent_within_chunks, 4) == [0] * 4
 
 
 def sent_by_heads(rank, ranks):
