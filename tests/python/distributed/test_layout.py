@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import torch
 
 from isentrope.distributed.layout import joined, local_slices, pieces
 from isentrope.distributed.visibility import Mask, Sequence, needed_keys, seen_keys, segments
@@ -31,18 +32,23 @@ def test_rows_are_found_where_they_lie():
     assert local_slices([(0, 2), (6, 8)], [(7, 8), (0, 2)]) == [slice(3, 4), slice(0, 2)]
 
 
-def row_sees(mask, sequence, row, key):
-    documents = mask.documents or (0, mask.length)
-    begin, end = next(span for span in itertools.pairwise(documents) if span[0] <= row < span[1])
-    first = sequence.begin if mask.documents is None else begin
-    in_order = (not mask.causal or key <= row) and (mask.right < 0 or key <= row + mask.right)
-    return (
-        begin <= key < end
-        and sequence.begin <= key < sequence.end
-        and (in_order or key < first + sequence.prefix)
-        and (mask.left < 0 or key >= row - mask.left)
-        and (mask.chunk == 0 or (key - first) // mask.chunk == (row - first) // mask.chunk)
-    )
+def sees(mask, sequence):
+    """Which keys each row sees, one condition after the other: bool [rows, keys]."""
+    rows, keys = torch.arange(mask.length)[:, None], torch.arange(mask.length)
+    documents = torch.tensor(mask.documents or (0, mask.length))
+    same = torch.bucketize(rows, documents, right=True) == torch.bucketize(keys, documents, right=True)
+    first = sequence.begin if mask.documents is None else documents[torch.bucketize(rows, documents, right=True) - 1]
+    in_order = torch.ones_like(same)
+    if mask.causal:
+        in_order &= keys <= rows
+    if mask.right >= 0:
+        in_order &= keys <= rows + mask.right
+    seen = same & (keys >= sequence.begin) & (keys < sequence.end) & (in_order | (keys < first + sequence.prefix))
+    if mask.left >= 0:
+        seen &= keys >= rows - mask.left
+    if mask.chunk:
+        seen &= (keys - first) // mask.chunk == (rows - first) // mask.chunk
+    return seen
 
 
 def masks(length):
@@ -61,31 +67,29 @@ def masks(length):
         yield Mask(causal, left, right, chunk, length, sequences, starts)
 
 
-def seen_of(mask, queries):
-    """Keys that some row of the ranges sees in some sequence."""
-    rows = [row for begin, end in queries for row in range(begin, end)]
-    return {key for sequence in mask.sequences for row in rows for key in range(mask.length)
-            if row_sees(mask, sequence, row, key)}  # fmt: skip
-
-
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
 def test_what_travels_is_what_is_seen_and_no_more(layout):
     length = 12
     held = pieces(length, 3, layout)
     for mask in masks(length):
-        seen = [seen_of(mask, queries) for queries in held]
+        seen = torch.stack([sees(mask, sequence) for sequence in mask.sequences]).any(0)
+
+        def seen_by(*ranges):
+            return {key for begin, end in ranges for key in seen[begin:end].any(0).nonzero().flatten().tolist()}
+
         for rank, owner in itertools.permutations(range(3), 2):
-            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in seen[rank] & {*range(*piece)}])]
+            of_rank = seen_by(*held[rank])
+            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in of_rank & {*range(*piece)}])]
             assert needed_keys(mask, held[rank], held[owner]) == want, (mask, held[rank], held[owner])
         for piece in held[0]:
-            one = seen_of(mask, [piece])
-            assert seen_keys(mask, piece) == ((min(one), max(one) + 1) if one else (0, 0)), (mask, piece)
+            found = seen_by(piece)
+            assert seen_keys(mask, piece) == ((min(found), max(found) + 1) if found else (0, 0)), (mask, piece)
 
 
 def test_segments_cover_each_pair_of_a_document_once():
     documents = (0, 3, 3, 7, 8, 12)
-    sequence = Sequence(0, 12, 0)
-    mask = Mask(False, -1, -1, 0, 12, (sequence,), documents)
+    mask = Mask(False, -1, -1, 0, 12, (Sequence(0, 12, 0),), documents)
+    seen = sees(mask, *mask.sequences)
     for queries, keys in (((0, 12), (0, 12)), ((2, 9), (2, 9)), ((0, 6), (6, 12)), ((5, 6), (0, 12))):
         found = []
         for segment in segments(mask, queries, keys):
@@ -93,5 +97,5 @@ def test_segments_cover_each_pair_of_a_document_once():
             spans = list(itertools.pairwise(starts)) or [(segment.origin, segment.origin + segment.length)]
             found += [(row, key) for begin, end in spans for row in range(*segment.queries)
                       for key in range(*segment.keys) if begin <= row < end and begin <= key < end]  # fmt: skip
-        want = [(row, key) for row in range(*queries) for key in range(*keys) if row_sees(mask, sequence, row, key)]
+        want = [(row, key) for row in range(*queries) for key in range(*keys) if seen[row, key]]
         assert sorted(found) == want
