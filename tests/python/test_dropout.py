@@ -68,15 +68,15 @@ def test_torchs_generator_says_which_weights():
 def test_in_distribution_it_is_torchs():
     q, k, v = (torch.randn(1, 2, 6, 8) for _ in range(3))
     ours, theirs = (
-        torch.stack([attention(q, k, v, dropout_p=P) for _ in range(3000)])
+        torch.stack([attention(q, k, v, dropout_p=P) for _ in range(2000)])
         for attention in (isentrope.attention, F.scaled_dot_product_attention)
     )
-    sigma = (ours.var(0) / 3000).sqrt()
+    sigma = (ours.var(0) / 2000).sqrt()
     want = F.scaled_dot_product_attention(q, k, v)
     assert ((ours.mean(0) - want) / sigma).abs().max() < 5
     assert ((ours.mean(0) - theirs.mean(0)) / sigma).abs().max() < 5 * 2**0.5
-    # The share of the variance that 3000 draws leave uncertain is 1/sqrt(1500), of both.
-    torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.12, atol=0)
+    # 2000 draws leave 1/sqrt(4000) of a standard deviation uncertain, of both.
+    torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.14, atol=0)
 
 
 def gradient_follows(run):
