@@ -55,7 +55,7 @@ int guarded(const std::string& name, const std::function<int()>& body) {
   return 2;
 }
 
-void parse(CLI::App& app, int argc, char** argv) {
+void parse(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

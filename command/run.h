@@ -19,7 +19,7 @@ int guarded(const std::string& name, const std::function<int()>& body);
 
 // Parses the arguments, which runs the callbacks of app and its subcommands, or prints the help
 // that they ask for. Throws Error when they do not parse, and what the callbacks throw.
-void parse(CLI::App& app, int argc, char** argv);
+void parse(CLI::App& app, int argc, const char* const* argv);
 
 // All of the above, for a command whose callbacks are its work.
 int run(CLI::App& app, int argc, char** argv);

@@ -36,9 +36,13 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, const json& config
   if (text == file.metadata.end()) {
     throw Error(fmt::format("[checkpoint] not a checkpoint of this program: {}", path.string()));
   }
-  const json run = json::parse(text->second);
-  require_same(run.at("configuration"), configuration, path);
-  return {run.at("steps_done"), {run.at("loss"), run.at("seconds")}, std::move(file.tensors)};
+  try {
+    const json run = json::parse(text->second);
+    require_same(run.at("configuration"), configuration, path);
+    return {run.at("steps_done"), {run.at("loss"), run.at("seconds")}, std::move(file.tensors)};
+  } catch (const json::exception&) {
+    throw Error(fmt::format("[checkpoint] not a checkpoint of this program: {}", path.string()));
+  }
 }
 
 }  // namespace isentrope::lab

@@ -3,27 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <tuple>
 
+#include "command/files.h"
 #include "isentrope/error.h"
 
 namespace isentrope::lab {
 namespace {
 
-std::string read_file(const std::string& path) {
-  const std::filesystem::file_status status = std::filesystem::status(path);
-  if (!std::filesystem::exists(status)) {
-    throw Error(fmt::format("[corpus] no such file: {}{}", path,
-                            path == kKingJames ? "; `make setup` extracts it" : ""));
+std::string text_of(const std::string& path) {
+  std::error_code error;
+  if (path == kKingJames && !std::filesystem::exists(path, error)) {
+    throw Error(fmt::format("[corpus] no such file: {}; `make setup` extracts it", path));
   }
-  if (std::filesystem::is_directory(status)) {
-    throw Error(fmt::format("[corpus] a file is needed; got the directory {}", path));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw Error(fmt::format("[corpus] the file cannot be read: {}", path));
+  std::string text = command::read_file(path);
   if (text.empty()) throw Error(fmt::format("[corpus] the file is empty: {}", path));
   return text;
 }
@@ -33,7 +27,7 @@ std::string read_file(const std::string& path) {
 Corpus read_corpus(const std::vector<std::string>& paths) {
   Corpus corpus;
   for (const std::string& path : paths) {
-    const std::string text = read_file(path);
+    const std::string text = text_of(path);
     corpus.files.push_back({path, static_cast<std::int64_t>(text.size())});
     corpus.text += text;
     if (!text.ends_with('\n')) corpus.text += '\n';
@@ -67,8 +61,8 @@ void require_windows(const Parts<std::vector<Token>>& parts, std::int64_t traini
   if (train >= training && std::min(validation, test) >= evaluation) return;
   throw Error(
       fmt::format("[corpus] the text must have {} tokens in its first nine tenths, for a training "
-                  "window, and {} "
-                  "in each twentieth behind them, for the longest length; got {}, {} and {}",
+                  "window, and {} in each twentieth behind them, for the longest length; got {}, "
+                  "{} and {}",
                   training, evaluation, train, validation, test));
 }
 

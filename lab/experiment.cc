@@ -8,11 +8,12 @@
 #include <numeric>
 #include <thread>
 
+#include "command/files.h"
 #include "isentrope/target.h"
-#include "lab/atomic_file.h"
 #include "lab/interrupt.h"
 #include "lab/jobs.h"
 #include "lab/material.h"
+#include "lab/memory.h"
 #include "lab/result.h"
 #include "lab/training.h"
 #include "report/extrapolation.h"
@@ -113,37 +114,39 @@ json result_json(const ExperimentOptions& options, const Material& material,
 
 }  // namespace
 
-std::vector<ModelRule> default_rules() {
-  return {{ScaleRule::standard()}, {ScaleRule::entropy_invariant(512)}};
-}
-
 json run_experiment(const ExperimentOptions& options, Progress& progress) {
   // Before any thread begins: each takes the number over.
   at::set_num_threads(static_cast<int>(options.threads));
   RunFolder folder(options.output, options.existing);
   const Material material = prepare_material(options, folder, progress);
-  validate(model_of(options, *material.tokenizer));
+  const ModelConfig model = model_of(options, *material.tokenizer);
+  validate(model);
 
   // Whatever is on disk is looked at before the folder is touched.
   const std::vector<Training> trainings = trainings_of(options, folder, material);
   std::int64_t steps = 0;
   for (const Training& training : trainings) steps += training.steps_left();
   const std::size_t jobs = std::min(jobs_of(options), trainings.size());
+  require_memory(options, model, static_cast<std::int64_t>(jobs));
   progress.expect_steps(steps, static_cast<std::int64_t>(jobs));
   folder.open();
-  if (const std::string model = material.tokenizer->model(); !model.empty()) {
-    replace_file(folder.tokenizer(), std::vector<std::string_view>{model});
+  if (const std::string pieces = material.tokenizer->model(); !pieces.empty()) {
+    command::write_file(folder.tokenizer(), pieces);
   }
 
+  note_interrupts();
   std::vector<json> records(trainings.size());
   run_jobs(
       trainings.size(), jobs, [&](std::size_t i) { records[i] = trainings[i].run(progress); },
       interrupt);
 
-  json result = result_json(options, material, records);
-  const std::string page = report::extrapolation_report(result), text = result.dump(1) + "\n";
-  replace_file(folder.report(), std::vector<std::string_view>{page});
-  replace_file(folder.result(), std::vector<std::string_view>{text});
+  const std::string text =
+      result_json(options, material, records)
+          .dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  // As a reader will have it.
+  json result = json::parse(text);
+  command::write_file(folder.report(), report::extrapolation_report(result));
+  command::write_file(folder.result(), text + "\n");
   folder.finish();
   return result;
 }

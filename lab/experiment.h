@@ -2,62 +2,18 @@
 // at one length and evaluated at others (docs/laboratory.md).
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "lab/corpus.h"
-#include "lab/model_config.h"
-#include "lab/model_rule.h"
+#include "lab/experiment_options.h"
 #include "lab/progress.h"
-#include "lab/run_folder.h"
 
 namespace isentrope::lab {
 
-// The standard scale, and the entropy-invariant one of the field's training length.
-[[nodiscard]] std::vector<ModelRule> default_rules();
-
-enum class Part { validation, test };
-
-struct ExperimentOptions {
-  std::vector<ModelRule> rules = default_rules();
-  std::vector<ScaleRule> rescaled;  // laid upon the model of `standard`
-
-  ModelConfig model{.vocabulary = 0,
-                    .layers = 4,
-                    .width = 128,
-                    .heads = 2};  // vocabulary, train_length: set later
-  std::vector<std::string> corpus{kKingJames};
-  std::string tokenizer;        // a SentencePiece file; bytes when empty
-  std::int64_t vocabulary = 0;  // pieces of a SentencePiece model to train on the corpus; 0: none
-
-  std::int64_t train_length = 64;
-  std::vector<std::int64_t> lengths{64, 128, 256, 512, 1024};  // rising
-  Part part = Part::validation;
-  std::int64_t evaluation_tokens = 65536;  // of each length, at most
-
-  std::int64_t steps = 500;
-  std::int64_t batch = 64;
-  double learning_rate = 1e-3;
-  std::uint64_t seed = 1;  // of the first run; the others follow it
-  std::int64_t seeds = 1;
-
-  std::int64_t threads = 1;  // of each training
-  std::int64_t jobs = 0;     // trainings at a time; 0: as many as the cores have room for
-  std::filesystem::path output = "results/extrapolate";
-  RunFolder::Existing existing = RunFolder::Existing::refuse;
-  std::string command;  // what was typed, without --resume and --overwrite; told in result.json
-
-  // Steps in which the learning rate rises: 100, less in a short run.
-  [[nodiscard]] std::int64_t warm_up() const { return steps < 500 ? steps / 5 : 100; }
-};
-
 // Runs what of the experiment is not done yet, and writes result.json and report.html; returns what
-// result.json holds. Throws Error on bad input before anything is written, Divergence, and
-// Interrupted after saving.
+// result.json holds: where that cannot say what was, a name that is not UTF-8 or a number that is
+// not finite, it says the nearest it can, or null. SIGINT and SIGTERM end the program until there
+// is something to save, and are noted from then on. Throws Error on bad input before anything is
+// written, Divergence, and Interrupted after saving.
 nlohmann::json run_experiment(const ExperimentOptions& options, Progress& progress);
 
 }  // namespace isentrope::lab

@@ -92,18 +92,4 @@ json measure_model(const Transformer& model, const ModelRule& rule, const Measur
   return record;
 }
 
-bool holds_every_measure(const json& record, std::size_t lengths) {
-  const auto numbers = [&](const json& object, const char* name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_array() && found->size() == lengths;
-  };
-  const auto rows = record.find("rows");
-  if (rows == record.end() || !rows->is_array() || rows->empty()) return false;
-  return std::ranges::all_of(*rows, [&](const json& row) {
-    return row.is_object() && std::ranges::all_of(kMeasures, [&](const Measure& measure) {
-             return numbers(row, measure.name);
-           });
-  });
-}
-
 }  // namespace isentrope::lab

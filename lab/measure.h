@@ -53,8 +53,4 @@ struct MeasurePlan {
                                            const MeasurePlan& plan,
                                            const std::function<void(const std::string&)>& at);
 
-// Whether rows and curve of a record hold every measure at each length. One that was written before
-// a measure was thought of does not.
-[[nodiscard]] bool holds_every_measure(const nlohmann::json& record, std::size_t lengths);
-
 }  // namespace isentrope::lab

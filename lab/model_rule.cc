@@ -18,4 +18,8 @@ ModelRule ModelRule::parse(std::string_view text) {
   return {ScaleRule::parse(text), true};
 }
 
+std::vector<ModelRule> default_rules() {
+  return {{ScaleRule::standard()}, {ScaleRule::entropy_invariant(512)}};
+}
+
 }  // namespace isentrope::lab

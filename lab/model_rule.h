@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "isentrope/scale_rule.h"
 
@@ -20,5 +21,8 @@ struct ModelRule {
 
   bool operator==(const ModelRule&) const = default;
 };
+
+// The standard scale, and the entropy-invariant one of the field's training length.
+[[nodiscard]] std::vector<ModelRule> default_rules();
 
 }  // namespace isentrope::lab

@@ -5,49 +5,33 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
-#include <optional>
 
+#include "command/arguments.h"
+#include "command/run.h"
 #include "isentrope/error.h"
 #include "src/rule/split.h"
 
 namespace isentrope::lab {
 namespace {
 
-constexpr std::int64_t kLargest = 1'000'000'000;  // of any count: beyond it, a typing error
+using command::positive_number;
+using command::whole_number;
 
-template <typename Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return {};
-  return value;
-}
-
-CLI::Validator whole_number(std::int64_t least) {
-  return {[least](const std::string& text) {
-            const auto value = number<std::int64_t>(text);
-            if (value && *value >= least && *value <= kLargest) return std::string();
-            return fmt::format("a whole number from {} to {} is needed; got \"{}\"", least,
-                               kLargest, text);
-          },
-          ""};
-}
-
-CLI::Validator positive_number() {
-  return {[](const std::string& text) {
-            const auto value = number<double>(text);
-            if (value && std::isfinite(*value) && *value > 0) return std::string();
-            return fmt::format("a positive number is needed; got \"{}\"", text);
-          },
-          ""};
-}
+// Of options that count. What is beyond them is a typing error: no machine trains it.
+constexpr std::int64_t kMostSteps = 1'000'000'000, kMostTokens = 1'000'000'000;
+constexpr std::int64_t kMostLayers = 1000, kMostWidth = 100'000, kMostHeads = 10'000;
+constexpr std::int64_t kMostWindows = 1'000'000, kLongest = 10'000'000, kMostPieces = 1'000'000;
+constexpr std::int64_t kFewestPieces = 260;  // each byte, SentencePiece's three marks, and one more
+constexpr std::int64_t kMostSeeds = 1000, kMostThreads = 1024;
 
 CLI::Validator share() {
   return {[](const std::string& text) {
-            const auto value = number<double>(text);
-            if (value && *value >= 0 && *value < 1) return std::string();
+            double value = -1;
+            const auto [end, error] =
+                std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = error == std::errc{} && end == text.data() + text.size();
+            if (whole && value >= 0 && value < 1) return std::string();
             return fmt::format("a number from 0 to below 1 is needed; got \"{}\"", text);
           },
           ""};
@@ -94,8 +78,9 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
         ->check(CLI::IsMember(std::move(names)))
         ->capture_default_str();
   };
-  const auto count = [&](const char* name, std::int64_t& value, const char* help) {
-    app.add_option(name, value, help)->check(whole_number(1))->capture_default_str();
+  const auto count = [&](const char* name, std::int64_t& value, std::int64_t most,
+                         const char* help) {
+    app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
   };
   choice(
       "--model", typed.model, names_of<ModelShape>(),
@@ -112,9 +97,9 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
   app.add_option("--dropout", o.model.dropout, "After the embedding and each block")
       ->check(share())
       ->capture_default_str();
-  count("--layers", o.model.layers, "Layers of the model");
-  count("--width", o.model.width, "Width of the model");
-  count("--heads", o.model.heads, "Attention heads");
+  count("--layers", o.model.layers, kMostLayers, "Layers of the model");
+  count("--width", o.model.width, kMostWidth, "Width of the model");
+  count("--heads", o.model.heads, kMostHeads, "Attention heads");
 }
 
 void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
@@ -126,41 +111,43 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
       app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
   app.add_option("--vocabulary", o.vocabulary,
                  "Train a SentencePiece model of so many pieces on the training part")
-      ->check(whole_number(2))
+      ->check(whole_number(kFewestPieces, kMostPieces))
       ->excludes(tokenizer);
   app.add_option("--train-length", o.train_length, "Tokens of a training sequence")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kLongest))
       ->capture_default_str();
   app.add_option("--lengths", o.lengths, "Lengths to evaluate at, separated by commas")
       ->take_all()
       ->delimiter(',')
-      ->check(whole_number(1))
+      ->check(whole_number(1, kLongest))
       ->capture_default_str();
   app.add_option("--part", typed.part, "What to evaluate on; choose on validation, test once")
       ->check(CLI::IsMember({"validation", "test"}))
       ->capture_default_str();
   app.add_option("--evaluation-tokens", o.evaluation_tokens, "Tokens read at each length, at most")
-      ->check(whole_number(1))
+      ->check(whole_number(1, kMostTokens))
       ->capture_default_str();
 }
 
 void add_training_options(CLI::App& app, ExperimentOptions& o) {
-  const auto count = [&](const char* name, std::int64_t& value, const char* help) {
-    app.add_option(name, value, help)->check(whole_number(1))->capture_default_str();
+  const auto count = [&](const char* name, std::int64_t& value, std::int64_t most,
+                         const char* help) {
+    app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
   };
-  count("--steps", o.steps, "Training steps");
-  count("--batch", o.batch, "Sequences of a training step");
+  count("--steps", o.steps, kMostSteps, "Training steps");
+  count("--batch", o.batch, kMostWindows, "Sequences of a training step");
   app.add_option("--learning-rate", o.learning_rate, "Highest learning rate of AdamW")
       ->check(positive_number())
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of the first run")
-      ->check(whole_number(0))
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  count("--seeds", o.seeds, "Runs of every rule; verdicts take two");
-  count("--threads", o.threads, "Threads of each training; another count gives other last digits");
+  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take two");
+  count("--threads", o.threads, kMostThreads,
+        "Threads of each training; another count gives other last digits");
   app.add_option("--jobs", o.jobs,
                  "Trainings at a time; as many as the cores have room for otherwise")
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostThreads));
 }
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
@@ -191,12 +178,6 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
       ->excludes(resume);
   app.add_flag("--json", line.json, "Print result.json instead of the tables");
   app.add_flag("--quiet", line.quiet, "No progress");
-}
-
-// CLI11's own words, on one line.
-std::string one_line(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  return text;
 }
 
 // The command as one would type it, without what says how to take a run that is there.
@@ -279,7 +260,7 @@ std::vector<ModelRule> parse_rules(std::string_view text) {
   return rules;
 }
 
-CommandLine parse_command_line(int argc, const char* const* argv) {
+std::optional<CommandLine> parse_command_line(int argc, const char* const* argv) {
   CommandLine line;
   Typed typed;
   use_preset(argc, argv, line.experiment);
@@ -289,14 +270,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "lengths they never saw, and says where a rule helps. Writes result.json and report.html.",
       "isentrope extrapolate");
   add_options(app, line, typed);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    line.help = app.help();
-    return line;
-  } catch (const CLI::ParseError& error) {
-    throw Error(one_line(error.what()));
-  }
+  bool parsed = false;
+  app.callback([&] { parsed = true; });
+  command::parse(app, argc, argv);
+  if (!parsed) return {};
   line.experiment.command = command_of(argc, argv);
   settle(line.experiment, typed);
   return line;

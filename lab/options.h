@@ -1,11 +1,12 @@
 // The command line of isentrope extrapolate.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lab/experiment.h"
+#include "lab/experiment_options.h"
 
 namespace isentrope::lab {
 
@@ -13,11 +14,11 @@ struct CommandLine {
   ExperimentOptions experiment;
   bool json = false;
   bool quiet = false;
-  std::string help;  // not empty: show it and stop
 };
 
-// Throws Error naming the option at fault.
-[[nodiscard]] CommandLine parse_command_line(int argc, const char* const* argv);
+// None when the arguments ask for help, which then is printed. Throws Error naming the option at
+// fault.
+[[nodiscard]] std::optional<CommandLine> parse_command_line(int argc, const char* const* argv);
 
 // Rules separated by commas; those within brackets belong to a rule. Throws Error when one is given
 // twice.

@@ -48,22 +48,31 @@ std::string name_of(const ModelRule& rule, std::uint64_t seed) {
 }  // namespace
 
 RunFolder::RunFolder(fs::path root, Existing existing)
-    : root_(std::move(root)), overwrite_(existing == Existing::overwrite) {
+    : root_(std::move(root)), existing_(existing) {
   if (!writable(root_)) refuse(root_);
+  FolderLock::require_free(root_);
+  look();
+}
+
+void RunFolder::look() {
   const bool under_way = holds_models(checkpoints());
-  if (existing == Existing::refuse && (under_way || fs::exists(result()))) {
+  if (existing_ == Existing::refuse && (under_way || fs::exists(result()))) {
     throw Error(
         fmt::format("[output] {} holds a {} run: add --resume to go on with it, or --overwrite to "
                     "put this one in its place",
                     root_.string(), under_way ? "started" : "finished"));
   }
-  saved_ = existing == Existing::resume && !under_way && holds_models(models()) ? models()
-                                                                                : checkpoints();
+  saved_ = existing_ == Existing::resume && !under_way && holds_models(models()) ? models()
+                                                                                 : checkpoints();
 }
 
 void RunFolder::open() {
   std::error_code error;
-  if (overwrite_) {
+  fs::create_directories(root_, error);
+  if (error) refuse(root_);
+  lock_.emplace(root_);
+  look();  // another run may have come and gone
+  if (existing_ == Existing::overwrite) {
     fs::remove_all(checkpoints(), error);
     fs::remove_all(models(), error);
     fs::remove(result(), error);
@@ -90,6 +99,7 @@ void RunFolder::finish() {
   fs::remove_all(models());
   fs::rename(checkpoints(), models());
   saved_ = models();
+  lock_.reset();
 }
 
 }  // namespace isentrope::lab

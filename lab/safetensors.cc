@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "command/files.h"
 #include "isentrope/error.h"
-#include "lab/atomic_file.h"
 #include "lab/random.h"
 
 namespace isentrope::lab {
@@ -36,12 +34,6 @@ std::uint64_t checksum(std::string_view data) {
 std::string checksum(json header, std::string_view data) {
   header["__metadata__"].erase("checksum");
   return fmt::format("{:016x}{:016x}", checksum(header.dump()), checksum(data));
-}
-
-std::string read_all(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(fmt::format("[checkpoint] the file cannot be read: {}", path.string()));
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 at::Tensor tensor_of(const json& entry, std::string_view data) {
@@ -94,11 +86,11 @@ void save_tensors(const TensorFile& file, const std::filesystem::path& path) {
   std::string size(8, '\0');
   const std::uint64_t header_size = text.size();
   std::memcpy(size.data(), &header_size, 8);
-  replace_file(path, std::vector<std::string_view>{size, text, data});
+  command::write_file(path, std::vector<std::string_view>{size, text, data});
 }
 
 TensorFile load_tensors(const std::filesystem::path& path) {
-  const std::string content = read_all(path);
+  const std::string content = command::read_file(path);
   try {
     return parse(content);
   } catch (const std::exception&) {

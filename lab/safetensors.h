@@ -21,7 +21,7 @@ struct TensorFile {
 };
 
 // Replaces the file at once: a reader, or a crash, sees the old file or the new one. Adds the
-// metadata "checksum". Throws std::runtime_error when the file cannot be written.
+// metadata "checksum". Throws Error when the file cannot be written.
 void save_tensors(const TensorFile& file, const std::filesystem::path& path);
 
 // Throws Error when the file cannot be read, is no such file, or is not as it was written.

@@ -4,10 +4,9 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
+#include "command/files.h"
 #include "isentrope/error.h"
 
 namespace isentrope::lab {
@@ -91,11 +90,8 @@ class Lines final : public sentencepiece::SentenceIterator {
 std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(fmt::format("[tokenizer] the file cannot be read: {}", path));
   return std::make_unique<PieceTokenizer>(
-      std::string{std::istreambuf_iterator<char>(file), {}},
-      fmt::format("[tokenizer] not a SentencePiece model: {}", path));
+      command::read_file(path), fmt::format("[tokenizer] not a SentencePiece model: {}", path));
 }
 
 std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text, std::int64_t pieces) {
@@ -111,9 +107,9 @@ std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text, std::int64_t p
                                                  &lines, &model);
   std::string reason = status.message();  // "file(line) [condition] Words for people."
   reason.erase(0, reason.rfind("] ") == std::string::npos ? 0 : reason.rfind("] ") + 2);
-  const std::string complaint = fmt::format(
-      "[tokenizer] the corpus must be large enough to train {} pieces; SentencePiece says: {}",
-      pieces, reason);
+  const std::string complaint =
+      fmt::format("[tokenizer] the corpus must be a text large enough to train {} pieces{}{}",
+                  pieces, reason.empty() ? "" : "; SentencePiece says: ", reason);
   if (!status.ok()) throw Error(complaint);
   return std::make_unique<PieceTokenizer>(std::move(model), complaint);
 }

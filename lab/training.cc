@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 #include <utility>
 
-#include "lab/atomic_file.h"
+#include "command/files.h"
 #include "lab/interrupt.h"
 #include "lab/measure.h"
+#include "lab/record.h"
 #include "lab/trainer.h"
 
 namespace isentrope::lab {
@@ -77,11 +77,9 @@ json Training::evaluation() const {
 std::optional<json> Training::saved_record() const {
   const std::filesystem::path path = folder_.record(rule_, seed_);
   if (options_.existing != RunFolder::Existing::resume || !std::filesystem::exists(path)) return {};
-  json record = json::parse(std::ifstream(path), nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || !record.contains("configuration")) return {};
+  json record = read_record(path);
   require_same(record["configuration"], configuration(), path);
-  if (record.value("evaluation", json()) != evaluation()) return {};
-  if (!holds_every_measure(record, options_.lengths.size())) return {};
+  if (record["evaluation"] != evaluation() || !holds_every_measure(record)) return {};
   return record;
 }
 
@@ -128,14 +126,14 @@ json Training::run(Progress& progress) const {
   record["parameters"] = model.parameter_count();
   record["loss"] = history.loss;
   record["seconds_per_step"] = history.seconds / static_cast<double>(options_.steps);
-  const std::string text = record.dump() + "\n";
-  replace_file(folder_.record(rule_, seed_), std::vector<std::string_view>{text});
+  command::write_file(folder_.record(rule_, seed_), record.dump() + "\n");
   return record;
 }
 
 TrainingHistory Training::train(Trainer& trainer, TrainingHistory history,
                                 Progress& progress) const {
   using Clock = std::chrono::steady_clock;
+  throw_if_interrupted();
   while (!trainer.finished()) {
     const Clock::time_point start = Clock::now();
     history.loss.push_back(trainer.step());

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "isentrope/mask.h"
+#include "lab/interrupt.h"
 #include "lab/positions.h"
 #include "lab/random.h"
 
@@ -125,6 +126,7 @@ void Transformer::add_layers(Start& start) {
   const bool gated = config_.shape == ModelShape::modern;
   const std::int64_t hidden = gated ? gated_width(width) : 4 * width;
   for (std::int64_t i = 0; i < config_.layers; ++i) {
+    throw_if_interrupted();
     const std::string prefix = fmt::format("layers.{}.", i);
     layers_.push_back({.qkv = start.linear(prefix + "qkv", width, 3 * width),
                        .out = start.linear(prefix + "out", width, width),

@@ -43,7 +43,7 @@ class Transformer {
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
   // A function of configuration and seed: the same for every rule, but for learned factors, which
-  // are 1.
+  // are 1. Throws Interrupted (interrupt.h).
   Transformer(const ModelConfig& config, const ModelRule& rule, std::uint64_t seed);
 
   // tokens is [batch, length], positions index the flattened tokens; the result is [positions,

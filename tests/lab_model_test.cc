@@ -1,4 +1,4 @@
-// The model, its training and its checkpoints.
+// The model: where its keys are, what it starts from, its gradients, and how it looks at tokens.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,34 +8,12 @@
 #include <cmath>
 
 #include "isentrope/error.h"
-#include "lab/checkpoint.h"
-#include "lab/evaluate.h"
-#include "lab/measure.h"
 #include "lab/positions.h"
-#include "lab/safetensors.h"
-#include "lab/tokenizer.h"
-#include "lab/trainer.h"
 #include "lab/transformer.h"
-#include "tests/support/lab_text.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_model.h"
 
 namespace isentrope::lab {
 namespace {
-
-const ModelConfig kTiny{
-    .vocabulary = 257, .layers = 2, .width = 16, .heads = 2, .train_length = 16};
-const TrainingPlan kPlan{
-    .steps = 60, .warm_up = 12, .batch = 8, .length = 16, .learning_rate = 1e-2, .seed = 1};
-
-std::vector<Token> text_tokens() { return byte_tokenizer()->encode(make_text(5000)); }
-
-bool same_bits(const Trainer& a, const Trainer& b) {
-  const auto x = a.state(), y = b.state();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    if (x[i].first != y[i].first || !x[i].second.equal(y[i].second)) return false;
-  }
-  return x.size() == y.size();
-}
 
 // q at position i and k at position j see only i - j.
 TEST(Rotary, ScoresDependOnTheDistanceOnly) {
@@ -252,207 +230,6 @@ TEST(Transformer, LooksAsItIsAsked) {
   const at::Tensor far = tokens.clone();
   far[0][31] = 200;
   EXPECT_TRUE(at::equal(near[0], standard.forward(far, positions, {.window = 4})[0]));
-}
-
-TEST(Trainer, LearningRateRisesThenFallsToZero) {
-  EXPECT_DOUBLE_EQ(learning_rate(kPlan, 0), 1e-2 / 12);
-  EXPECT_DOUBLE_EQ(learning_rate(kPlan, 11), 1e-2);
-  EXPECT_DOUBLE_EQ(learning_rate(kPlan, 12), 1e-2);
-  EXPECT_DOUBLE_EQ(learning_rate(kPlan, 36), 0.5e-2);
-  EXPECT_DOUBLE_EQ(learning_rate(kPlan, 60), 0);
-}
-
-TEST(Trainer, DrawsAnotherBatchEachStepAndTheSameOneAgain) {
-  const std::vector<Token> tokens = text_tokens();
-  const auto inputs = [&](std::int64_t step) {
-    return draw_batch(kPlan, step, tokens, kTiny).inputs;
-  };
-  EXPECT_EQ(inputs(3), inputs(3));
-  EXPECT_NE(inputs(3), inputs(4));
-  EXPECT_EQ(inputs(3).size(), 128U);
-}
-
-TEST(Trainer, CausalBatchesPredictTheTokenBehind) {
-  ModelConfig config = kTiny;
-  config.objective = Objective::causal;
-  const Examples batch = draw_batch(kPlan, 3, text_tokens(), config);
-  ASSERT_EQ(batch.inputs.size(), 128U);
-  ASSERT_EQ(batch.positions.size(), 128U);
-  for (std::size_t i = 0; i + 1 < 128; ++i) {
-    EXPECT_EQ(batch.positions[i], static_cast<std::int64_t>(i));
-    if (i % 16 != 15) {
-      EXPECT_EQ(batch.targets[i], batch.inputs[i + 1]) << i;
-    }
-  }
-}
-
-TEST(Trainer, LossGoesDown) {
-  const std::vector<Token> tokens = text_tokens();
-  Transformer model(kTiny, {ScaleRule::entropy_invariant()}, 1);
-  Trainer trainer(kPlan, model, tokens);
-  const double first = trainer.step();
-  double last = 0;
-  while (!trainer.finished()) last = trainer.step();
-  EXPECT_NEAR(first, std::log(257), 0.5);
-  EXPECT_LT(last, 0.7 * first);
-}
-
-TEST(Trainer, StopsBeforeALossThatIsNoNumber) {
-  const std::vector<Token> tokens = text_tokens();
-  Transformer model(kTiny, {}, 1);
-  {
-    const c10::AutoGradMode no_gradients(false);
-    model.parameters()[0].second.fill_(std::nan(""));
-  }
-  Trainer trainer(kPlan, model, tokens);
-  EXPECT_THROW(trainer.step(), Divergence);
-  EXPECT_EQ(trainer.steps_done(), 0);
-}
-
-TEST(Checkpoint, GoesOnWithTheSameBits) {
-  const TemporaryFolder folder;
-  const std::vector<Token> tokens = text_tokens();
-  Transformer model(kTiny, {}, 1), resumed_model(kTiny, {}, 1);
-  Trainer trainer(kPlan, model, tokens), resumed(kPlan, resumed_model, tokens);
-  TrainingHistory history;
-  for (int i = 0; i < 10; ++i) history.loss.push_back(trainer.step());
-  save_checkpoint(folder / "c", {{"width", 16}}, trainer, history);
-  for (int i = 0; i < 10; ++i) trainer.step();
-
-  const Checkpoint checkpoint = load_checkpoint(folder / "c", {{"width", 16}});
-  EXPECT_EQ(checkpoint.history.loss, history.loss);
-  resumed.restore(checkpoint.state, checkpoint.steps_done);
-  EXPECT_EQ(resumed.steps_done(), 10);
-  for (int i = 0; i < 10; ++i) resumed.step();
-  EXPECT_TRUE(same_bits(trainer, resumed));
-}
-
-TEST(Checkpoint, NamesWhatDiffers) {
-  const TemporaryFolder folder;
-  const std::vector<Token> tokens = text_tokens();
-  Transformer model(kTiny, {}, 1);
-  save_checkpoint(folder / "c", {{"width", 16}}, Trainer(kPlan, model, tokens), {});
-  try {
-    (void)load_checkpoint(folder / "c", {{"width", 32}});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("width is 16 there and 32 here"), std::string::npos)
-        << error.what();
-  }
-}
-
-// Whatever byte is wrong, and wherever the file ends.
-TEST(Checkpoint, NoticesDamage) {
-  const TemporaryFolder folder;
-  save_tensors({{{"note", "text"}}, {{"x", at::arange(100).to(at::kFloat)}}}, folder / "good");
-  const std::string good = read_file(folder / "good");
-  EXPECT_TRUE(
-      load_tensors(folder / "good").tensors.at(0).second.equal(at::arange(100).to(at::kFloat)));
-  for (std::size_t i = 0; i < good.size(); ++i) {
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 1);
-    EXPECT_THROW((void)load_tensors(write_file(folder / "bad", bad)), Error) << "byte " << i;
-    EXPECT_THROW((void)load_tensors(write_file(folder / "bad", good.substr(0, i))), Error)
-        << "size " << i;
-  }
-}
-
-TEST(Evaluation, LengthsPredictTheSameTokens) {
-  const std::vector<Token> tokens = text_tokens();
-  const auto text = std::span(tokens).first(512);
-  const EvaluationSet a = draw_evaluation_set(text, 16, 4096, kTiny),
-                      b = draw_evaluation_set(text, 64, 4096, kTiny);
-  EXPECT_EQ(a.windows, 32);
-  EXPECT_EQ(b.windows, 8);
-  EXPECT_EQ(a.tokens.positions, b.tokens.positions);
-  EXPECT_EQ(a.tokens.inputs, b.tokens.inputs);
-  EXPECT_EQ(draw_evaluation_set(text, 16, 100, kTiny).windows, 6);
-
-  ModelConfig causal = kTiny;
-  causal.objective = Objective::causal;
-  const EvaluationSet c = draw_evaluation_set(text, 16, 4096, causal),
-                      d = draw_evaluation_set(text, 7, 4096, causal);
-  EXPECT_EQ(c.windows, 31);
-  EXPECT_EQ(c.tokens.targets.front(), c.tokens.inputs[1]);
-  EXPECT_TRUE(std::equal(d.tokens.targets.begin(), d.tokens.targets.begin() + 490,
-                         c.tokens.targets.begin()));
-}
-
-// At lambda = 0 every row is uniform over n keys: entropy ln n, and gradient mass 0; the keys at a
-// distance of 16 or more are then a share that can be counted.
-TEST(Evaluation, StatisticsAreThoseOfTheRows) {
-  const std::vector<Token> tokens = text_tokens();
-  const EvaluationSet set = draw_evaluation_set(std::span(tokens).first(300), 32, 4096, kTiny);
-  const Evaluation flat = evaluate(Transformer(kTiny, {ScaleRule::constant(0)}, 1), set);
-  EXPECT_EQ(flat.tokens, 288);
-  EXPECT_EQ(flat.predictions, static_cast<std::int64_t>(set.tokens.targets.size()));
-  EXPECT_NEAR(flat.entropy, std::log(32), 1e-5);
-  EXPECT_EQ(flat.gradient_mass, 0);
-  EXPECT_NEAR(flat.share_beyond, 100.0 * 2 * (16 * 17 / 2) / (32 * 32), 1e-3);
-  EXPECT_NEAR(flat.distance, (32.0 * 32 - 1) / (3 * 32), 1e-4);
-
-  ModelConfig spread = kTiny;
-  spread.init = Init::pytorch;
-  const Evaluation sharp = evaluate(Transformer(spread, {ScaleRule::constant(0.1)}, 1), set);
-  EXPECT_LT(sharp.entropy, std::log(32));
-  EXPECT_NEAR(sharp.gradient_mass, 0.1 * (1 - 1 / 32.0), 1e-3);
-  EXPECT_NEAR(sharp.cross_entropy, std::log(257), 0.5);
-  const Evaluation near =
-      evaluate(Transformer(kTiny, {ScaleRule::constant(0)}, 1), set, {.window = 15});
-  EXPECT_EQ(near.share_beyond, 0);
-  EXPECT_LT(near.distance, 8);
-  EXPECT_LT(near.entropy, std::log(31));
-}
-
-// The share against explicit weights, where a rule scales a bias too.
-TEST(Evaluation, ShareBeyondCountsTheBias) {
-  ModelConfig config = kTiny;
-  config.layers = 1;
-  config.positions = Positions::t5;
-  const ScaleRule rule = ScaleRule::entropy_invariant(4).with_scaled_bias(true);
-  const Transformer model(config, {rule}, 1);
-  const std::vector<Token> tokens = text_tokens();
-  const EvaluationSet set = draw_evaluation_set(std::span(tokens).first(40), 40, 4096, config);
-  double share = 0;
-  const auto explicit_share = [&](const LayerAttention& layer) {
-    const double factor = rule.on_bias({40, 39, 40}, 8);
-    const at::Tensor weights =
-        (at::matmul(layer.q, layer.k.mT()) * layer.result.lambda.unsqueeze(-1) +
-         layer.options.bias * factor)
-            .softmax(-1);
-    const at::Tensor far = (at::arange(40).unsqueeze(1) - at::arange(40)).abs().ge(16);
-    share = 100 * (weights * far).sum(-1).mean().item<double>();
-  };
-  (void)model.forward(at::tensor(set.tokens.inputs).view({1, 40}), at::arange(1),
-                      {.observer = explicit_share});
-  EXPECT_GT(share, 1);
-  EXPECT_NEAR(evaluate(model, set).share_beyond, share, 1e-3);
-}
-
-// The means of the bands, weighted by how many positions each has, are the mean of all.
-TEST(Evaluation, PositionsOfCausalModelsAddUp) {
-  ModelConfig config = kTiny;
-  config.objective = Objective::causal;
-  const std::vector<Token> tokens = text_tokens();
-  const EvaluationSet set = draw_evaluation_set(std::span(tokens).first(129), 32, 4096, config);
-  const Evaluation all = evaluate(Transformer(config, {}, 1), set);
-  ASSERT_EQ(all.by_position.size(), 6U);
-  const double sizes[] = {1, 1, 2, 4, 8, 16};
-  double sum = 0;
-  for (std::size_t i = 0; i < 6; ++i) sum += sizes[i] / 32 * all.by_position[i];
-  EXPECT_NEAR(sum, all.cross_entropy, 1e-9);
-}
-
-// From the training length on the gain is on the standard scale and its bias, below it there is
-// none.
-TEST(Measure, ConstantGainActsFromTheTrainingLengthOn) {
-  const ScaleRule rule = constant_gain(1.5, 64);
-  for (const std::int64_t n : {2, 40, 63}) EXPECT_DOUBLE_EQ(rule.lambda({n, n - 1, n}, 64), 0.125);
-  for (const std::int64_t n : {64, 65, 1024}) {
-    EXPECT_DOUBLE_EQ(rule.lambda({n, n - 1, n}, 64), 0.1875);
-    EXPECT_DOUBLE_EQ(rule.on_bias({n, n - 1, n}, 64), 1.5);
-  }
-  EXPECT_EQ(curve_gains()[3], 1);
 }
 
 }  // namespace

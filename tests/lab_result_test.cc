@@ -22,7 +22,7 @@ using nlohmann::json;
 
 CommandLine parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "isentrope-extrapolate");
-  return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
+  return parse_command_line(static_cast<int>(arguments.size()), arguments.data()).value();
 }
 
 // Of a model of `rule` at two lengths.

@@ -1,0 +1,56 @@
+// The program that isentrope extrapolate becomes: exit code 0 when done, 1 when training failed, 2
+// on bad input and files that cannot be written, 130 when interrupted.
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "command/run.h"
+#include "isentrope/error.h"
+#include "lab/experiment.h"
+#include "lab/interrupt.h"
+#include "lab/options.h"
+#include "lab/result.h"
+#include "lab/trainer.h"
+
+namespace {
+
+using namespace isentrope;
+using namespace isentrope::lab;
+
+constexpr const char* kName = "isentrope extrapolate";
+
+void run(const CommandLine& line) {
+  const std::string folder = line.experiment.output.string();
+  Progress progress(stderr, line.quiet ? Progress::Style::silent : Progress::style_of(stderr));
+  const nlohmann::json result = run_experiment(line.experiment, progress);
+  if (line.json) {
+    fmt::print("{}\n", result.dump(1));
+  } else {
+    fmt::print("{0}\nresult: {1}/result.json\nreport: {1}/report.html\n", summary(result), folder);
+  }
+}
+
+int run_or_say(const CommandLine& line) {
+  try {
+    run(line);
+    return 0;
+  } catch (const Interrupted&) {
+    command::complain(kName, fmt::format("interrupted and saved; to go on: {} --resume",
+                                         line.experiment.command));
+    return 130;
+  } catch (const Divergence& error) {
+    command::complain(kName, error.what());
+  } catch (const c10::Error& error) {
+    command::complain(kName, error.what_without_backtrace());
+  }
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return command::guarded(kName, [&] {
+    const auto line = parse_command_line(argc, argv);
+    return line ? run_or_say(*line) : 0;
+  });
+}

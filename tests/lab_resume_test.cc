@@ -1,0 +1,207 @@
+// How isentrope extrapolate takes interruption, a folder that holds a run, and one that is in use.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/extrapolate.h"
+
+namespace isentrope::lab {
+namespace {
+
+void wait_for(const fs::path& file) {
+  for (int i = 0; i < 3000 && !fs::exists(file); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(fs::exists(file)) << file;
+}
+
+const Arguments kLong{"--steps", "1500"};  // long enough to be interrupted
+const char* const kFirstModel = "checkpoints/standard-seed1.safetensors";
+
+TEST_F(Extrapolate, ResumesAfterCtrlCWithTheSameBits) {
+  Command first(command(kLong));
+  wait_for(out() / kFirstModel);
+  first.signal(SIGINT);
+  const Outcome interrupted = first.wait();
+  EXPECT_EQ(interrupted.code, 130) << interrupted.err;
+  EXPECT_NE(interrupted.err.find("--resume"), std::string::npos) << interrupted.err;
+  EXPECT_FALSE(fs::exists(out() / "result.json"));
+
+  const Outcome refused = run_command(command(kLong));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("holds a started run: add --resume"), std::string::npos)
+      << refused.err;
+
+  const Outcome resumed = run_command(command(with(kLong, {"--resume"})));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  const json interrupted_result = result();
+  fs::rename(out(), out().string() + "-interrupted");
+
+  ASSERT_EQ(run_command(command(kLong)).code, 0);
+  expect_same_bits(out() / "models", out().string() + "-interrupted/models");
+  for (const char* member : {"loss", "accuracy", "entropy", "gradient_mass", "cross_entropy"}) {
+    EXPECT_EQ(result()["rules"][1][member], interrupted_result["rules"][1][member]) << member;
+  }
+}
+
+TEST_F(Extrapolate, ResumesAfterAKillWithTheSameBits) {
+  Command first(command(kLong));
+  wait_for(out() / kFirstModel);
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait().code, 128 + SIGKILL);
+  ASSERT_EQ(run_command(command(with(kLong, {"--resume"}))).code, 0);
+  fs::rename(out() / "models", out().string() + "-killed");
+  ASSERT_EQ(run_command(command(with(kLong, {"--overwrite"}))).code, 0);
+  expect_same_bits(out() / "models", out().string() + "-killed");
+}
+
+TEST_F(Extrapolate, DoesNotTrainAFinishedRuleAgain) {
+  ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
+  const json before = result();
+  const Outcome more = run_command(command({"--rules", "standard,log_length", "--resume"}));
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_EQ(more.err.find("standard: step"), std::string::npos) << more.err;
+  EXPECT_NE(more.err.find("log_length: step 20 of 20"), std::string::npos) << more.err;
+  EXPECT_EQ(result()["rules"][0], before["rules"][0]);
+}
+
+TEST_F(Extrapolate, OverwritesAFinishedRunOnlyWhenTold) {
+  ASSERT_EQ(run_command(command({"--rules", "standard,log_length"})).code, 0);
+  const std::string before = read_file(out() / "result.json");
+  const Outcome refused = run_command(command());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("holds a finished run: add --resume"), std::string::npos)
+      << refused.err;
+  EXPECT_EQ(read_file(out() / "result.json"), before);
+  ASSERT_EQ(run_command(command({"--overwrite"})).code, 0);
+  EXPECT_FALSE(fs::exists(out() / "models/log_length-seed1.safetensors"));
+  EXPECT_TRUE(fs::exists(out() / "models/standard-seed1.json"));
+}
+
+// A record stands for its model, as it does where only results are kept: nothing is trained.
+TEST_F(Extrapolate, ARecordWithoutItsModelIsEnough) {
+  ASSERT_EQ(run_command(command()).code, 0);
+  const json before = result();
+  for (const auto& entry : fs::directory_iterator(out() / "models")) {
+    if (entry.path().extension() == ".safetensors") fs::remove(entry.path());
+  }
+  const Outcome again = run_command(command({"--resume"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err.find("step"), std::string::npos) << again.err;
+  EXPECT_EQ(result()["rules"], before["rules"]);
+
+  // What was not finite is null there, and stays so.
+  const fs::path record = out() / "models/standard-seed1.json";
+  json measured = json::parse(read_file(record));
+  measured["rows"][0]["cross_entropy"][1] = nullptr;
+  measured["gains"]["accuracy"][1][0] = nullptr;
+  write_file(record, measured.dump());
+  const Outcome with_null = run_command(command({"--resume"}));
+  ASSERT_EQ(with_null.code, 0) << with_null.err;
+  EXPECT_TRUE(result()["rules"][0]["cross_entropy"]["32"].is_null());
+  EXPECT_EQ(result()["rules"][0]["accuracy"], before["rules"][0]["accuracy"]);
+
+  // Other lengths are another measurement.
+  const Outcome other = run_command(command({"--resume", "--lengths", "8,16"}));
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.err.find("step 20 of 20"), std::string::npos) << other.err;
+}
+
+// As one is that was written before there was such a measure: the model is there, nothing is
+// trained.
+TEST_F(Extrapolate, MeasuresAgainWhatARecordLacks) {
+  ASSERT_EQ(run_command(command()).code, 0);
+  const json before = result();
+  const fs::path record = out() / "models/standard-seed1.json";
+  json measured = json::parse(read_file(record));
+  for (json& row : measured["rows"]) row.erase("distance");
+  write_file(record, measured.dump());
+  const Outcome again = run_command(command({"--resume"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.err.find(": step"), std::string::npos) << again.err;
+  EXPECT_EQ(result()["rules"], before["rules"]);
+}
+
+TEST_F(Extrapolate, RefusesToResumeAnotherRun) {
+  ASSERT_EQ(run_command(command()).code, 0);
+  const std::string before = read_file(out() / "result.json");
+  const fs::path model = out() / "models/standard-seed1.safetensors";
+  const auto refused = [&](const Arguments& more, const std::string& says) {
+    const Outcome outcome = run_command(command(with({"--resume"}, more)));
+    EXPECT_EQ(outcome.code, 2) << says;
+    EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;
+    EXPECT_EQ(read_file(out() / "result.json"), before);
+    EXPECT_TRUE(fs::exists(model));
+  };
+  refused({"--width", "16"}, "width is 8 there and 16 here");
+  refused({"--steps", "30"}, "steps is 20 there and 30 here");
+  refused({"--corpus", text("other.txt", make_text(5000)).string()},
+          "another configuration: corpus");
+  fs::remove(out() / "models/standard-seed1.json");
+  fs::resize_file(model, 1000);
+  refused({}, "is damaged");
+}
+
+// Whatever is wrong with a record is found before anything is touched.
+TEST_F(Extrapolate, RefusesARecordThatIsDamaged) {
+  ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
+  const std::string before = read_file(out() / "result.json");
+  const fs::path record = out() / "models/standard-seed1.json";
+  const json whole = json::parse(read_file(record));
+  const auto refused = [&](const std::string& content) {
+    write_file(record, content);
+    const Outcome outcome = run_command(command({"--rules", "standard", "--resume"}));
+    EXPECT_EQ(outcome.code, 2) << content.substr(0, 200);
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find("the file is damaged: " + record.string()), std::string::npos)
+        << outcome.err;
+    EXPECT_EQ(read_file(out() / "result.json"), before);
+  };
+  for (const char* content : {"", "{", "7", "[]", "{}", "\xff"}) refused(content);
+  const std::vector<std::pair<std::string, json>> wrong = {{"/configuration", 1},
+                                                           {"/evaluation/lengths", 1},
+                                                           {"/rule", 1},
+                                                           {"/seed", "one"},
+                                                           {"/seconds_per_step", "slow"},
+                                                           {"/rows", json::array()},
+                                                           {"/rows/0", 1},
+                                                           {"/rows/0/kind", 1},
+                                                           {"/rows/0/accuracy", {1}},
+                                                           {"/rows/0/tokens", 1},
+                                                           {"/rows/0/entropy/0", "high"},
+                                                           {"/loss", "low"},
+                                                           {"/gains/gain", 1},
+                                                           {"/gains/cross_entropy/0", {1}},
+                                                           {"/parameters", json::array()},
+                                                           {"/rows/0/rule", 1.5}};
+  for (const auto& [pointer, value] : wrong) {
+    json changed = whole;
+    changed[json::json_pointer(pointer)] = value;
+    refused(changed.dump());
+  }
+  write_file(record, whole.dump());
+  EXPECT_EQ(run_command(command({"--rules", "standard", "--resume"})).code, 0);
+}
+
+// The second of two starts in one folder is refused at once, whatever it asks for, and the first
+// does not notice. The lock is the kernel's: what a killed program leaves behind locks nothing.
+TEST_F(Extrapolate, RefusesAFolderInWhichAnotherTrains) {
+  Command first(command(kLong));
+  wait_for(out() / kFirstModel);
+  for (const Arguments& more : {Arguments{}, Arguments{"--resume"}, Arguments{"--overwrite"}}) {
+    const Outcome second = run_command(command(with(kLong, more)));
+    EXPECT_EQ(second.code, 2);
+    EXPECT_EQ(second.err, "isentrope extrapolate: [output] " + out().string() +
+                              " is in use: another isentrope extrapolate trains there\n");
+  }
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait().code, 128 + SIGKILL);
+  EXPECT_TRUE(fs::exists(out() / "isentrope.lock"));
+  const Outcome resumed = run_command(command(with(kLong, {"--resume"})));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_FALSE(fs::exists(out() / "isentrope.lock"));
+}
+
+}  // namespace
+}  // namespace isentrope::lab
