@@ -75,7 +75,7 @@ def row_mask(
     if torch.compiler.is_compiling() or (q_length == 1 and not allow_is_causal_skip):
         return dense(skip=True)
     parts = _parts(mask_function)
-    bounds = None if parts is None else _bounds(attention_mask, kv_offset + kv_length)
+    bounds = None if parts is None else bounds_of(attention_mask, kv_offset + kv_length)
     arguments = None if bounds is None else _arguments(parts, bounds, batch_size)
     if arguments is None:
         return dense(skip=True)
@@ -134,7 +134,7 @@ def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
     return found
 
 
-def _bounds(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:
+def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:
     """Where the keys of each sequence that are no padding begin and end, or None where padding lies between them."""
     if attention_mask is None:
         return {}
@@ -160,7 +160,8 @@ def _arguments(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> 
             return None
         arguments["chunk_size"] = parts["chunk_size"]
     if "documents" in parts:
-        if bounds or batch != 1:
+        # Chunks go on from one document to the next there, and begin anew with each here.
+        if bounds or batch != 1 or "chunk_size" in parts:
             return None
         starts = _starts(parts["documents"][0])
         arguments |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from isentrope import _positions, _saved_rules
 from isentrope._arguments import call_of
 from isentrope._operators import OPS
 from isentrope._row_masks import RowMask, row_mask
-from isentrope.functions import _attend
+from isentrope.functions import StatisticNames, _attend
 from isentrope.rope import stretch_as_saved
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.statistics import Statistics
@@ -79,36 +79,58 @@ def attention_forward(
     `dropout` is that of the weights, after the statistics. Raises ValueError for a rule of the position where the
     architecture does not tell it.
     """
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal, options = asked(module, scaling, is_causal, softcap, s_aux)
+    options["dropout_p"] = dropout
     rows: dict[str, Any] | None = None
     if isinstance(attention_mask, RowMask):
         whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
         rows, attention_mask = (attention_mask.arguments, None) if whole else (None, attention_mask.dense())
     mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
-    options: dict[str, Any] = {}
     if rows is None and mask is None and causal:
         if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
             # The first fill of a static cache: what lies behind the queries is not there yet.
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         options["causal"] = "bottom_right"
+
+    def attend(wanted: StatisticNames) -> Any:
+        if rows is not None:
+            return _attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)
+        if getattr(module, _READS_POSITION, False):
+            windowed = sliding_window is not None or layer_type(module) not in (None, "full_attention")
+            return _positions.attend(
+                query, key, value, mask, bias, position_ids, windowed, return_stats=wanted, **options
+            )
+        return _attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
+
+    return answer(module, attend)
+
+
+def asked(
+    module: nn.Module, scaling: float | None, is_causal: bool | None, softcap: float | None, s_aux: Tensor | None
+) -> tuple[bool, dict[str, Any]]:
+    """Of what transformers passes: whether the attention is causal, and what scales the logits."""
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    rule = getattr(module, _RULE, "standard")
+    return causal, {"rule": rule, "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux}
+
+
+def answer(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
+    """What transformers takes from `attend`, whose statistics go to the recording that is under way."""
     recording = None if torch.compiler.is_compiling() else _recording
-    wanted = recording.wanted if recording else False
-    options |= {
-        "rule": getattr(module, _RULE, "standard"), "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux,
-        "dropout_p": dropout,
-    }  # fmt: skip
-    if rows is not None:
-        result = _attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)
-    elif getattr(module, _READS_POSITION, False):
-        windowed = _windowed(module, sliding_window)
-        options["return_stats"] = wanted
-        result = _positions.attend(query, key, value, mask, bias, position_ids, windowed, **options)
-    else:
-        result = _attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
+    result = attend(recording.wanted if recording else False)
     if recording:
         result, statistics = result
         recording.records.append(Record(module, statistics))
     return result.transpose(1, 2), None
+
+
+def layer_type(module: nn.Module) -> str | None:
+    """"full_attention", "sliding_attention", "chunked_attention", ...; None where the configuration tells none.
+
+    The caches of all but the first drop the keys that are out of reach.
+    """
+    kinds = getattr(getattr(module, "config", None), "layer_types", None)
+    return kinds[module.layer_idx] if kinds else None
 
 
 def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
@@ -119,12 +141,6 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
     admitted = mask > torch.finfo(mask.dtype).min / 2
     added = torch.where(admitted, mask, 0)
     return admitted, added if bias is None else added + bias
-
-
-def _windowed(module: nn.Module, sliding_window: int | None) -> bool:
-    """Whether the layer's cache drops the keys that are out of reach."""
-    kinds = getattr(getattr(module, "config", None), "layer_types", None)
-    return sliding_window is not None or bool(kinds) and kinds[module.layer_idx] != "full_attention"
 
 
 AttentionInterface.register(NAME, attention_forward)

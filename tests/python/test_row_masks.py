@@ -97,6 +97,11 @@ def test_documents_of_one_row_are_packed():
     got = row_mask(1, 12, 12, mask_function=function, allow_is_causal_skip=False)
     assert got.arguments["cu_seqlens_q"].tolist() == got.arguments["cu_seqlens_k"].tolist() == [0, 5, 6, 12]
     assert got.arguments.keys() == {"causal", "cu_seqlens_q", "cu_seqlens_k"}
+    within_chunks = masking_utils.and_masks(masking_utils.chunked_causal_mask_function(4, torch.zeros(1)), function)
+    passed = dict(mask_function=within_chunks, allow_is_causal_skip=False)
+    dense = row_mask(1, 12, 12, **passed)
+    assert not isinstance(dense, RowMask), "chunks that do not begin with the documents"
+    assert torch.equal(dense, masking_utils.sdpa_mask(1, 12, 12, **passed))
     several = row_mask(2, 12, 12, mask_function=function, allow_is_causal_skip=False)
     assert not isinstance(several, RowMask) and torch.equal(several[1, 0], dense_of(got)[0, 0])
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from isentrope import hf
+from isentrope._row_masks import bounds_of
 from isentrope.distributed.exchange import Group
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
@@ -17,6 +18,7 @@ from isentrope.distributed.sharding import gather, shard
 # transformers makes no masks for an attention that has registered none: masks are those of the whole sequence.
 NAME = hf.CONTEXT_PARALLEL
 _CONTEXT = "isentrope_context_parallel"
+_TUNED = "isentrope_tuned_by_place"
 IGNORED = -100  # labels that are none
 
 
@@ -27,6 +29,8 @@ class ContextParallel:
         self.group, self.method, self.layout = group, method, layout
         self.sequence: dict[str, Any] = {}
         """Arguments of `attention` that are the same in every layer."""
+        self.places = torch.empty(1, 0)
+        """Where the rows of this rank lie in the sequence: [1, rows]."""
 
     def shard(self, x: Tensor) -> Tensor:
         return shard(x, 1, self.group, self.layout)
@@ -41,9 +45,11 @@ class ContextParallel:
                 raise ValueError(f"[context_parallel] {refused} must be left out: the rows lie on several ranks; got it")
         batch, length = tokens.shape[:2]
         self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
+        places = torch.arange(length, device=tokens.device)[None]
+        self.places = self.shard(places)
         positions = inputs.get("position_ids")
         if positions is None:
-            positions = torch.arange(length, device=tokens.device)[None]
+            positions = places
         else:
             self.sequence |= _documents(positions, batch)
         if (labels := inputs.get("labels")) is not None:
@@ -68,13 +74,10 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
         return {}
     if mask.dim() != 2 or mask.shape[1] != length:
         raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
-    seen = mask.bool()
-    index = torch.arange(length, device=mask.device)
-    end = torch.where(seen, index + 1, 0).amax(1)
-    begin = torch.minimum(torch.where(seen, index, length).amin(1), end)
-    if not torch.equal(seen.sum(1), end - begin):
+    bounds = bounds_of(mask, length)
+    if bounds is None:
         raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
-    return {"key_begin": begin, "key_end": end}
+    return bounds
 
 
 def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
@@ -105,36 +108,45 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """What transformers calls, as `isentrope.hf.attention_forward`, with the rows of this rank."""
     context: ContextParallel = getattr(module, _CONTEXT)
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    kinds = getattr(module.config, "layer_types", None) or []
-    chunked = bool(kinds) and "chunked" in kinds[module.layer_idx]
+    causal, options = hf.asked(module, scaling, is_causal, softcap, s_aux)
+    chunked = hf.layer_type(module) == "chunked_attention"
     for refused, what in (
         (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
-        (attention_mask is not None, "a mask of its own"), (chunked, "chunked attention"),
+        (attention_mask is not None, "a mask of its own"),
         (sliding_window is not None and not causal, "a window to both sides"),
+        # Chunks of transformers go on from one document to the next, those of the operator begin anew.
+        (chunked and "documents" in context.sequence, "chunks beside packed documents"),
     ):  # fmt: skip
         if refused:
             raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
-    recording = None if torch.compiler.is_compiling() else hf._recording
-    result = attention(
-        query, key, value, group=context.group, method=context.method, layout=context.layout,
-        rule=getattr(module, hf._RULE, "standard"), scale=scaling, causal=causal,
-        window_size=(-1 if sliding_window is None else sliding_window - 1, -1), soft_cap=softcap or 0.0, sinks=s_aux,
-        return_stats=recording.wanted if recording else False, **context.sequence,
-    )  # fmt: skip
-    if recording:
-        result, statistics = result
-        recording.records.append(hf.Record(module, statistics))
-    return result.transpose(1, 2), None
+    if getattr(module, _TUNED, False):
+        query = _tuned(module, query, context.places)
+    return hf.answer(module, lambda wanted: attention(
+        query, key, value, group=context.group, method=context.method, layout=context.layout, causal=causal,
+        window_size=(-1 if sliding_window is None else sliding_window - 1, -1),
+        chunk_size=module.config.attention_chunk_size if chunked else 0, return_stats=wanted, **options,
+        **context.sequence,
+    ))  # fmt: skip
 
 
 AttentionInterface.register(NAME, attention_forward)
+
+
+def _tuned(module: nn.Module, query: Tensor, places: Tensor) -> Tensor:
+    """Llama 4's factor for layers without RoPE, as its attention computes it, with the rows' places in the sequence."""
+    steps = torch.floor((places.float() + 1.0) / module.floor_scale)
+    growth = torch.log1p(steps) * module.attn_scale + 1.0
+    return (query * growth[:, None, :, None]).to(query.dtype)
 
 
 def context_parallel(model: nn.Module, group: Group, method: str, layout: str) -> None:
     context = ContextParallel(group, method, layout)
     for module in hf.attentions(model):
         setattr(module, _CONTEXT, context)
+        if getattr(module, "attn_temperature_tuning", False) and not module.use_rope:
+            # It would count the rows that it is given from 0.
+            module.attn_temperature_tuning = False
+            setattr(module, _TUNED, True)
     model.set_attn_implementation(NAME)
     model.register_forward_pre_hook(context.before, with_kwargs=True)
     model.register_forward_hook(context.after)

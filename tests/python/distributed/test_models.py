@@ -23,6 +23,9 @@ CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
     "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=5),
     "gpt_oss": lambda: transformers.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    # Chunks in the first layer; in the second a scale that grows with the position, every 3 rows.
+    "llama4": lambda: transformers.Llama4TextConfig(**SIZES, intermediate_size_mlp=48, num_local_experts=2,
+        attention_chunk_size=5, no_rope_layers=[1, 0], floor_scale=3, attn_scale=0.5),
 }
 
 
@@ -76,7 +79,7 @@ def test_dtensors_sharded_over_their_rows():
 
 def trained(rank):
     for name in CONFIGS:
-        train(name, "zigzag" if name == "llama" else "contiguous")
+        train(name, "zigzag" if name.startswith("llama") else "contiguous")
 
 
 def train(name, layout):
@@ -115,8 +118,13 @@ def test_models_on_a_mesh_have_the_gradients_of_one_process():
     run(4, trained)
 
 
-def inputs_of_a_model(rank):
-    alone, model = model_of("llama"), model_of("llama")
+def inputs_of_models(rank):
+    for name in ("llama", "llama4"):
+        inputs_of_a_model(name)
+
+
+def inputs_of_a_model(name):
+    alone, model = model_of(name), model_of(name)
     isentrope.hf.context_parallel(model, None)
     tokens = torch.randint(3, 61, (2, 11))
 
@@ -134,7 +142,12 @@ def inputs_of_a_model(rank):
         mask = torch.zeros(2, 11, dtype=torch.long)
         mask[0], mask[1, shown] = 1, 1
         same(attention_mask=mask)
-    same(batch=1, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 1]]), use_cache=False)
+    packed = dict(position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 1]]), use_cache=False)
+    if name == "llama":
+        same(batch=1, **packed)
+    else:
+        with pytest.raises(ValueError, match="no attention with chunks beside packed documents"):
+            model(tokens[:1], **packed)
     mask[1] = torch.arange(11) % 2
     with pytest.raises(ValueError, match="attention_mask must leave one range of keys"):
         model(tokens, attention_mask=mask)
@@ -145,7 +158,7 @@ def inputs_of_a_model(rank):
 
 
 def test_masks_and_documents_of_a_model():
-    run(2, inputs_of_a_model)
+    run(2, inputs_of_models)
 
 
 def example(rank):
