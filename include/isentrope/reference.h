@@ -27,6 +27,7 @@ struct Result {
   std::vector<double> lambda;
   // Conditioning, from which error budgets are computed (docs/numerics.md).
   std::vector<double> value_magnitude;  // sum_j p_j |v_jc|, per output component
+  std::vector<double> value_sum;        // sum_j |v_jc|, per output component
   std::vector<double> logit_magnitude;  // largest sum of magnitudes in any logit of the row
   std::vector<double> entropy_slope;    // sum_j p_j |z_j - mean|, per row
   std::vector<double> mean_below_max;   // sum_j p_j (max - z_j), per row

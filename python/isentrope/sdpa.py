@@ -13,6 +13,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from isentrope import _sdpa_gpu
 from isentrope._arguments import drawn_seed
 from isentrope._operators import LSE, OPS, Call
 from isentrope.rules import ScaleRule, rule_text
@@ -47,7 +48,8 @@ class Activation:
 
 
 def activate(rule: str | ScaleRule = "standard") -> Activation:
-    """Replaces the fused CPU kernels of `scaled_dot_product_attention`, forward and backward, in this process.
+    """Replaces the fused CPU kernels of `scaled_dot_product_attention`, forward and backward, in this process, and on
+    GPUs the function itself.
 
     Whatever torch sends to them follows: the function itself, `nn.MultiheadAttention` and the transformer layers
     in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
@@ -102,6 +104,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         library.impl(_FORWARD, forward, "CPU", allow_override=True)
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
+        _sdpa_gpu.replace(library, text)
     _active = Activation(library)
     return _active
 

@@ -11,13 +11,15 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
   Result result;
   for_each_row(in, options, [&](const Row& row) {
     double logit_magnitude = 0, slope = 0, below_max = 0, distance_slope = 0;
-    std::vector<double> output(static_cast<std::size_t>(value_dim)), magnitude(output.size());
+    std::vector<double> output(static_cast<std::size_t>(value_dim)), magnitude(output.size()),
+        sum(output.size());
     for (const Key& key : row.keys) {
       const double p = std::exp(key.log_p);
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double v = row.beside_sink * key.kept * in.v(row.batch, row.kv_head, key.index, c);
         output[static_cast<std::size_t>(c)] += p * v;
         magnitude[static_cast<std::size_t>(c)] += p * std::abs(v);
+        sum[static_cast<std::size_t>(c)] += std::abs(v);
       }
       // A logit of -inf has no error, and the weight 0.
       if (key.logit == -std::numeric_limits<double>::infinity()) continue;
@@ -30,6 +32,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
     }
     result.output.insert(result.output.end(), output.begin(), output.end());
     result.value_magnitude.insert(result.value_magnitude.end(), magnitude.begin(), magnitude.end());
+    result.value_sum.insert(result.value_sum.end(), sum.begin(), sum.end());
     result.statistics.push_back(row.statistics);
     result.lambda.push_back(row.before_cap * row.after_cap);
     result.logit_magnitude.push_back(logit_magnitude);

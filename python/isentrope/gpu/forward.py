@@ -139,7 +139,7 @@ def visit_keys(
     m, origin, keep, shift = raised(state.m, logits)
     t = logits - origin[:, None]
     w = tl.exp2(t)
-    state = add_moments(rebase(state, m, keep, shift, WANTED), t, w, strip.own_key, key, WANTED)
+    state = add_moments(rebase(state, m, keep, shift, WANTED), t, w, strip.own_key, key, start, WANTED)
     offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
     v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     if v_tile.dtype == tl.float16:

@@ -10,12 +10,22 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.softmax import LEAST, LN2, Scales, View, apply_masks, load_scales, logits_of
+from isentrope.gpu.softmax import LEAST, LN2, Scales, View, apply_masks, distances, load_scales, logits_of
 from isentrope.gpu.tile import F16_LIFT, Matrix, beside, load_rows, narrow
 
 
+class Given(NamedTuple):
+    """Whether rows have a sink, and of which statistics gradients arrive."""
+
+    SINK: bool
+    ENTROPY: bool
+    VARIANCE: bool
+    COLLISION: bool
+    DISTANCE: bool
+
+
 class Terms(NamedTuple):
-    """What gradient_rows_kernel leaves of rows."""
+    """What gradient_rows_kernel leaves of rows, as far as given."""
 
     lse: tl.tensor
     base: tl.tensor
@@ -84,24 +94,28 @@ def memory_of(
 
 
 @triton.jit
-def load_terms(terms, plane, row, rows, MOMENTS: tl.constexpr):
+def load_terms(terms, plane, row, rows, GIVEN: tl.constexpr):
     """0 of rows that there are not."""
     lse = tl.load(terms + row, mask=rows, other=0.0)
     base = tl.load(terms + plane + row, mask=rows, other=0.0)
-    share = tl.load(terms + 2 * plane + row, mask=rows, other=0.0)
-    linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base
-    if MOMENTS:
+    share, linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base, base
+    if GIVEN.SINK:
+        share = tl.load(terms + 2 * plane + row, mask=rows, other=0.0)
+    if GIVEN.ENTROPY or GIVEN.VARIANCE:
         linear = tl.load(terms + 3 * plane + row, mask=rows, other=0.0)
-        quadratic = tl.load(terms + 4 * plane + row, mask=rows, other=0.0)
-        collision = tl.load(terms + 5 * plane + row, mask=rows, other=0.0)
         entropy = tl.load(terms + 6 * plane + row, mask=rows, other=0.0)
+    if GIVEN.VARIANCE:
+        quadratic = tl.load(terms + 4 * plane + row, mask=rows, other=0.0)
+    if GIVEN.COLLISION:
+        collision = tl.load(terms + 5 * plane + row, mask=rows, other=0.0)
+    if GIVEN.DISTANCE:
         d_distance = tl.load(terms + 7 * plane + row, mask=rows, other=0.0)
         own_key = tl.load(terms + 8 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     return Terms(lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key)
 
 
 @triton.jit
-def load_strip(memory, head, query, SHAPE: tl.constexpr, MOMENTS: tl.constexpr, MASKED: tl.constexpr):
+def load_strip(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
     """The rows of some queries of a head. Without MASKED they see every key they meet."""
     rows = query < memory.queries
     wide = query.to(tl.int64)
@@ -109,7 +123,7 @@ def load_strip(memory, head, query, SHAPE: tl.constexpr, MOMENTS: tl.constexpr, 
     q = load_rows(memory.q, at, rows, SHAPE.DIM, True, SHAPE.EVEN)
     at = head * memory.upstream_to_head + wide * memory.upstream.to_row
     upstream = load_rows(memory.upstream, at, rows, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
-    terms = load_terms(memory.terms, memory.plane, head * memory.queries + query, rows, MOMENTS)
+    terms = load_terms(memory.terms, memory.plane, head * memory.queries + query, rows, GIVEN)
     scale_row = (head % memory.scale_heads) * memory.queries + query
     scales = load_scales(memory.scales, memory.scale_plane, scale_row, rows, SHAPE)
     begin, end = query, query
@@ -122,26 +136,33 @@ def load_strip(memory, head, query, SHAPE: tl.constexpr, MOMENTS: tl.constexpr, 
 
 
 @triton.jit
-def logit_gradients(logits, dp, terms, key, MOMENTS: tl.constexpr, KEYS_FIRST: tl.constexpr):
+def logit_gradients(logits, dp, terms, key, first_key, GIVEN: tl.constexpr, KEYS_FIRST: tl.constexpr):
     """Weights p, and dz. Where a key is hidden they may be anything."""
     # No logit is above its row's lse, but this lse was rounded.
     t = logits - beside(terms.lse, KEYS_FIRST)
     t = tl.where(t > 0, 0.0, t)
     p = tl.exp2(t)
-    slope = dp * beside(terms.share, KEYS_FIRST) + beside(terms.base, KEYS_FIRST)
-    if MOMENTS:
+    if GIVEN.SINK:
+        dp = dp * beside(terms.share, KEYS_FIRST)
+    slope = dp + beside(terms.base, KEYS_FIRST)
+    if GIVEN.ENTROPY or GIVEN.VARIANCE:
         u = tl.where(t < LEAST, LEAST, t) * LN2 + beside(terms.entropy, KEYS_FIRST)
-        slope += u * (beside(terms.linear, KEYS_FIRST) + u * beside(terms.quadratic, KEYS_FIRST))
+        factor = beside(terms.linear, KEYS_FIRST)
+        if GIVEN.VARIANCE:
+            factor = factor + u * beside(terms.quadratic, KEYS_FIRST)
+        slope += u * factor
+    if GIVEN.COLLISION:
         slope += p * beside(terms.collision, KEYS_FIRST)
-        away = tl.abs(beside(terms.own_key, KEYS_FIRST) - beside(key, not KEYS_FIRST))
-        slope += beside(terms.d_distance, KEYS_FIRST) * away.to(tl.float32)
+    if GIVEN.DISTANCE:
+        away = distances(terms.own_key, key, first_key, KEYS_FIRST)
+        slope += beside(terms.d_distance, KEYS_FIRST) * away
     return p, p * slope
 
 
 @triton.jit
 def tile_gradients(
-    scores, dp, strip, key, inside, cap,
-    SHAPE: tl.constexpr, MOMENTS: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr,
+    scores, dp, strip, key, first_key, inside, cap,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """From q.k and do.v of a tile: weights and gradients of logits and of scaled scores, all 0 where a key is
     hidden from a row, and which keys each row admits. With KEYS_FIRST rows end in the sums of keys, so that the sink and
@@ -150,13 +171,14 @@ def tile_gradients(
     seen = scores == scores
     if MASKED:
         logits, seen = apply_masks(logits, strip.view, strip.scales.on_bias, key, inside, SHAPE, KEYS_FIRST)
-    p, dz = logit_gradients(logits, dp, strip.terms, key, MOMENTS, KEYS_FIRST)
+    p, dz = logit_gradients(logits, dp, strip.terms, key, first_key, GIVEN, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
         ds = dz * slope
     if KEYS_FIRST:
         # Before the selection: a row's own may be no numbers, and keys that it does not see must not hear of them.
-        p = p * beside(strip.terms.share, True)
+        if GIVEN.SINK:
+            p = p * beside(strip.terms.share, True)
         ds = ds * beside(strip.scales.before * LN2, True)
     if MASKED:
         p, dz, ds = tl.where(seen, p, 0.0), tl.where(seen, dz, 0.0), tl.where(seen, ds, 0.0)

@@ -27,16 +27,16 @@ from isentrope.gpu.tile import (
 
 @triton.jit
 def visit_queries(
-    tile, head, dk, dv, unit, wrong, k_tile, v_tile, key, inside, memory, cap,
-    SHAPE: tl.constexpr, MOMENTS: tl.constexpr, MASKED: tl.constexpr,
+    tile, head, dk, dv, unit, wrong, k_tile, v_tile, key, first_key, inside, memory, cap,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """A tile of keys takes up the gradient of one strip of queries."""
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    strip = load_strip(memory, head, query, SHAPE, MOMENTS, MASKED)
+    strip = load_strip(memory, head, query, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(strip.q), nothing, SHAPE)
     dp = dot(v_tile, tl.trans(strip.upstream), nothing, SHAPE)
-    p, _, ds, _ = tile_gradients(scores, dp, strip, key, inside, cap, SHAPE, MOMENTS, MASKED, True)
+    p, _, ds, _ = tile_gradients(scores, dp, strip, key, first_key, inside, cap, SHAPE, GIVEN, MASKED, True)
     if strip.upstream.dtype == tl.float16:
         p = p * F16_LIFT
     upstream, wrong = finite_part(strip.upstream, wrong, MASKED)
@@ -49,10 +49,10 @@ def visit_queries(
 
 
 @triton.jit
-def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr):
+def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
     """The queries and upstream gradients of a strip that are no numbers reach the keys that their rows admit."""
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    strip = load_strip(memory, head, query, SHAPE, False, True)
+    strip = load_strip(memory, head, query, SHAPE, GIVEN, True)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, True)
     return reach(seen, strip.q, dk, SHAPE), reach(seen, strip.upstream, dv, SHAPE)
@@ -92,7 +92,7 @@ def key_gradient_kernel(
     stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
-    SHAPE: tl.constexpr, MOMENTS: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head."""
     tile, lane, lanes = program(tl.cdiv(keys, SHAPE.KEYS))
@@ -128,14 +128,14 @@ def key_gradient_kernel(
             for step in tl.range(0, strips * group, num_stages=SHAPE.STAGES):
                 acc_k, acc_v, unit, wrong = visit_queries(
                     tile_at(step % strips, span, masked == 1), kv_head * group + step // strips, acc_k, acc_v, unit,
-                    wrong, k_tile, v_tile, key, inside, memory, cap, SHAPE, MOMENTS, masked == 1,
+                    wrong, k_tile, v_tile, key, first_key, inside, memory, cap, SHAPE, GIVEN, masked == 1,
                 )  # fmt: skip
     if tl.max(wrong, 0) > 0:
         strips = count_of(span, True)
         for step in range(0, strips * group):
             acc_k, acc_v = visit_wrong_queries(
                 tile_at(step % strips, span, True), kv_head * group + step // strips, acc_k, acc_v, key, inside, memory,
-                SHAPE,
+                SHAPE, GIVEN,
             )  # fmt: skip
     if k_tile.dtype == tl.float16:
         acc_k = acc_k * (unit * (1.0 / F16_LIFT))[:, None]

@@ -13,6 +13,7 @@ from isentrope.gpu import plan
 from isentrope.gpu.decode import merge_kernel
 from isentrope.gpu.forward import forward_kernel
 from isentrope.gpu.gradient_rows import gradient_rows_kernel
+from isentrope.gpu.gradient_tile import Given
 from isentrope.gpu.key_gradient import key_gradient_kernel
 from isentrope.gpu.operands import Call, RuleTables
 from isentrope.gpu.query_gradient import query_gradient_kernel
@@ -183,7 +184,8 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         d_sink.copy_(d_sinks.sum((0, 2)))
     if wants_bias:
         d_bias.zero_()
-    moments = d_statistics is not None and max(saved.ENTROPY, saved.COLLISION, saved.VARIANCE, saved.DISTANCE) >= 0
+    arrives = {name: d_statistics is not None and getattr(saved, name) >= 0 for name in Given._fields if name != "SINK"}
+    given = Given(SINK=sink, **arrives)
     inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
     masks = *_strides(call.attn_mask), *_strides(call.bias)
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
@@ -193,12 +195,12 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     )  # fmt: skip
     query_gradient_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
         call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
-        *inputs, *dq.stride(), *masks, *sizes, SHAPE=by_query, MOMENTS=moments, D_BIAS=wants_bias, D_LAMBDA=wants_lambda,
+        *inputs, *dq.stride(), *masks, *sizes, SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda,
         **query_options,
     )  # fmt: skip
     key_gradient_kernel[(triton.cdiv(call.keys, by_key.KEYS) * call.batch * call.kv_heads,)](
         call.q, call.k, call.v, d_output, terms, dk, dv, rows.begins, rows.ends, rows.tiles, rows.scales, mask, bias,
-        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, SHAPE=by_key, MOMENTS=moments, **key_options,
+        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, SHAPE=by_key, GIVEN=given, **key_options,
     )  # fmt: skip
     return dq, dk, dv, d_bias, d_lambda, d_sink
 

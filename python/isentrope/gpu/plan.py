@@ -60,7 +60,7 @@ def chip_of(device: Any) -> Chip:
 _HALVES = {
     "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 32, 8, 2)},
     "masked forward": {64: Tiles(64, 64, 8, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},
-    "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 64, 4, 2), 256: Tiles(16, 32, 4, 2)},
+    "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 2)},
     "query gradient": {64: Tiles(64, 64, 8, 2), 128: Tiles(64, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(32, 16, 8, 1)},
     "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 1)},
@@ -76,7 +76,14 @@ _FLOATS = {
     "masked key gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
 }
 # Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
-_OWN = {("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 32, 8, 1)}}
+_OWN = {
+    ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2)},
+    # Warps lie along the rows of a tile that has as many rows as columns.
+    ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1)},
+    ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
+    ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
+    ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 16, 8, 1)},
+}
 _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
 

@@ -32,7 +32,7 @@ from isentrope.gpu.tile import (
 @triton.jit
 def visit_keys(
     start, dq, unit, d_lambda, wrong, strip, k, v, stop, cap, d_bias,
-    SHAPE: tl.constexpr, MOMENTS: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """A strip of queries takes up the gradient of one tile of keys."""
     key = start + tl.arange(0, SHAPE.KEYS)
@@ -43,7 +43,7 @@ def visit_keys(
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     scores = dot(strip.q, tl.trans(k_tile), nothing, SHAPE)
     dp = dot(strip.upstream, tl.trans(v_tile), nothing, SHAPE)
-    _, dz, ds, seen = tile_gradients(scores, dp, strip, key, inside, cap, SHAPE, MOMENTS, MASKED, False)
+    _, dz, ds, seen = tile_gradients(scores, dp, strip, key, start, inside, cap, SHAPE, GIVEN, MASKED, False)
     if D_BIAS:
         at = d_bias[:, None] + key[None, :]
         tl.store(at, strip.scales.on_bias[:, None] * LN2 * dz, mask=seen & strip.view.rows[:, None])
@@ -79,7 +79,7 @@ def query_gradient_kernel(
     stride_rb, stride_rh, stride_rn, stride_rd, stride_mb, stride_mh, stride_mq, stride_mk,
     stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
-    SHAPE: tl.constexpr, MOMENTS: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x strip): dq, d_lambda f32 [rows], and of admitted keys d_bias f32 [rows, keys]."""
     tile, lane, lanes = program(tl.cdiv(queries, SHAPE.ROWS))
@@ -92,7 +92,7 @@ def query_gradient_kernel(
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
         lanes // heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
     )  # fmt: skip
-    strip = load_strip(memory, head, query, SHAPE, MOMENTS, True)
+    strip = load_strip(memory, head, query, SHAPE, GIVEN, True)
     rows, view = strip.view.rows, strip.view
     k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
     v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
@@ -112,7 +112,7 @@ def query_gradient_kernel(
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                 acc, unit, acc_lambda, wrong = visit_keys(
                     tile_at(step, span, masked == 1) * SHAPE.KEYS, acc, unit, acc_lambda, wrong, strip, k_rows, v_rows,
-                    stop, cap, its_bias, SHAPE, MOMENTS, D_BIAS, D_LAMBDA, masked == 1,
+                    stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1,
                 )  # fmt: skip
     if tl.max(wrong, 0) > 0:
         for step in range(0, count_of(span, True)):

@@ -12,8 +12,9 @@ from isentrope.gpu.softmax import LOG2E
 from isentrope.gpu.tile import program
 
 FAR = tl.constexpr(1 << 62)
-# Own keys may lie outside of the call, but within int32.
+# Own keys may lie outside of the call, but with room for differences within int32.
 FAR_KEY = tl.constexpr((1 << 31) - 1)
+FAR_BEFORE = tl.constexpr(-(1 << 30))
 MOST = tl.constexpr(3.4028234663852886e38)
 
 
@@ -136,7 +137,7 @@ def rows_kernel(
         to = batch.to(tl.int64) * queries + index
         tl.store(begins + to, begin.to(tl.int32), mask=rows)
         tl.store(ends + to, end.to(tl.int32), mask=rows)
-        tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, -FAR_KEY), FAR_KEY).to(tl.int32), mask=rows)
+        tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, FAR_BEFORE), FAR_KEY).to(tl.int32), mask=rows)
         summary = tiles + (batch.to(tl.int64) * tl.cdiv(queries, ROWS) + tile) * 4
         some = rows & (end > begin)
         tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))

@@ -156,7 +156,14 @@ def rebase(state, m, keep, shift, WANTED: tl.constexpr):
 
 
 @triton.jit
-def add_moments(state, t, w, own_key, key, WANTED: tl.constexpr):
+def distances(own_key, key, first_key, KEYS_FIRST: tl.constexpr):
+    """|i - j| of a tile. Counted from its first key, which float32 does exactly where it matters."""
+    own, its = (own_key - first_key).to(tl.float32), (key - first_key).to(tl.float32)
+    return tl.abs(beside(own, KEYS_FIRST) - beside(its, not KEYS_FIRST))
+
+
+@triton.jit
+def add_moments(state, t, w, own_key, key, first_key, WANTED: tl.constexpr):
     """A tile of weights w = 2^t joins the sums. own_key: the key at each row's own position."""
     s0, s1, s1p, s2, s3 = state.s0 + tl.sum(w, 1), state.s1, state.s1p, state.s2, state.s3
     if WANTED.MOMENTS >= 1:
@@ -168,5 +175,5 @@ def add_moments(state, t, w, own_key, key, WANTED: tl.constexpr):
     if WANTED.COLLISION >= 0:
         s2 += tl.sum(w * w, 1)
     if WANTED.DISTANCE >= 0:
-        s3 += tl.sum(w * tl.abs(own_key[:, None] - key[None, :]).to(tl.float32), 1)
+        s3 += tl.sum(w * distances(own_key, key, first_key, False), 1)
     return RowState(state.m, s0, s1, s1p, s2, s3)

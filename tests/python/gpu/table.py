@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from variants import Variant
 
-from isentrope.gpu.compiling import TARGETS, Compiled
+from isentrope.gpu.compiling import TARGETS, Compiled, Launch
 
 BEGIN, END = "<!-- begin compiled -->", "<!-- end compiled -->"
 CALLS = [
@@ -15,17 +15,22 @@ CALLS = [
 KERNELS = ("forward", "query_gradient", "key_gradient")
 
 
-def cells(kernel: Compiled) -> str:
-    products = " ".join(f"{count} {name}" for name, count in kernel.products.items())
-    return f"{kernel.registers} | {kernel.spilled} | {kernel.shared} | {kernel.instructions} | {products}"
-
-
 def rows(chip: str, dim: int, backward: bool) -> Iterator[str]:
-    for launch, kernel in Variant(torch.bfloat16, dim, backward=backward).on(TARGETS[chip]):
+    calls = (Variant(torch.bfloat16, dim, statistics, backward=backward) for statistics in (True, False))
+    for (launch, kernel), (_, bare) in zip(*(call.on(TARGETS[chip]) for call in calls), strict=True):
         if launch.name in KERNELS:
-            shape = dict(launch.constants)["SHAPE"]
-            tiles = f"{shape.ROWS} x {shape.KEYS}, {dict(launch.options)['num_warps']} warps"
-            yield f"| {chip} | {dim} | {launch.name.replace('_', ' ')} | {tiles} | {cells(kernel)} |"
+            yield f"| {chip} | {dim} | {launch.name.replace('_', ' ')} | {tiles(launch)} | {cells(kernel, bare)} |"
+
+
+def tiles(launch: Launch) -> str:
+    shape, options = dict(launch.constants)["SHAPE"], dict(launch.options)
+    return f"{shape.ROWS} x {shape.KEYS}, {options['num_warps']} warps"
+
+
+def cells(kernel: Compiled, bare: Compiled) -> str:
+    products = " ".join(f"{count} {name}" for name, count in kernel.products.items())
+    pairs = ((getattr(kernel, name), getattr(bare, name)) for name in ("registers", "spilled", "shared", "instructions"))
+    return " | ".join(f"{one}, {other}" if one != other else str(one) for one, other in pairs) + f" | {products}"
 
 
 def lines() -> Iterator[str]:

@@ -5,9 +5,13 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
+from isentrope import _sdpa_gpu
 from isentrope.gpu import launch, plan
 
 
@@ -43,13 +47,18 @@ def test_importing_the_package_loads_no_triton():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_triton_the_error_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(sys.modules, "isentrope.gpu.operators", None)
-    monkeypatch.setitem(sys.modules, "triton", None)
-    from isentrope._operators import _on_device
-
-    with pytest.raises(ModuleNotFoundError):
-        _on_device("attention")()
+def test_without_triton_the_error_says_what_to_do():
+    code = """
+import sys
+sys.modules["triton"] = None
+from isentrope._operators import _on_device
+try:
+    _on_device("attention")()
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "got an environment without: pip install triton, or move the call to the CPU" in done.stdout, done.stderr
 
 
 def test_tensors_on_the_cpu_need_the_interpreter(monkeypatch):
@@ -87,15 +96,160 @@ def test_errors_have_the_words_of_the_cpu(name, wrong, message):
         isentrope.gpu.attention(**call)
 
 
-def test_nothing_is_read_back_from_the_device(monkeypatch):
-    """Neither a wait nor a copy: what CUDA graphs need. Reading a tensor is what both have in common."""
-    x = torch.randn(2, 2, 5, 16)
-    mask, end = torch.ones(5, 5, dtype=torch.bool), torch.tensor([3, 5])
+class NothingIsRead(TorchDispatchMode):
+    """Refuses what waits for a device: numbers out of tensors, results whose size lies in them, copies elsewhere."""
 
-    def read(self, *_):
-        raise AssertionError("a tensor was read")
+    refused = ("_local_scalar_dense", "equal", "nonzero", "masked_select")
 
-    monkeypatch.setattr(launch.forward_kernel.__class__, "run", lambda *_, **__: None)
-    for name in ("item", "tolist", "__bool__", "__int__", "__float__", "cpu", "numpy"):
-        monkeypatch.setattr(torch.Tensor, name, read)
-    isentrope.gpu.attention(x, x, x, attn_mask=mask, key_end=end, rule="log_length", return_stats=True)
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        assert name not in self.refused and not (name == "_to_copy" and (kwargs or {}).get("device")), function
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def grids(monkeypatch):
+    """Kernels that only say with which grid they were launched."""
+    found = []
+    monkeypatch.setattr(launch.forward_kernel.__class__, "run", lambda *_, grid, **__: found.append(grid))
+    return found
+
+
+def everything(queries=5):
+    """Calls of all functions, with every kind of operand that lies on the device, and a backward pass."""
+    q = torch.randn(2, 2, queries, 16, requires_grad=True)
+    k = torch.randn(2, 1, 7, 16, requires_grad=True)
+    bias, sinks = torch.zeros(queries, 7, requires_grad=True), torch.zeros(2, requires_grad=True)
+    masks = {"attn_mask": torch.ones(queries, 7, dtype=torch.bool), "key_end": torch.tensor([3, 7])}
+    options = {"bias": bias, "sinks": sinks, "soft_cap": 5.0, "return_stats": True}
+    yield lambda: isentrope.gpu.attention(q, k, k, **masks, **options, rule="log_length", causal=True)
+    lambda_ = torch.ones(2, 2, queries, requires_grad=True)
+    yield lambda: isentrope.gpu.attention_rows(q, k, k, lambda_, prefix_keys=torch.tensor([1, 2]), **options)
+    starts = torch.tensor([0, 2, queries]), torch.tensor([0, 3, 7])
+    yield lambda: isentrope.gpu.varlen_attention(q[0].transpose(0, 1), k[0].transpose(0, 1), k[0].transpose(0, 1), *starts)
+    yield lambda: isentrope.row_lengths(q, k, **masks)
+
+
+def test_nothing_is_read_back_from_the_device(grids):
+    """Neither a wait nor a copy: what CUDA graphs need."""
+    for call in everything():
+        call()  # copies a rule's table, once
+        with NothingIsRead():
+            result = call()
+            results = pytree.tree_leaves(result)
+            if any(x.requires_grad for x in results):
+                sum(x.sum() for x in results if x.requires_grad).backward()
+    assert len(grids) == 3 * (2 + 2 + 4) + 2
+
+
+def test_a_decode_step_reads_nothing_back():
+    """Its front door looks into pages that lie on the CPU, so that it is fakes of a GPU's that may not be read."""
+    with FakeTensorMode():
+        cache, table = gpu(9, 2, 16, 16), gpu(3, 3, dtype=torch.int32)
+        used = gpu(3, dtype=torch.int32)
+        output, statistics = isentrope.decode(gpu(3, 4, 1, 16), cache, cache, table, used, return_stats=True)
+    assert output.shape == (3, 4, 1, 16) and statistics.entropy.device.type == "cuda"
+
+
+def test_grids_stay_within_the_limits_of_devices(grids):
+    """Of its axes all but the first end at 65535: that many sequences and heads are not many."""
+    q = torch.empty(1, 1, 3, 16).expand(40000, 2, 3, 16).requires_grad_()
+    isentrope.gpu.attention(q, q, q, return_stats=True)[0].sum().backward()
+    assert len(grids) == 6
+    for grid in grids:
+        assert grid[0] < 1 << 31 and all(extent < 1 << 16 for extent in grid[1:])
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_rows", "varlen_attention", "decode", "row_lengths"])
+def test_it_compiles_in_one_graph(name):
+    def call(q, packed, lambda_, cache, table, used, starts):
+        if name == "decode":
+            return isentrope.decode(q, cache, cache, table, used, return_stats=True)[1].entropy
+        if name == "varlen_attention":
+            return isentrope.varlen_attention(packed, packed, packed, starts, starts)
+        if name == "row_lengths":
+            return isentrope.row_lengths(q, q, causal=True)
+        if name == "attention_rows":
+            return isentrope.attention_rows(q, q, q, lambda_)
+        return isentrope.attention(q, q, q, rule="log_length", causal=True, return_stats=True)[1].collision
+
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append([str(node.target).removesuffix(".default") for node in graph.graph.nodes])
+        return graph
+
+    with FakeTensorMode():
+        floats = [gpu(*shape) for shape in ((3, 4, 8, 16), (8, 4, 16), (3, 4, 8), (9, 4, 16, 16))]
+        integers = [gpu(*shape, dtype=torch.int32) for shape in ((3, 3), (3,), (2,))]
+        result = torch.compile(call, fullgraph=True, backend=backend)(*floats, *integers)
+    assert result.device.type == "cuda"
+    operator = {"varlen_attention": "attention", "attention_rows": "attention"}.get(name, name)
+    assert len(graphs) == 1 and f"isentrope.{operator}" in graphs[0]
+
+
+def test_samples_of_a_batch_are_mapped():
+    q = torch.randn(3, 1, 2, 5, 16)
+    mapped = torch.func.vmap(lambda q: isentrope.gpu.attention(q, q, q, causal=True))(q)
+    torch.testing.assert_close(mapped, torch.stack([isentrope.gpu.attention(x, x, x, causal=True) for x in q]))
+
+
+def test_offsets_beyond_32_bits():
+    """Rows so far apart that the third of them lies beyond 2^31 numbers. Memory that nobody touches is none."""
+    step = (1 << 30) + 16
+    far, plain = torch.empty(2 * step + 256, dtype=torch.float16), torch.randn(4, 3, 16).half()
+    tensors = [far.as_strided((1, 1, 3, 16), (0, 0, step, 1), 16 * i) for i in range(4)]
+    for tensor, values in zip(tensors, plain):
+        tensor.copy_(values)
+    mask = torch.empty(2 * step + 8, dtype=torch.bool).as_strided((1, 1, 3, 3), (0, 0, step, 1))
+    mask.copy_(torch.ones(3, 3).tril().bool())
+    results = []
+    for q, k, v, d_output in (tensors, plain[:, None, None]):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        output = isentrope.gpu.attention(*leaves, attn_mask=mask if q is tensors[0] else mask.clone())
+        results.append((output, *torch.autograd.grad(output, leaves, d_output)))
+    for a, b in zip(*results):
+        assert torch.equal(a, b)
+
+
+def test_torchs_own_function_is_taken_on_gpus():
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    seen = []
+    with FakeTensorMode():
+        q, double = gpu(2, 4, 8, 16, dtype=torch.bfloat16), gpu(2, 4, 8, 16, dtype=torch.float64)
+        with isentrope.sdpa.activate("log_length"), Seen():
+            output = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+            assert output.device == q.device and seen.count("attention") == 1 and "bmm" not in seen
+            F.scaled_dot_product_attention(double, double, double)
+        assert seen.count("attention") == 1 and "bmm" in seen, "what the operator does not take stays torch's own"
+        with Seen():
+            F.scaled_dot_product_attention(q, q, q)
+        assert seen.count("attention") == 1, "removed, it is torch's own again"
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"is_causal": True}, {"scale": 0.7}, {"enable_gqa": True}, {"attn_mask": torch.ones(9, 9).tril().bool()},
+    {"attn_mask": torch.zeros(9, 9).masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)},
+])  # fmt: skip
+def test_torchs_own_function_computes_the_same(options):
+    """With the interpreter in the place of a device: gradients included."""
+    q, k, v = (torch.randn(2, heads, 9, 16, requires_grad=True) for heads in (4, *[2 if "enable_gqa" in options else 4] * 2))
+    library = torch.library.Library("aten", "IMPL")
+
+    def results():
+        output = F.scaled_dot_product_attention(q, k, v, **options)
+        return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
+
+    want = results()
+    try:
+        _sdpa_gpu.replace(library, "standard", ("CPU",))
+        got = results()
+        assert "Differentiable" in type(got[0].grad_fn).__name__
+    finally:
+        library._destroy()
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
