@@ -75,6 +75,12 @@ def test_a_head_dimension_over_the_limit_is_an_error():
         isentrope.gpu.attention(x, x, x)
 
 
+def test_double_precision_is_an_error():
+    x = torch.zeros(1, 1, 4, 16, dtype=torch.float64)
+    with pytest.raises(ValueError, match="q must be float32, bfloat16 or float16; got float64"):
+        isentrope.gpu.attention(x, x, x)
+
+
 def test_a_device_too_old_is_an_error(monkeypatch):
     old = type("Old", (), {"major": 7, "minor": 5, "name": "T4", "multi_processor_count": 40})
     monkeypatch.setattr(plan, "INTERPRETED", type("No", (), {"value": False}))
