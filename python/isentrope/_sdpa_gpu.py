@@ -32,7 +32,7 @@ def replace(library: torch.library.Library, rule: str, devices: Sequence[str] = 
         if attn_mask is not None and attn_mask.is_floating_point():
             # -inf hides a key from n too: boolean masks are often given as 0 and -inf.
             bias, attn_mask = attn_mask, attn_mask > -torch.inf
-        return attention(q, k, v, rule=rule, scale=scale, is_causal=is_causal, attn_mask=attn_mask, bias=bias)
+        return attention(q, k, v, rule=rule, scale=scale, is_causal=is_causal, attn_mask=attn_mask, bias=bias, dropout_p=dropout_p)
 
     for device in devices:
         for key in (device, f"Autograd{device}"):
@@ -44,7 +44,7 @@ def _is_ours(q, k, v, mask, dropout_p, is_causal, scale, grouped) -> bool:
     tensors = (q, k, v)
     if any(x.dim() != 4 or x.dtype != q.dtype or max(x.shape[3], 1) > _LARGEST_DIM for x in tensors):
         return False
-    if q.dtype not in _DTYPES or dropout_p != 0 or (scale is not None and scale < 0):
+    if q.dtype not in _DTYPES or not 0 <= dropout_p < 1 or (scale is not None and scale < 0):
         return False
     if mask is not None and (is_causal or mask.dim() > 4):
         return False

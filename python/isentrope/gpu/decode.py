@@ -31,7 +31,7 @@ def load_share(states, plane, row, rows, WANTED: tl.constexpr):
 @triton.jit(do_not_specialize=["heads", "queries", "rows", "shares"])
 def merge_kernel(
     states, sums, output, statistics, supports, sinks, stride_ob, stride_oh, stride_on, stride_od,
-    heads, queries, rows, value_dim, shares,
+    heads, queries, rows, value_dim, shares, kept_factor,
     WANTED: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN_COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Program (rows): states f32 [share, 7, rows] and sums f32 [share, rows, COLUMNS] to output and statistics."""
@@ -62,6 +62,6 @@ def merge_kernel(
         sink = tl.load(sinks + head, mask=mine, other=0.0)
     place = batch * stride_ob + head * stride_oh + query * stride_on
     write_rows(
-        state, acc, support > 0, support, sink, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
+        state, acc, support > 0, support, sink, kept_factor, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
         plane, row, mine, place, WANTED, SINK, COLUMNS, EVEN_COLUMNS,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from isentrope.gpu.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.softmax import (
     LN2,
     RowState,
@@ -39,12 +40,16 @@ from isentrope.gpu.tile import (
 
 
 class Strip(NamedTuple):
-    """A tile of queries, the scales of its rows, what they see, and the key at each row's own position."""
+    """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
+    tells them."""
 
     q: tl.tensor
     scales: Scales
     view: View
     own_key: tl.tensor
+    dropout: Dropout
+    head: tl.tensor
+    query: tl.tensor
 
 
 class Cache(NamedTuple):
@@ -81,15 +86,15 @@ def key_offsets(keys, to_row, to_page, cache, PAGED: tl.constexpr):
 
 @triton.jit
 def write_rows(
-    state, acc, some, support, sink, output, statistics, supports, plane, row, rows, place,
+    state, acc, some, support, sink, kept_factor, output, statistics, supports, plane, row, rows, place,
     WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sums become results, at `place` of the output. `some`: rows that admit a key; the others are empty, whatever
-    their sums hold."""
+    their sums hold. kept_factor: what a weight counts for that dropout kept."""
     m, s0 = state.m, state.s0
     log_s0 = tl.log2(s0) * LN2
     lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
-    factor = 1.0 / s0
+    factor = kept_factor / s0
     if SINK:
         factor = factor / (1.0 + tl.exp(sink - lse))
     if output.base.dtype.element_ty == tl.float16:
@@ -142,6 +147,11 @@ def visit_keys(
     state = add_moments(rebase(state, m, keep, shift, WANTED), t, w, strip.own_key, key, start, WANTED)
     offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
     v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    if SHAPE.DROPOUT:
+        kept = kept_weights(
+            strip.dropout, strip.head, strip.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
+        )  # fmt: skip
+        w = tl.where(kept, w, 0.0)
     if v_tile.dtype == tl.float16:
         w = w * F16_LIFT
     v_tile, wrong = finite_part(v_tile, wrong, MASKED)
@@ -192,13 +202,14 @@ def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
-                               "scale_heads", "splits"])  # fmt: skip
+                               "scale_heads", "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
     q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, admitted, bias, table, states, sums,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, page_size, stride_table, scale_batches, scale_heads, cap, splits,
+    seed, least, kept_factor, query_offset, key_offset,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr,
     SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -227,7 +238,9 @@ def forward_kernel(
     if WANTED.DISTANCE >= 0:
         own_key = tl.load(own_keys + bound, mask=rows, other=0)
     view = View(rows, begin, end, admitted, bias, stride_mk, stride_bk)
-    strip = Strip(q_tile, load_scales(scales, scale_plane, scale_row, rows, SHAPE), view, own_key)
+    dropout = dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE)
+    its_scales = load_scales(scales, scale_plane, scale_row, rows, SHAPE)
+    strip = Strip(q_tile, its_scales, view, own_key, dropout, head, query)
 
     span = span_of_keys(view, SHAPE.KEYS)
     if SHAPE.MASKED:
@@ -275,6 +288,6 @@ def forward_kernel(
             sink = tl.load(sinks + head, mask=rows, other=0.0)
         place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
         write_rows(
-            state, acc, support > 0, support, sink, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
+            state, acc, support > 0, support, sink, kept_factor, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
             plane, row, rows, place, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from isentrope.gpu.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.softmax import LEAST, LN2, Scales, View, apply_masks, distances, load_scales, logits_of
 from isentrope.gpu.tile import F16_LIFT, Matrix, beside, load_rows, narrow
 
@@ -39,18 +40,21 @@ class Terms(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """A tile of queries, the gradient of their outputs, and what their rows know and see."""
+    """A tile of queries, the gradient of their outputs, what their rows know and see, and by what dropout tells them."""
 
     q: tl.tensor
     upstream: tl.tensor
     terms: Terms
     scales: Scales
     view: View
+    dropout: Dropout
+    head: tl.tensor
+    query: tl.tensor
 
 
 class Memory(NamedTuple):
     """The rows of one sequence in memory, and the steps from head to head, from row to row and from key to key: queries,
-    gradients of outputs, what the kernels before left of rows, a boolean mask and a bias."""
+    gradients of outputs, what the kernels before left of rows, a boolean mask, a bias and dropout."""
 
     queries: tl.tensor
     q: Matrix
@@ -72,6 +76,7 @@ class Memory(NamedTuple):
     bias_to_head: tl.tensor
     bias_to_row: tl.tensor
     bias_to_key: tl.tensor
+    dropout: Dropout
 
 
 @triton.jit
@@ -80,6 +85,7 @@ def memory_of(
     stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     batches, heads, queries, dim, value_dim, scale_batches, scale_heads,
+    seed, least, kept_factor, query_offset, key_offset, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """The rows of a sequence, out of the arguments of a kernel."""
     its_scales = (batch % scale_batches) * queries
@@ -90,6 +96,7 @@ def memory_of(
         scales + its_scales * scale_heads, scale_batches.to(tl.int64) * scale_heads * queries, scale_heads,
         begins + its_scales, ends + its_scales,
         admitted + batch * stride_mb, stride_mh, stride_mq, stride_mk, bias + batch * stride_bb, stride_bh, stride_bq, stride_bk,
+        dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE),
     )  # fmt: skip
 
 
@@ -132,7 +139,7 @@ def load_strip(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MA
     admitted = memory.admitted + head * memory.admitted_to_head + wide * memory.admitted_to_row
     bias = memory.bias + head * memory.bias_to_head + wide * memory.bias_to_row
     view = View(rows, begin, end, admitted, bias, memory.admitted_to_key, memory.bias_to_key)
-    return Strip(q, upstream, terms, scales, view)
+    return Strip(q, upstream, terms, scales, view, memory.dropout, head, query)
 
 
 @triton.jit
@@ -171,6 +178,12 @@ def tile_gradients(
     seen = scores == scores
     if MASKED:
         logits, seen = apply_masks(logits, strip.view, strip.scales.on_bias, key, inside, SHAPE, KEYS_FIRST)
+    kept = seen
+    if SHAPE.DROPOUT:
+        kept = kept_weights(
+            strip.dropout, strip.head, strip.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
+        )  # fmt: skip
+        dp = tl.where(kept, dp * strip.dropout.factor, 0.0)
     p, dz = logit_gradients(logits, dp, strip.terms, key, first_key, GIVEN, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
@@ -180,6 +193,8 @@ def tile_gradients(
         if GIVEN.SINK:
             p = p * beside(strip.terms.share, True)
         ds = ds * beside(strip.scales.before * LN2, True)
+    if SHAPE.DROPOUT:
+        p = p * kept.to(tl.float32)  # a weight that is no number stays none
     if MASKED:
         p, dz, ds = tl.where(seen, p, 0.0), tl.where(seen, dz, 0.0), tl.where(seen, ds, 0.0)
     return p, dz, ds, seen

@@ -84,7 +84,7 @@ def span_of_strips(tiles, count, first_key, last_key):
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
-                               "scale_heads"])  # fmt: skip
+                               "scale_heads", "least", "query_offset", "key_offset"])  # fmt: skip
 def key_gradient_kernel(
     q, k, v, d_output, terms, dk, dv, begins, ends, tiles, scales, admitted, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
@@ -92,6 +92,7 @@ def key_gradient_kernel(
     stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    seed, least, kept_factor, query_offset, key_offset,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head."""
@@ -111,6 +112,7 @@ def key_gradient_kernel(
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
         lanes // kv_heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+        seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
 
     acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
@@ -140,6 +142,7 @@ def key_gradient_kernel(
     if k_tile.dtype == tl.float16:
         acc_k = acc_k * (unit * (1.0 / F16_LIFT))[:, None]
         acc_v = acc_v * (1.0 / F16_LIFT)
+    acc_v = acc_v * kept_factor
     at = batch * stride_rb + kv_head * stride_rh + wide * stride_rn
     store_rows(Matrix(dk, stride_rn, stride_rd, dim), at, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
     at = batch * stride_wb + kv_head * stride_wh + wide * stride_wn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -91,6 +92,13 @@ class _Rows:
         )  # fmt: skip
 
 
+def _dropout(call: Call) -> tuple[Any, ...]:
+    """The seed, the least bits of a weight that is kept, what it counts for, and where its position counts from."""
+    p = ctypes.c_float(call.dropout_p).value
+    seed = call.q if call.dropout_seed is None else call.dropout_seed
+    return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
+
+
 def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, Any]]:
     """What a tile kernel is compiled for, and how it is launched."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
@@ -99,6 +107,7 @@ def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, A
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, chip.precision,
+        call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
     )  # fmt: skip
     return shape, {"num_warps": tiles.warps, **_FUSED}
 
@@ -134,14 +143,14 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         *_strides(call.attn_mask), *_strides(call.bias),
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
         call.k.shape[2], 0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
-        call.soft_cap * LOG2E.value, splits,
+        call.soft_cap * LOG2E.value, splits, *_dropout(call),
         SHAPE=shape, **results, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1, **options,
     )  # fmt: skip
     if splits > 1:
         merged = 4
         merge_kernel[(triton.cdiv(plane, merged),)](
             states, sums, output, statistics, support, sink, *output.stride(), call.heads, call.queries, plane,
-            call.value_dim, splits, **results, ROWS=merged, COLUMNS=shape.COLUMNS, EVEN_COLUMNS=shape.EVEN_COLUMNS, **_FUSED,
+            call.value_dim, splits, _dropout(call)[2], **results, ROWS=merged, COLUMNS=shape.COLUMNS, EVEN_COLUMNS=shape.EVEN_COLUMNS, **_FUSED,
         )  # fmt: skip
     return output, statistics, support
 
@@ -191,7 +200,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
     sizes = (
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
-        call.soft_cap * LOG2E.value,
+        call.soft_cap * LOG2E.value, *_dropout(call),
     )  # fmt: skip
     query_gradient_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
         call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,

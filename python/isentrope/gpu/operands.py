@@ -51,8 +51,6 @@ class Call:
                 raise ValueError(f"[attention] {name} must lie on {self.q.device}, as q does; got {tensor.device}")
         like = tuple((x.dtype, tuple(x.shape)) if isinstance(x := getattr(self, name), Tensor) else x for name in _CALL)
         _validate(like, None if self.table is None else tuple(self.table.shape))
-        if self.dropout_p > 0:
-            raise ValueError(f"[attention] dropout_p must be 0 on this device; got {self.dropout_p}")
         if self.queries >= 1 << 31 or self.keys >= 1 << 31:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
 

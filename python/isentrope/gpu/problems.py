@@ -116,7 +116,7 @@ class Problem:
             found = self.tensor(name)
             return None if found is None else found.to(device)
 
-        soft_cap = _call("number", self._handle, b"soft_cap")
+        soft_cap, dropout_p = (_call("number", self._handle, name) for name in (b"soft_cap", b"dropout_p"))
         causal, window = _CAUSAL[self.number("causal")], (self.number("window_left"), self.number("window_right"))
         rule, table = _call("rule", self._handle).decode(), other("block_table")
         if table is not None:
@@ -134,7 +134,8 @@ class Problem:
         listed = ("attn_mask", "key_begin", "key_end", "prefix_keys", "cu_seqlens_q", "cu_seqlens_k")
         call = call_of(
             q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
-            causal=causal, window_size=window, soft_cap=soft_cap, **{name: other(name) for name in listed},
+            causal=causal, window_size=window, soft_cap=soft_cap, dropout_p=dropout_p,
+            dropout_seed=self.number("dropout_seed"), **{name: other(name) for name in listed},
             **{name: self.number(name) for name in ("query_offset", "key_offset", "chunk_size")},
         )  # fmt: skip
         result = functions._attend(call, True)
@@ -145,10 +146,10 @@ class Problem:
     @property
     def unsupported(self) -> str:
         """Why no function of the package takes this call; empty when one does."""
-        if _call("number", self._handle, b"dropout_p") > 0:
-            return "dropout is computed on the CPU alone"
         if self.tensor("block_table") is None:
             return ""
+        if _call("number", self._handle, b"dropout_p") > 0:
+            return "decode takes no dropout"
         if self.number("backward"):
             return "paged keys have no backward pass"
         others = ("bias", "attn_mask", "lambda", "cu_seqlens_q", "key_begin", "key_end")

@@ -71,7 +71,7 @@ def visit_wrong_keys(start, dq, strip, k, stop, SHAPE: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
-                               "scale_heads"])  # fmt: skip
+                               "scale_heads", "least", "query_offset", "key_offset"])  # fmt: skip
 def query_gradient_kernel(
     q, k, v, d_output, terms, dq, d_lambda, d_bias, begins, ends, scales, admitted, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
@@ -79,6 +79,7 @@ def query_gradient_kernel(
     stride_rb, stride_rh, stride_rn, stride_rd, stride_mb, stride_mh, stride_mq, stride_mk,
     stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    seed, least, kept_factor, query_offset, key_offset,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x strip): dq, d_lambda f32 [rows], and of admitted keys d_bias f32 [rows, keys]."""
@@ -91,6 +92,7 @@ def query_gradient_kernel(
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
         lanes // heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+        seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
     strip = load_strip(memory, head, query, SHAPE, GIVEN, True)
     rows, view = strip.view.rows, strip.view

@@ -18,8 +18,8 @@ F16_LIFT = tl.constexpr(16384.0)
 
 class Shape(NamedTuple):
     """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
-    need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, and the
-    PRECISION of float32 products."""
+    need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
+    PRECISION of float32 products, whether there is DROPOUT, and whether tiles begin with whole FOURS of keys."""
 
     ROWS: int
     KEYS: int
@@ -33,6 +33,8 @@ class Shape(NamedTuple):
     BIAS: bool
     MASKED: bool
     PRECISION: str
+    DROPOUT: bool
+    FOURS: bool
 
 
 class Matrix(NamedTuple):

@@ -13,7 +13,8 @@ from isentrope.gpu.compiling import TARGETS
 HALVES = (torch.bfloat16, torch.float16)
 COMMON = [Variant(dtype, dim, backward=backward) for dtype in HALVES for dim in (64, 128) for backward in (False, True)]
 WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False, True)]
-CHOSEN = [("sm_90", variant) for variant in [*COMMON, Variant(torch.bfloat16, 128, few=True)]] + [
+DROPPED = [Variant(torch.bfloat16, 128, statistics=False, backward=backward, dropout=True) for backward in (False, True)]
+CHOSEN = [("sm_90", variant) for variant in [*COMMON, *DROPPED, Variant(torch.bfloat16, 128, few=True)]] + [
     (chip, variant) for chip in ("sm_80", "sm_100", "gfx942") for variant in WIDEST
 ]  # fmt: skip
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")

@@ -230,11 +230,13 @@ def test_torchs_own_function_is_taken_on_gpus():
         with isentrope.sdpa.activate("log_length"), Seen():
             output = F.scaled_dot_product_attention(q, q, q, is_causal=True)
             assert output.device == q.device and seen.count("attention") == 1 and "bmm" not in seen
+            F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
+            assert seen.count("attention") == 2 and "bmm" not in seen
             F.scaled_dot_product_attention(double, double, double)
-        assert seen.count("attention") == 1 and "bmm" in seen, "what the operator does not take stays torch's own"
+        assert seen.count("attention") == 2 and "bmm" in seen, "what the operator does not take stays torch's own"
         with Seen():
             F.scaled_dot_product_attention(q, q, q)
-        assert seen.count("attention") == 1, "removed, it is torch's own again"
+        assert seen.count("attention") == 2, "removed, it is torch's own again"
 
 
 @pytest.mark.parametrize("options", [

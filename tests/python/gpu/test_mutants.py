@@ -70,6 +70,13 @@ MUTANTS = {
         "key_gradient.py", "(largest_begin <= first_key) & (least_end >= last_key)", "(largest_begin <= first_key)",
         "shape=1x1x40x70x16 mask=causal:top_left bwd=1",
     ),
+    "drops_by_the_key_of_the_tile": (
+        "dropout.py", "first = start + dropout.key_offset", "first = 0 * start + dropout.key_offset",
+        "shape=1x1x20x70x16 dropout=0.5",
+    ),
+    "forgets_dropout_in_dv": (
+        "gradient_tile.py", "p = p * kept.to(tl.float32)", "p = p * 1.0", "shape=1x1x20x20x16 dropout=0.5 bwd=1",
+    ),
     "leaves_gradients_in_the_range_of_f16": (
         "gradient_tile.py", "raised = tl.maximum(unit, power)", "raised = tl.maximum(unit, 1.0)",
         "dt=f16 shape=1x1x20x20x16 rule=constant(scale=100000) scale=0.00001 bwd=1",

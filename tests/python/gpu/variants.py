@@ -18,7 +18,7 @@ _KERNELS = ("forward", "merge", "query_gradient", "key_gradient")
 
 class Variant(NamedTuple):
     """A call: its type and head dimension, whether with all statistics, with everything that is added to logits (bias,
-    boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass."""
+    boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass, with dropout."""
 
     dtype: torch.dtype
     dim: int
@@ -26,11 +26,12 @@ class Variant(NamedTuple):
     masked: bool = False
     few: bool = False
     backward: bool = False
+    dropout: bool = False
 
     @property
     def name(self) -> str:
         words = [str(self.dtype).removeprefix("torch."), str(self.dim), "statistics" * self.statistics]
-        return " ".join(word for word in [*words, "masked" * self.masked, "few rows" * self.few] if word)
+        return " ".join(word for word in [*words, "masked" * self.masked, "few rows" * self.few, "dropout" * self.dropout] if word)
 
     def call(self) -> None:
         batch, heads, kv_heads, queries, keys = (4, 32, 8, 2, 4096) if self.few else (4, 32, 8, 1024, 1024)
@@ -46,7 +47,8 @@ class Variant(NamedTuple):
             sinks = torch.empty(heads)
         wanted = ALL if self.statistics else LSE
         shared = call_of(
-            q, k, k, causal=True, attn_mask=mask, bias=bias, sinks=sinks, soft_cap=5.0 if self.masked else 0.0
+            q, k, k, causal=True, attn_mask=mask, bias=bias, sinks=sinks, soft_cap=5.0 if self.masked else 0.0,
+            dropout_p=0.1 * self.dropout, dropout_seed=7 if self.dropout else None,
         )
         if not self.backward:
             launch.attention(*shared, wanted)

@@ -1,0 +1,42 @@
+"""Dropout by the kernels in Triton: the mask of the documented function, whatever the tiles, forward and back."""
+
+import pytest
+import torch
+from dense import dense, dropout_factors
+
+import isentrope
+
+P, SEED = 0.3, -7_000_000_011
+
+
+# Strips of one head, rows of several heads in one strip, keys that are split, and parts of a sequence that begin with four keys and in
+# their midst.
+@pytest.mark.parametrize("place", [{}, {"query_offset": 11, "key_offset": 4}, {"query_offset": 2, "key_offset": 5}])
+@pytest.mark.parametrize("heads, kv_heads, queries, keys", [(3, 3, 20, 40), (4, 1, 2, 40), (1, 1, 1, 300)])
+def test_the_mask_is_the_documented_function(heads, kv_heads, queries, keys, place):
+    q, k = torch.zeros(2, heads, queries, 16), torch.randn(2, kv_heads, keys, 16)
+    # The values that show what became of a weight are as long as there are keys: some of them at a time.
+    for first in range(0, keys, 200):
+        v = torch.zeros(2, kv_heads, keys, 200)
+        v[:, :, first : first + 200] = torch.eye(200)[: keys - first]
+        got = isentrope.attention(q, k, v, dropout_p=P, dropout_seed=SEED, **place) * keys
+        want = dropout_factors(2, heads, queries, keys, P, SEED, **place)[..., first : first + 200]
+        torch.testing.assert_close(got[..., : want.shape[-1]], want.float(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("place", [{"causal": True}, {"key_offset": 2, "query_offset": 30}])
+def test_values_and_gradients_equal_dense_float64(dtype, place):
+    results = []
+    for attention, wide in ((isentrope.attention, False), (dense, True)):
+        torch.manual_seed(2)
+        leaves = [torch.randn(2, h, n, d).to(dtype) for h, n, d in ((4, 33, 16), (2, 70, 16), (2, 70, 24))]
+        leaves = [(x.double() if wide else x).requires_grad_() for x in leaves]
+        # Factors of 10 take weights out of the range of float16, if they are applied to what lies near its end.
+        output = attention(*leaves, dropout_p=0.9, dropout_seed=SEED, **place)
+        output = output[0] if wide else output
+        upstream = torch.randn(output.shape).to(dtype)
+        results.append([output, *torch.autograd.grad(output, leaves, upstream.to(output.dtype))])
+    near = {torch.float32: 1e-5, torch.float16: 4e-3}[dtype]
+    for got, want in zip(*results):
+        torch.testing.assert_close(got.double() / want.abs().max(), want / want.abs().max(), rtol=0, atol=near)
