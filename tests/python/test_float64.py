@@ -68,6 +68,14 @@ def test_gradcheck_passes_for_the_scale_of_each_row():
     assert torch.autograd.gradcheck(lambda *x: isentrope.attention_rows(*x, causal=True, soft_cap=2.0), inputs)
 
 
+def test_dropout_takes_the_same_weights_as_in_float32():
+    inputs = [x.requires_grad_() for x in tensors()]
+    options = {"dropout_p": 0.4, "dropout_seed": torch.tensor(7), "causal": True}
+    in_float = isentrope.attention(*(x.float() for x in inputs), **options)
+    torch.testing.assert_close(isentrope.attention(*inputs, **options).float(), in_float)
+    assert torch.autograd.gradcheck(lambda *x: isentrope.attention(*x, **options), inputs)
+
+
 def test_gradcheck_passes_for_packed_documents():
     inputs = tensors(q=(6, H, D), k=(7, KV, D), v=(7, KV, DV))
     starts = torch.tensor([0, 2, 6]), torch.tensor([0, 4, 7])
