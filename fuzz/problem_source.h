@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "check/data.h"
@@ -63,6 +64,9 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
     float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e12f,
                                 kInfinity, -kInfinity, kNaN});
     if (finite_only && !(std::abs(value) < 2)) value = 2;
+    // Where the heaviest key is dropped, weights below 2^-127 remain, which kernels take for 0.
+    // With values of 1e12 they are more than the floor of the budgets.
+    if (data.problem.dropout > 0 && std::isfinite(value)) value = std::clamp(value, -6e4f, 6e4f);
     if (!numbers.empty())
       numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
   }
@@ -75,13 +79,14 @@ inline bool is_uncertain(const check::Problem& p, double logit_magnitude) {
   return !(static_cast<double>(p.dim + 16) * 0x1p-24 * logit_magnitude < 0.03);
 }
 
-// Kernels scale queries in float. Beyond its range a product with 0 is NaN, where the reference has
-// 0.
+// Kernels scale queries in float, by lambda in log2. Beyond its range a product with 0 is NaN,
+// where the reference has 0.
 inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   const auto dim = static_cast<std::size_t>(data.problem.dim);
   const auto begin = data.q.begin() + static_cast<std::ptrdiff_t>(row * dim);
   return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(dim), [&](float q) {
-    return std::isfinite(q) && std::abs(lambda * q) > std::numeric_limits<float>::max();
+    return std::isfinite(q) &&
+           std::abs(std::numbers::log2e * lambda * q) > std::numeric_limits<float>::max();
   });
 }
 
