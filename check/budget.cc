@@ -128,8 +128,8 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
               static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     const double rounding = rounding_of(p.type, arithmetic);
-    // Weights that are rounded to f16 are kept 2^14 times larger, and the smallest end 2^-25 off all
-    // the same.
+    // Weights that are rounded to f16 are kept 2^14 times larger, and the smallest end 2^-25 off
+    // all the same.
     const double denormal = p.type == DType::f16 && arithmetic.rounds_f16 ? 0x1p-39 : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
@@ -137,8 +137,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
       worst.add_rounded("output", at, got.output[at], want.output[at],
                         (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
                                 want.value_magnitude[at] +
-                            denormal * want.value_sum[at] +
-                            kUnit * std::abs(want.output[at]));
+                            denormal * want.value_sum[at] + kUnit * std::abs(want.output[at]));
     }
   }
   return worst.ratio();
