@@ -76,10 +76,11 @@ def _seen(mask: Mask, sequence: Sequence, queries: Range) -> Range:
 
 
 def seen_keys(mask: Mask, queries: Range) -> Range:
-    """The smallest range that has every key which some row of `queries` sees in some sequence."""
-    seen = [_seen(mask, sequence, queries) for sequence in mask.sequences]
+    """The smallest range that has every key which some row of `queries` sees in some sequence, and those at the rows'
+    own places: a row that sees nothing but padding has a scale all the same, which a call must tell."""
+    seen = [queries, *(_seen(mask, sequence, queries) for sequence in mask.sequences)]
     seen = [part for part in seen if part[0] < part[1]]
-    return min((begin for begin, _ in seen), default=0), max((end for _, end in seen), default=0)
+    return min(begin for begin, _ in seen), max(end for _, end in seen)
 
 
 def needed_keys(mask: Mask, queries: list[Range], keys: list[Range]) -> list[Range]:

@@ -16,6 +16,7 @@ MASKS = [
     {"window_size": (2, 3)},
     {"key_begin": torch.tensor([0, 3]), "key_end": torch.tensor([14, 9]), "causal": True},
     {"key_begin": torch.tensor([4, 4]), "key_end": torch.tensor([4, 6])},
+    {"key_begin": torch.tensor([9, 12]), "causal": True},  # early ranks with rows that see nothing
     {"documents": torch.tensor([0, 2, 2, 9, 10, 17]), "causal": True},
     {"documents": torch.tensor([0, 17]), "window_size": (3, 1)},
     {"documents": torch.tensor([0, 1, 16, 17])},
