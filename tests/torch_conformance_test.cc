@@ -9,6 +9,7 @@
 #include "check/budget.h"
 #include "check/generate.h"
 #include "isentrope/target.h"
+#include "src/reference/dropout.h"
 
 namespace isentrope::check {
 namespace {
@@ -54,6 +55,21 @@ at::Tensor additive_mask(const Problem& p, const AttentionOptions& options) {
   return mask;
 }
 
+at::Tensor kept_weights(const Problem& p, const AttentionOptions& options) {
+  at::Tensor kept = at::ones({p.batch, p.heads, p.queries, p.keys}, at::kBool);
+  if (options.dropout_p == 0) return kept;
+  auto at = kept.accessor<bool, 4>();
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    for (std::int64_t h = 0; h < p.heads; ++h) {
+      for (std::int64_t i = 0; i < p.queries; ++i) {
+        for (std::int64_t j = 0; j < p.keys; ++j)
+          at[b][h][i][j] = reference::dropout_factor(options, b, h, i, j) != 0;
+      }
+    }
+  }
+  return kept;
+}
+
 struct TorchResults {
   std::vector<double> output, dq, dk, dv, d_bias;
 };
@@ -70,8 +86,10 @@ TorchResults torch_results(const Data& data, const std::vector<double>& lambda,
   const auto repeated = [&](const at::Tensor& t) {
     return t.repeat_interleave(p.heads / p.kv_heads, 1);
   };
+  const AttentionOptions options = data.options();
   const at::Tensor output = std::get<0>(at::_scaled_dot_product_attention_math(
-      q * scale, repeated(k), repeated(v), mask, 0.0, false, {}, 1.0));
+      q * scale, repeated(k), repeated(v), mask, static_cast<double>(options.dropout_p), false,
+      kept_weights(p, options), 1.0));
   output.backward(torch::tensor(d_output, at::kDouble).view_as(output));
   const at::Tensor none = at::zeros({0}, at::kDouble);
   return {values(output), values(q.grad()), values(k.grad()), values(v.grad()),
