@@ -62,6 +62,16 @@ template <typename T, std::size_t Rank>
 // torch's number of the type T.
 template <typename T>
 [[nodiscard]] std::int32_t dtype_of_numbers();
+template <>
+std::int32_t dtype_of_numbers<float>();
+template <>
+std::int32_t dtype_of_numbers<double>();
+template <>
+std::int32_t dtype_of_numbers<std::uint8_t>();
+template <>
+std::int32_t dtype_of_numbers<std::int64_t>();
+template <>
+std::int32_t dtype_of_numbers<std::int32_t>();
 [[nodiscard]] inline bool is_float64(const TorchTensor& tensor) {
   return tensor.dtype() == aoti_torch_dtype_float64();
 }
