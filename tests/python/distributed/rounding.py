@@ -1,0 +1,89 @@
+"""How far two ways of computing the same may lie apart when nothing but rounding tells them apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isentrope import Statistics
+
+ULP = 2.0**-24
+"""The relative error of one operation in float32."""
+
+
+class Rounding:
+    """Bounds of the differences between two computations of one call, elementwise.
+
+    Each result is a sum over keys or rows of terms of both signs, so its error goes with the sum of their sizes, which
+    may be many times its own. Blocks of keys and ranks take the terms in another order: one ULP of that size for each.
+    Each term holds p = e^(z - lse), whose relative error is the absolute one of its exponent: `exponent` ULPs, which are
+    d of the sizes in q.k, in whatever order these are added, and one each of lse and entropy. Of sharp rows, whose
+    logits are large, this is most of it.
+    """
+
+    def __init__(self, inputs: list[Tensor], p: Tensor, statistics: Statistics) -> None:
+        """inputs: q, k, v; p: [batch, heads, rows, keys], the weights without sinks."""
+        q, k, v = (x.detach().double().abs() for x in inputs)
+        self.kv_heads, self.p, self.q = k.shape[1], p.double(), q
+        each = q.shape[1] // self.kv_heads
+        self.k, self.v = (x.repeat_interleave(each, 1) for x in (k, v))
+        self.of_row = s = Statistics(*(x.detach().double().nan_to_num(neginf=0)[..., None] for x in statistics))
+        # z minus its mean, and keys to the row's own place.
+        self.deviation = torch.where(p > 0, self.p.log() + s.entropy, 0).abs()
+        places = torch.arange(q.shape[2])
+        self.distance = (places[:, None] - places).abs()
+        products = s.lambda_.abs() * (q @ self.k.mT) * (p > 0)
+        largest = products.amax(-1, keepdim=True) if products.numel() else products.sum(-1, keepdim=True)
+        self.exponent = q.shape[3] * largest + s.lse.abs() + s.entropy
+        self.each = ULP * (q.shape[2] * each + q.shape[3] + v.shape[3] + 2 * self.exponent)
+        """Of a term, and of its addition to the others."""
+        # Distances are partial sums over all keys of a block, of up to 256, each rounded: docs/numerics.md.
+        self.of_distance = ULP * min(q.shape[2], 256) ** 2 / 2
+        # Products of bf16 round p and its gradient, and so does what ranks tell one another, and the result.
+        self.of_product = self.each + (2.0**-7 if inputs[0].dtype == torch.bfloat16 else 0)
+
+    def of_output(self) -> Tensor:
+        return 2 * self.of_product * (self.p @ self.v)
+
+    def of_statistics(self) -> Statistics:
+        s = self.of_row
+        mean = (self.p * self.deviation).sum(-1, keepdim=True)
+        exponent = ULP * self.exponent
+        bounds = Statistics(
+            lse=self.each,
+            entropy=self.each * (mean + s.entropy) + exponent,
+            collision=2 * self.each * s.collision,
+            variance=self.each * s.variance + 2 * exponent * (mean + exponent),
+            distance=self.each * s.distance + self.of_distance,
+            max_logit=exponent,
+            lambda_=ULP * s.lambda_.abs(),
+            support=0 * s.lse,
+        )
+        return Statistics(*(2 * x.squeeze(-1) for x in bounds))
+
+    def of_gradients(self, upstream: Tensor, slopes: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Of q, k, v and sinks, whose gradient is one number for each head."""
+        s, towards = self.of_row, upstream.double().abs()
+        of_output = towards @ self.v.mT
+        mean = (self.p * of_output).sum(-1, keepdim=True)
+        # What a key adds to the loss, and what that is compared with: the mean over the row.
+        pulls = {
+            "lse": 1,
+            "entropy": self.deviation,
+            "collision": 2 * (self.p + s.collision),
+            "variance": self.deviation**2 + s.variance,
+            "distance": self.distance + s.distance,
+        }
+        slope = {name: x.double().abs()[..., None] for name, x in slopes.items()}
+        pull = of_output + mean + sum(x * pulls[name] for name, x in slope.items())
+        # The errors of z and of the distance themselves, where they are factors.
+        slack = (slope["entropy"] + 2 * slope["variance"] * self.deviation) * ULP * self.exponent
+        slack = slack + slope["distance"] * self.of_distance
+        terms = s.lambda_.abs() * self.p * (pull * self.of_product + slack)
+
+        def of_keys(x: Tensor) -> Tensor:
+            return x.unflatten(1, (self.kv_heads, -1)).sum(2)
+
+        of_sinks = (mean * (self.of_product + ULP * mean.shape[0] * mean.shape[2])).sum((0, 2, 3))
+        of_q, of_k = terms @ self.k, of_keys(terms.mT @ self.q)
+        return 2 * of_q, 2 * of_k, 2 * of_keys((self.p * self.of_product).mT @ towards), 2 * of_sinks
