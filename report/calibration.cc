@@ -124,22 +124,23 @@ double largest_size(const HeadValues& values) {
   return most;
 }
 
+// The heads of one kind; of the others nothing.
+HeadValues only(const std::string& kind, const json& kinds, HeadValues values) {
+  for (std::size_t layer = 0; layer < values.size(); ++layer) {
+    for (std::size_t head = 0; head < values[layer].size(); ++head) {
+      if (kinds.at(layer).at(head) != kind)
+        values[layer][head] = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  return values;
+}
+
 // How many heads of each kind there are, and what stretch and gain do to their entropy.
 Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& calibrated) {
-  struct Sum {
-    double slope = 0, stretched = 0, calibrated = 0;
-    int count = 0;
-  };
-  std::map<std::string, Sum> sums;
-  const HeadValues slope = values_of(heads.at("slope"));
-  for (std::size_t layer = 0; layer < slope.size(); ++layer) {
-    for (std::size_t head = 0; head < slope[layer].size(); ++head) {
-      Sum& sum = sums[heads.at("kind").at(layer).at(head).get<std::string>()];
-      sum.slope += slope[layer][head];
-      sum.stretched += stretched.at(layer).at(head);
-      sum.calibrated += calibrated.at(layer).at(head);
-      ++sum.count;
-    }
+  const json& kind_of = heads.at("kind");
+  std::map<std::string, int> counts;
+  for (const json& layer : kind_of) {
+    for (const json& kind : layer) ++counts[kind.get<std::string>()];
   }
   Table table;
   table.caption =
@@ -147,11 +148,13 @@ Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& ca
       "1/8, sink above 3/4, global between; averaging over all keys has 1/2.";
   table.columns = {"kind", "heads", "dH/d ln n", "stretched", "stretched, with the gain"};
   auto& rows = table.groups.emplace_back().rows;
-  for (const auto& [kind, sum] : sums) {
-    rows.push_back({kind,
-                    {compact(sum.count), signed_decimal(sum.slope / sum.count, 3),
-                     signed_decimal(sum.stretched / sum.count, 3),
-                     signed_decimal(sum.calibrated / sum.count, 3)}});
+  for (const auto& [kind, count] : counts) {
+    const auto mean = [&](const HeadValues& values) {
+      return signed_decimal(mean_of(only(kind, kind_of, values)), 3);
+    };
+    rows.push_back(
+        {kind,
+         {compact(count), mean(values_of(heads.at("slope"))), mean(stretched), mean(calibrated)}});
   }
   return table;
 }

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from isentrope import hf
 from isentrope.evaluation import BLOCK, Difference, LayerRules, Method, Results, beats, evaluate, set_rules
-from isentrope.heads import kinds, slopes
+from isentrope.heads import kinds, plain, slopes
 from isentrope.rope import Stretch, parse, stretch_rope, stretched, trained_length, yarn_attention_factor
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -64,7 +64,7 @@ class Calibration:
     calibrated: Tensor
     """Mean entropy, float64 [layers, heads]."""
     slope: Tensor
-    """dH / d ln n without the stretch, float64 [layers, heads]."""
+    """dH / d ln n without the stretch, float64 [layers, heads]; NaN where all blocks have one n."""
     reach: Tensor
     """Mean attended distance as a share of the keys there are, without the stretch, float64 [layers, heads]."""
     nll: list[Difference]
@@ -92,7 +92,7 @@ class Calibration:
                 "stretched": self.stretched.tolist(),
                 "calibrated": self.calibrated.tolist(),
             },
-            "heads": {"slope": self.slope.tolist(), "reach": self.reach.tolist(), "kind": kinds(self.reach)},
+            "heads": {"slope": plain(self.slope), "reach": plain(self.reach), "kind": kinds(self.reach)},
             "nll": [difference.to_dict() for difference in self.nll],
         }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,6 +17,14 @@ def slopes(entropy: Tensor, log_n: Tensor) -> Tensor:
     """dH / d ln n of each head, by least squares over blocks of rows [blocks, layers, heads]; NaN where n does not vary."""
     x = log_n - log_n.mean(0)
     return (x * (entropy - entropy.mean(0))).sum(0) / x.square().sum(0)
+
+
+def plain(numbers: Tensor) -> Any:
+    """Lists of numbers as JSON has them: None for what is not finite."""
+    if numbers.dim():
+        return [plain(x) for x in numbers]
+    value = numbers.item()
+    return value if math.isfinite(value) else None
 
 
 def kinds(reach: Tensor) -> list[list[str]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
+from isentrope.heads import plain
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -64,9 +65,6 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, NaN as None: what `isentrope report` takes."""
 
-        def plain(tensor: Tensor) -> Any:
-            return [plain(x) for x in tensor] if tensor.dim() else _number(tensor.item())
-
         return {
             "kind": "inspection",
             "version": 2,
@@ -82,10 +80,6 @@ class Inspection:
             "blurred": self.blurred(),
             "suggestion": None if self.suggestion is None else self.suggestion.text,
         }
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def inspect(

@@ -173,6 +173,12 @@ def test_a_head_that_averages_over_all_keys_is_global_and_its_entropy_grows_as_l
     assert [layer[0] for layer in found.to_dict()["heads"]["kind"]] == ["global", "global"]
 
 
+def test_a_slope_that_one_block_cannot_tell_is_no_number_of_the_report(tmp_path):
+    found = isentrope.calibrate(model(), tokens(1, 256), rope="yarn:4").to_dict()
+    assert found["heads"]["slope"] == [[None] * 4] * 2
+    json.loads(json.dumps(found, allow_nan=False))
+
+
 def test_nothing_is_kept_where_the_loss_is_no_better():
     made = model()  # of random weights: no temperature helps it
     found = isentrope.calibrate(
