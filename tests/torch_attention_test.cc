@@ -1,6 +1,7 @@
 // The torch operator against torch's own float64 arithmetic.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
 
 #include "isentrope/error.h"
@@ -188,6 +189,26 @@ TEST(TorchAttention, BitsDoNotDependOnThreads) {
   at::set_num_threads(threads);
   EXPECT_TRUE(at::equal(one.first, two.first));
   EXPECT_TRUE(at::equal(one.second, two.second));
+}
+
+double cpu_seconds(int who) {
+  rusage used{};
+  getrusage(who, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+TEST(TorchAttention, HalfTheWorkIsDoneByTorchsOtherThread) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  const at::Tensor x = torch::randn({1, 8, 1024, 64}).requires_grad_();
+  const double all = cpu_seconds(RUSAGE_SELF), own = cpu_seconds(RUSAGE_THREAD);
+  torch_attention(x, x, x, ScaleRule::standard()).output.sum().backward();
+  const double share = 1 - (cpu_seconds(RUSAGE_THREAD) - own) / (cpu_seconds(RUSAGE_SELF) - all);
+  at::set_num_threads(threads);
+  EXPECT_GT(share, 0.3);
 }
 
 std::string error_of(const std::function<void()>& call) {

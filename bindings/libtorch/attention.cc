@@ -1,6 +1,5 @@
 #include "isentrope/libtorch/attention.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -8,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "bindings/torch/threads.h"
 #include "isentrope/attention.h"
 #include "isentrope/error.h"
 
@@ -52,12 +52,6 @@ at::Tensor broadcast(const char* name, const at::Tensor& tensor, at::IntArrayRef
                 "; got " + c10::str(tensor.sizes()));
   }
   return tensor.expand(shape);
-}
-
-void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-  at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t task = begin; task < end; ++task) body(task);
-  });
 }
 
 // [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a

@@ -11,6 +11,7 @@
 #include "bindings/torch/float64.h"
 #include "bindings/torch/operators.h"
 #include "bindings/torch/results.h"
+#include "bindings/torch/threads.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings/torch/operators.h"
+#include "bindings/torch/threads.h"
 #include "src/call/arguments.h"
 
 namespace isentrope::stable {

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
-#include <functional>
-#include <mutex>
 #include <vector>
 
 namespace isentrope::stable {
@@ -189,27 +186,6 @@ StableIValue to_value(std::string_view text) {
   StringHandle handle = nullptr;
   must(torch_new_string_handle(text.data(), text.size(), &handle), "make a string");
   return reinterpret_cast<StableIValue>(handle);
-}
-
-// Exceptions stay on this side of the C interface: the first one is thrown again once all threads
-// are back.
-void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-  if (tasks == 1) return body(0);
-  struct Context {
-    const std::function<void(std::int64_t)>& body;
-    std::once_flag once;
-    std::exception_ptr error;
-  } context{body, {}, {}};
-  const auto run = [](std::int64_t begin, std::int64_t end, void* opaque) {
-    auto& shared = *static_cast<Context*>(opaque);
-    try {
-      for (std::int64_t task = begin; task < end; ++task) shared.body(task);
-    } catch (...) {
-      std::call_once(shared.once, [&] { shared.error = std::current_exception(); });
-    }
-  };
-  must(torch_parallel_for(0, tasks, 1, run, &context), "run tasks");
-  if (context.error) std::rethrow_exception(context.error);
 }
 
 }  // namespace isentrope::stable

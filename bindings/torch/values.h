@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -97,8 +96,5 @@ inline StableIValue to_value(TorchTensor tensor) {
 }
 inline StableIValue to_value(double number) { return std::bit_cast<StableIValue>(number); }
 StableIValue to_value(std::string_view text);
-
-// Runs tasks on torch's threads.
-void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
 }  // namespace isentrope::stable

@@ -1,0 +1,34 @@
+#include "bindings/torch/threads.h"
+
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "bindings/torch/shim.h"
+#include "isentrope/error.h"
+
+namespace isentrope {
+
+// Exceptions stay on this side of the C interface: the first one is thrown again once all threads
+// are back.
+void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+  if (tasks == 1) return body(0);
+  struct Context {
+    const std::function<void(std::int64_t)>& body;
+    std::once_flag once;
+    std::exception_ptr error;
+  } context{body, {}, {}};
+  const auto run = [](std::int64_t begin, std::int64_t end, void* opaque) {
+    auto& shared = *static_cast<Context*>(opaque);
+    try {
+      for (std::int64_t task = begin; task < end; ++task) shared.body(task);
+    } catch (...) {
+      std::call_once(shared.once, [&] { shared.error = std::current_exception(); });
+    }
+  };
+  const AOTITorchError failed = torch_parallel_for(0, tasks, 1, run, &context);
+  if (context.error) std::rethrow_exception(context.error);
+  if (failed != 0) throw Error("[attention] torch must run tasks; got its error " + std::to_string(failed));
+}
+
+}  // namespace isentrope
