@@ -184,13 +184,13 @@ TEST_P(Dropout, AValueThatIsNoNumberIsOneWhereItIsDropped) {
 TEST(DropoutArgument, IsAShareBelowOne) {
   for (const char* text : {"1", "2", "inf"}) {
     const Data data(parse_problem("shape=1x1x2x2x2 dropout=" + std::string(text)));
-    EXPECT_THROW(run_forward(data), Error) << text;
+    EXPECT_THROW(static_cast<void>(run_forward(data)), Error) << text;
   }
   const Data data(parse_problem("shape=1x1x2x2x2"));
   AttentionOptions options = data.options();
   for (const float p : {-0.1f, std::numeric_limits<float>::quiet_NaN()}) {
     options.dropout_p = p;
-    EXPECT_THROW(run_forward(data, options), Error) << p;
+    EXPECT_THROW(static_cast<void>(run_forward(data, options)), Error) << p;
   }
 }
 

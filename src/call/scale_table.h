@@ -28,6 +28,11 @@ struct HeadScale {
   const float* before_cap;  // lambda: multiplies q.k
   const float* after_cap;   // multiplies the capped value; all 1 without a soft-cap
   const float* on_bias;     // multiplies the bias
+
+  // What callers are told of row `query`.
+  [[nodiscard]] float lambda(std::int64_t query) const {
+    return before_cap[query] * after_cap[query];
+  }
 };
 
 // The scale of a row whose keys are all hidden may be any finite number.

@@ -11,8 +11,7 @@ double non_sink_weight(double lse, double sink) { return 1 / (1 + std::exp(sink 
 float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head, std::int64_t query,
                 std::int64_t support) {
   const AttentionOptions& options = call.options;
-  const HeadScale scale = call.scale.of(batch, head);
-  const float lambda = scale.before_cap[query] * scale.after_cap[query];
+  const float lambda = call.scale.of(batch, head).lambda(query);
   if (support > 0 || options.lambda) return lambda;
   const auto [batches, heads, queries, dim] = call.input.q.extents;
   const RowLength length = counted_length(options, batch, head, query, queries, call.input.keys());
