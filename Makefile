@@ -74,14 +74,19 @@ inspect-demo: configure
 calibrate-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.calibrate_command \
-	  "$$(scripts/smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
+	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 
-# Hours; every start goes on where the last one was stopped.
+# Hours; every start goes on where the last one was stopped. Gemma was trained on 32,768 tokens, so one passage has to do.
+STUDY = PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_study.py
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_study.py "$$(scripts/smollm2)" \
-	  $$(scripts/calibrate-texts) --output results/calibrate-study/calibrate.json --work results/calibrate-study $(ARGS)
+	@$(STUDY) "$$(scripts/language-model smollm2)" $$(scripts/calibrate-texts) --rope yarn:2 yarn:4 --passages 6 \
+	  --lengths 0 2048 4096 8192 12288 16384 --work results/calibrate-study/smollm2 \
+	  --output results/calibrate-study/smollm2.json $(ARGS)
+	@$(STUDY) "$$(scripts/language-model gemma3)" $$(scripts/calibrate-texts) --rope yarn:2 --passages 1 \
+	  --lengths 0 8192 32768 40960 49152 --work results/calibrate-study/gemma3 \
+	  --output results/calibrate-study/gemma3.json $(ARGS)
 
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope_report_program
@@ -108,7 +113,7 @@ numerics: configure
 
 test-long: configure
 	@cmake --build $(BUILD)
-	@ISENTROPE_SMOLLM2="$$(scripts/smollm2)" ctest --test-dir $(BUILD) --output-on-failure -L long
+	@ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -L long
 
 test-peers: configure
 	@cmake --build $(BUILD) --target isentrope_operators

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Does the gain that restores a stretched model's entropy help it read, and is it the best constant gain?
 
-    calibrate_study.py MODEL TEXT... --output docs/results/calibrate.json --work results/calibrate-study
+    calibrate_study.py MODEL TEXT... --rope yarn:2 yarn:4 --passages 6 --lengths 0 8192 12288 16384
+        --output results/study.json --work results/study
 
-The protocol, fixed before any result was seen: SmolLM2-135M (trained on 8,192 tokens), YaRN with s = 2 and 4, six passages of
-each text, taken from its second half at even distances; gains e^0, e^0.06, e^0.12, e^0.18, e^0.26, the measured one, one for
-each head, and YaRN's own; losses in bins up to twice the trained length; differences to no gain, paired by passage and block.
-The gains are measured on the first half of the same text. Nothing is left out afterwards. Finished passages are kept in the
-folder --work, and the next start goes on from them.
+The protocol, fixed before any result was seen. Passages of each text, taken from its second half at even distances; each is
+read with RoPE stretched by YaRN and with constant gains: none, e^0.06, e^0.12, e^0.18, e^0.26, the measured
+one, one for each head, and YaRN's own; and without a stretch, with no gain and with logn. Losses in bins up to and beyond the
+trained length; differences to no gain, and to the measured one, paired by passage and block. Gains are measured on the first
+half of the same text, in 3,072 tokens twice. Of each text one passage tells the entropy of every head by position, stretched
+and not. Numbers are bfloat16, in which the claims that this repeats were made. Nothing is left out afterwards. What is
+finished is kept in the folder --work, and the next start goes on from it.
 """
 
 import argparse
@@ -17,59 +20,127 @@ from pathlib import Path
 
 import torch
 
-from isentrope import evaluation
+from isentrope import evaluation, hf
 from isentrope._command_line import progress_of
-from isentrope.calibration import calibrate, rules_of
+from isentrope.calibration import calibrate, entropies, rules_of
 from isentrope.evaluate_command import load_model, passages_of
-from isentrope.evaluation import Method, Results
-from isentrope.rope import NO_STRETCH, parse, yarn_attention_factor
+from isentrope.evaluation import BLOCK, Method, Results
+from isentrope.heads import slopes
+from isentrope.rope import parse, stretched, trained_length, yarn_attention_factor
+from isentrope.rules import ScaleRule
 
 GRID = (0.06, 0.12, 0.18, 0.26)
-LENGTHS = (0, 2048, 4096, 8192, 12288, 16384)
 CALIBRATION_LENGTH, CALIBRATION_TEXTS = 3072, 2
 
 
-def measured(model, texts, stretch, file):
-    """The gain per head and the single one, measured once."""
-    if file.exists():
-        return json.loads(file.read_text())
-    by_head = calibrate(model, texts, rope=stretch, per="head")
-    single = calibrate(model, texts, rope=stretch)
-    found = {"by_head": by_head.log_gains.tolist(), "single": single.log_gain, "mean_by_head": by_head.log_gain,
-             "steps": single.steps}  # fmt: skip
-    file.write_text(json.dumps(found))
+def kept(file, measure):
+    """What `measure` finds, asked for once."""
+    if not file.exists():
+        found = measure()
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(found))
+        part.replace(file)
+    return json.loads(file.read_text())
+
+
+def gains_of(model, texts, stretch):
+    by_head, single = calibrate(model, texts, rope=stretch, per="head"), calibrate(model, texts, rope=stretch)
+    return {"by_head": by_head.log_gains.tolist(), "single": single.log_gain, "mean_by_head": by_head.log_gain,
+            "steps": single.steps}  # fmt: skip
+
+
+def heads_of(model, passage, stretches):
+    """Entropy of every head [layers][heads]: its slope over ln n within the trained length, and where it stands by position."""
+    trained, before = trained_length(model), model.config._attn_implementation
+    longer = trained * 3 // 2
+
+    def ends(entropy):
+        return {str(n): entropy[n // BLOCK - 1].tolist() for n in (trained, longer) if n // BLOCK <= len(entropy)}
+
+    try:
+        model.set_attn_implementation(hf.NAME)
+        plain = entropies(model, [passage[:trained]])
+        found = {"slope": slopes(plain.entropy, plain.log_n).tolist(), "unstretched": ends(plain.entropy)}
+        for stretch in stretches:
+            with stretched(model, parse(stretch)):
+                found[stretch] = ends(entropies(model, [passage[:longer]]).entropy)
+    finally:
+        model.set_attn_implementation(before)
     return found
 
 
-def methods(stretch, found):
+def methods_of(stretch, gains):
     def gain(name, log_gains):
-        return Method(name, stretch, rules_of(torch.tensor(log_gains, dtype=torch.float64)))
+        return Method(f"{stretch} {name}", parse(stretch), rules_of(torch.tensor(log_gains, dtype=torch.float64)))
 
-    published = 2 * math.log(yarn_attention_factor(stretch.factor))
+    published = 2 * math.log(yarn_attention_factor(parse(stretch).factor))
     return [
-        Method("no gain", stretch),
-        gain("one gain", [[found["single"]]]),
-        gain("a gain per head", found["by_head"]),
+        Method(f"{stretch} no gain", parse(stretch)),
+        gain("one gain", [[gains["single"]]]),
+        gain("a gain per head", gains["by_head"]),
         *(gain(f"gain e^{x}", [[x]]) for x in GRID),
         gain("YaRN's own gain", [[published]]),
-        Method("unstretched", NO_STRETCH),
     ]
 
 
-def study(model, tokenizer, text, stretch, arguments):
-    name = f"{text.stem}-{stretch.text.replace(':', '-')}"
-    content = text.read_text(errors="replace")
-    half = len(content) // 2
-    texts = passages_of(tokenizer, content[:half], CALIBRATION_TEXTS, CALIBRATION_LENGTH, "study")
-    passages = passages_of(tokenizer, content[half:], arguments.passages, LENGTHS[-1] + 1, "study")
-    found = measured(model, texts, stretch, arguments.work / f"{name}-gains.json")
-    settings = {"text": text.name, "rope": stretch.text, "passages": [int(p.sum()) for p in passages], "dtype": arguments.dtype}
-    results = Results(arguments.work / f"{name}.jsonl", settings)
-    nll = evaluation.evaluate(
-        model, passages, methods(stretch, found), lengths=LENGTHS, results=results, progress=progress_of(name)
-    )
-    return {"text": text.name, "rope": stretch.text, "passages": len(passages), "gains": found,
-            "nll": [difference.to_dict() for difference in nll]}  # fmt: skip
+def compared(results, methods, passages, lengths):
+    """Differences to the first method and to the second."""
+    return {
+        against.name.split(" ", 1)[1]: [
+            difference.to_dict()
+            for difference in evaluation.compare(
+                results, [against, *(m for m in methods if m is not against)], passages, lengths
+            )
+        ]
+        for against in methods[:2]
+    }
+
+
+class Study:
+    def __init__(self, model, tokenizer, arguments):
+        self.model, self.tokenizer, self.arguments = model, tokenizer, arguments
+        self.stretches, self.lengths = arguments.rope, arguments.lengths
+        self.texts = []
+        self.pooled = Results(None, {})
+        self.plain = [Method("unstretched no gain"), Method("unstretched logn", rules=[ScaleRule.logn(trained_length(model))])]
+
+    def add(self, text):
+        name, work, count = text.stem, self.arguments.work, self.arguments.passages
+        content = text.read_text(errors="replace")
+        half = len(content) // 2
+        texts = passages_of(self.tokenizer, content[:half], CALIBRATION_TEXTS, CALIBRATION_LENGTH, "study")
+        passages = passages_of(self.tokenizer, content[half:], count, self.lengths[-1] + 1, "study")
+        found = {"text": text.name, "passages": len(passages), "tokens": [int(p.sum()) for p in passages]}
+        found["heads"] = kept(work / f"{name}-heads.json", lambda: heads_of(self.model, passages[0], self.stretches))
+        found["gains"] = {
+            s: kept(work / f"{name}-{s.replace(':', '-')}-gains.json", lambda: gains_of(self.model, texts, parse(s)))
+            for s in self.stretches
+        }
+        groups = [methods_of(s, found["gains"][s]) for s in self.stretches] + [self.plain]
+        results = Results(work / f"{name}.jsonl", {"text": text.name, "tokens": found["tokens"]})
+        for methods in groups:
+            evaluation.evaluate(
+                self.model, passages, methods, lengths=self.lengths, results=results, progress=progress_of(name)
+            )
+        found["nll"] = [compared(results, methods, len(passages), self.lengths) for methods in groups]
+        self._pool(results, groups, len(passages))
+        self.texts.append(found)
+
+    def _pool(self, results, groups, passages):
+        before = sum(text["passages"] for text in self.texts)
+        for methods in groups:
+            for method in methods:
+                for index in range(passages):
+                    self.pooled.add(method.name, before + index, results.get(method.name, index))
+
+    def to_dict(self):
+        passages = sum(text["passages"] for text in self.texts)
+        groups = [methods_of(s, self.texts[0]["gains"][s]) for s in self.stretches] + [self.plain]
+        return {
+            "kind": "calibration study", "version": 1, "model": self.arguments.model.name, "dtype": "bfloat16",
+            "passages": passages, "nll": [compared(self.pooled, methods, passages, self.lengths) for methods in groups],
+            "texts": self.texts,
+        }  # fmt: skip
 
 
 def main():
@@ -78,16 +149,15 @@ def main():
     parser.add_argument("texts", type=Path, nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--passages", type=int, default=6)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--passages", type=int, required=True)
+    parser.add_argument("--rope", nargs="+", required=True)
+    parser.add_argument("--lengths", nargs="+", type=int, required=True)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    model, tokenizer = load_model(arguments.model, arguments.dtype, "study")
-    done = []
-    for stretch in (parse("yarn:2"), parse("yarn:4")):
-        for text in arguments.texts:
-            done.append(study(model, tokenizer, text, stretch, arguments))
-            arguments.output.write_text(json.dumps({"model": arguments.model.name, "studies": done}) + "\n")
+    study = Study(*load_model(arguments.model, "bfloat16", "study"), arguments)
+    for text in arguments.texts:
+        study.add(text)
+        arguments.output.write_text(json.dumps(study.to_dict()) + "\n")
 
 
 if __name__ == "__main__":

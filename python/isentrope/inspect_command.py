@@ -83,7 +83,19 @@ def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
     config = AutoConfig.from_pretrained(folder, **options)
     causal = "gguf_file" in options or any("CausalLM" in name for name in config.architectures or [])
     kind = AutoModelForCausalLM if causal else AutoModel
-    return kind.from_pretrained(folder, **options), AutoTokenizer.from_pretrained(folder, **options), causal
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    if "gguf_file" in options:
+        tokenizer.add_bos_token = _begins_texts(folder / options["gguf_file"])
+    return kind.from_pretrained(folder, **options), tokenizer, causal
+
+
+def _begins_texts(file: Path) -> bool:
+    """Whether the model of a GGUF file was trained on texts that begin with a token of their own, which transformers
+    does not take over: Gemma reads badly without."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(file).fields.get("tokenizer.ggml.add_bos_token")
+    return field is not None and bool(field.contents())
 
 
 def stretches(text: Any, count: int, length: int) -> list[Any]:
@@ -104,14 +116,19 @@ def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
 
 
 def _tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
-    """Evenly spread stretches of the text. Tokenizers are slower than they look: no more than those can need."""
+    """Evenly spread stretches of the text, each of which begins as the tokenizer has texts begin. Tokenizers are slower
+    than they look: no more than those can need."""
 
     def tokens(text: str) -> Any:
         return tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
 
     room = _CHARACTERS_A_TOKEN * length
     if len(text) <= count * room:
-        return stretches(tokens(text), count, length)
+        from torch import cat
+
+        whole = tokens(text)
+        first = whole[: int(whole[:1].tolist() == [getattr(tokenizer, "bos_token_id", None)])]
+        return [cat([first, part]) for part in stretches(whole[len(first) :], count, length - len(first))]
     return [tokens(run)[:length] for run in stretches(text, count, room)]
 
 

@@ -1,6 +1,6 @@
 """A real model: its perplexity with isentrope is sdpa's, and inspecting it costs little more than running it.
 
-ISENTROPE_SMOLLM2 names the GGUF file that scripts/smollm2 prints.
+ISENTROPE_SMOLLM2 names the GGUF file that scripts/language-model smollm2 prints.
 """
 
 import os

@@ -143,6 +143,18 @@ def test_long_texts_are_tokenised_where_they_are_read():
     assert [x[0].item() for x in _tokenised(tokenizer, "abcdefghij", 2, 4)] == [ord("a"), ord("g")]
 
 
+def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
+    class WithBeginning:
+        bos_token_id = 2
+
+        def __call__(self, text, **_):
+            return {"input_ids": torch.tensor([[2, *(ord(x) for x in text)]])}
+
+    found = _tokenised(WithBeginning(), "abcdefghij", 2, 4)
+    assert [x.tolist() for x in found] == [[2, *b"abc"], [2, *b"hij"]]
+    assert {x[0].item() for x in _tokenised(WithBeginning(), "abcdefghij" * 1000, 2, 4)} == {2}
+
+
 @pytest.fixture
 def folder(tmp_path):
     model().save_pretrained(tmp_path / "tiny")
