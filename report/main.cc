@@ -1,13 +1,14 @@
-// isentrope report RESULT.json: the page that `isentrope extrapolate`, `isentrope inspect` or make
-// bench writes, out of its JSON.
+// isentrope report RESULT.json: the page that a command writes, out of its JSON.
 
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "command/files.h"
 #include "command/run.h"
@@ -30,29 +31,41 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   }
 }
 
-// result.json, the oldest of the three, names no kind.
+struct Page {
+  std::string_view kind;
+  std::string (*report)(const nlohmann::json&);
+};
+
+constexpr std::array kPages{
+    Page{"inspection", isentrope::report::inspection_report},
+    Page{"calibration", isentrope::report::calibration_report},
+    Page{"evaluation", isentrope::report::evaluation_report},
+    Page{"study", isentrope::report::study_report},
+    Page{"bench", isentrope::report::bench_report},
+};
+
+// result.json, the oldest of them, names no kind.
 std::string page_of(const nlohmann::json& document) {
   if (!document.is_object() || !document.contains("kind"))
     return isentrope::report::extrapolation_report(document);
   const nlohmann::json& kind = document["kind"];
-  if (kind == "inspection") return isentrope::report::inspection_report(document);
-  if (kind == "calibration") return isentrope::report::calibration_report(document);
-  if (kind == "evaluation") return isentrope::report::evaluation_report(document);
-  if (kind == "study") return isentrope::report::study_report(document);
-  if (kind == "bench") return isentrope::report::bench_report(document);
+  std::string known;
+  for (const Page& page : kPages) {
+    if (kind == page.kind) return page.report(document);
+    known += fmt::format("\"{}\", ", page.kind);
+  }
   using error_handler = nlohmann::json::error_handler_t;
-  throw Error(
-      fmt::format("[report] kind must be \"inspection\" or \"bench\", or absent; got {:.60}",
-                  kind.dump(-1, ' ', true, error_handler::replace)));
+  throw Error(fmt::format("[report] kind must be {}or absent; got {:.60}", known,
+                          kind.dump(-1, ' ', true, error_handler::replace)));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a JSON file that isentrope extrapolate, isentrope inspect or make bench "
-      "wrote: one HTML "
-      "file, complete in itself.",
+      "The report of a JSON file that extrapolate, inspect, calibrate, evaluate, make study or "
+      "make "
+      "bench wrote: one HTML file, complete in itself.",
       "isentrope report");
   std::filesystem::path result;
   std::optional<std::filesystem::path> output;

@@ -28,7 +28,8 @@ void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int6
   };
   const AOTITorchError failed = torch_parallel_for(0, tasks, 1, run, &context);
   if (context.error) std::rethrow_exception(context.error);
-  if (failed != 0) throw Error("[attention] torch must run tasks; got its error " + std::to_string(failed));
+  if (failed != 0)
+    throw Error("[attention] torch must run tasks; got its error " + std::to_string(failed));
 }
 
 }  // namespace isentrope

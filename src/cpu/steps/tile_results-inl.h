@@ -48,8 +48,8 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
       to, stats);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
-  // Inlined for rows that see a key, which nearly all do: a call for each row was 3 % of the time of
-  // 512 heads of 64 queries.
+  // Inlined for rows that see a key, which nearly all do: a call for each row was 3 % of the time
+  // of 512 heads of 64 queries.
   const HeadScale scale = call.scale.of(at.batch, at.head);
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) {
     const std::int64_t query = at.query + i,
