@@ -135,6 +135,19 @@ def _rotaries(model: nn.Module) -> list[tuple[nn.Module, str]]:
     return found
 
 
+def rotaries_by_length(model: nn.Module) -> list[nn.Module]:
+    """The modules that compute the angles from the largest position they are given, beside the positions themselves."""
+
+    def by_length(module: nn.Module) -> bool:
+        kinds = getattr(module, "rope_type", None)
+        kinds = kinds.values() if isinstance(kinds, dict) else [kinds]
+        return any(kind == "longrope" or "dynamic" in (kind or "") for kind in kinds)
+
+    switched = [module for module in model.modules() if isinstance(module, SwitchedRope)]
+    within = [child for module in switched for child in module.children()]
+    return switched + [module for module in model.modules() if by_length(module) and module not in within]
+
+
 class SwitchedRope(nn.Module):
     """The model's own angles up to the trained length and stretched ones beyond it, as transformers' `longrope` does.
 

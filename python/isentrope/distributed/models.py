@@ -14,6 +14,7 @@ from isentrope._row_masks import bounds_of
 from isentrope.distributed.exchange import Group
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
+from isentrope.rope import rotaries_by_length
 
 # transformers makes no masks for an attention that has registered none: masks are those of the whole sequence.
 NAME = hf.CONTEXT_PARALLEL
@@ -31,6 +32,8 @@ class ContextParallel:
         """Arguments of `attention` that are the same in every layer."""
         self.places = torch.empty(1, 0)
         """Where the rows of this rank lie in the sequence: [1, rows]."""
+        self.farthest = torch.zeros(())
+        """The largest position of the sequence."""
 
     def shard(self, x: Tensor) -> Tensor:
         return shard(x, 1, self.group, self.layout)
@@ -57,10 +60,26 @@ class ContextParallel:
             inputs["shift_labels"] = self.shard(shifted).contiguous()
             inputs.setdefault("num_items_in_batch", (shifted != IGNORED).sum())
         inputs["position_ids"] = positions
+        self.farthest = positions.max()
         for name in ("input_ids", "inputs_embeds", "position_ids", "labels"):
             if inputs.get(name) is not None:
                 inputs[name] = self.shard(inputs[name])
         return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
+
+    def before_angles(self, _: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """One row more, at the largest position of the sequence: angles that depend on it are those of the sequence."""
+
+        def longer(positions: Tensor) -> Tensor:
+            return torch.cat([positions, self.farthest.expand(*positions.shape[:-1], 1)], dim=-1)
+
+        if "position_ids" in inputs:
+            return args, inputs | {"position_ids": longer(inputs["position_ids"])}
+        return (args[0], longer(args[1]), *args[2:]), inputs
+
+    def after_angles(self, _: nn.Module, __: tuple, angles: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(angles, Tensor):  # as complex numbers
+            return angles[..., :-1, :]
+        return tuple(x[..., :-1, :] for x in angles)
 
     def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
         """The loss of the whole sequence; each rank has that of its part."""
@@ -147,6 +166,9 @@ def context_parallel(model: nn.Module, group: Group, method: str, layout: str) -
             # It would count the rows that it is given from 0.
             module.attn_temperature_tuning = False
             setattr(module, _TUNED, True)
+    for module in rotaries_by_length(model):
+        module.register_forward_pre_hook(context.before_angles, with_kwargs=True)
+        module.register_forward_hook(context.after_angles)
     model.set_attn_implementation(NAME)
     model.register_forward_pre_hook(context.before, with_kwargs=True)
     model.register_forward_hook(context.after)

@@ -15,6 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import isentrope.hf
 from isentrope import distributed
+from isentrope.rope import parse, stretch_rope
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
@@ -159,6 +160,35 @@ def inputs_of_a_model(name):
 
 def test_masks_and_documents_of_a_model():
     run(2, inputs_of_models)
+
+
+ROPES = {
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
+    "longrope": {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1, 2, 4, 8],
+                 "original_max_position_embeddings": 8},
+}  # fmt: skip
+
+
+def ropes_that_read_the_length(rank):
+    for kind in (*ROPES, "switched"):
+        sizes = SIZES | {"max_position_embeddings": 8} | ({"rope_parameters": ROPES[kind]} if kind in ROPES else {})
+        models = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            models.append(transformers.AutoModelForCausalLM.from_config(
+                transformers.LlamaConfig(**sizes), attn_implementation="isentrope"))  # fmt: skip
+            if kind == "switched":
+                stretch_rope(models[-1], parse("yarn:4"), switched=True)
+        alone, model = models
+        isentrope.hf.context_parallel(model, None, layout="contiguous")
+        for length in (14, 6, 10):  # of contiguous parts only the last rank's reaches beyond the 8 at first
+            tokens = torch.randint(3, 61, (2, length))
+            logits = distributed.gather(model(tokens).logits, 1, sequence_length=length)
+            torch.testing.assert_close(logits, alone(tokens).logits, rtol=0, atol=1e-5, msg=lambda text, kind=kind: kind + text)
+
+
+def test_ropes_that_read_the_length_read_that_of_the_sequence():
+    run(2, ropes_that_read_the_length)
 
 
 def example(rank):
