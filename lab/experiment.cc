@@ -10,6 +10,8 @@
 
 #include "command/files.h"
 #include "isentrope/target.h"
+#include "lab/dealing.h"
+#include "lab/first_rank.h"
 #include "lab/interrupt.h"
 #include "lab/jobs.h"
 #include "lab/material.h"
@@ -73,38 +75,27 @@ std::size_t jobs_of(const ExperimentOptions& options) {
   return static_cast<std::size_t>(std::max<std::int64_t>(cores / options.threads, 1));
 }
 
-// Seed by seed, so that what is there when a run is stopped are pairs.
-std::vector<Training> trainings_of(const ExperimentOptions& options, const RunFolder& folder,
-                                   const Material& material) {
-  std::vector<Training> trainings;
-  for (std::int64_t i = 0; i < options.seeds; ++i) {
-    for (const ModelRule& rule : options.rules) {
-      trainings.emplace_back(options, folder, material, rule,
-                             options.seed + static_cast<std::uint64_t>(i));
-    }
-  }
-  return trainings;
-}
-
 json result_json(const ExperimentOptions& options, const Material& material,
-                 const std::vector<json>& records) {
+                 const std::vector<json>& records, std::int64_t ranks) {
   const json rules = report::rules_json(records);
-  json result = {
-      {"schema", 2},
-      {"program", "isentrope extrapolate"},
-      {"version", ISENTROPE_VERSION},
-      {"command", options.command},
-      {"date", date_now()},
-      {"train_length", options.train_length},
-      {"lengths", options.lengths},
-      {"protocol", protocol_json(options)},
-      {"rules", rules},
-      {"leads", report::leads_json(report::leads_of(rules))},
-      {"evaluation", evaluation_json(records.front())},
-      {"config", config_json(options)},
-      {"corpus", corpus_json(material)},
-      {"machine",
-       {{"cpu", cpu_name()}, {"threads", options.threads}, {"instruction_set", active_target()}}}};
+  json result = {{"schema", 2},
+                 {"program", "isentrope extrapolate"},
+                 {"version", ISENTROPE_VERSION},
+                 {"command", options.command},
+                 {"date", date_now()},
+                 {"train_length", options.train_length},
+                 {"lengths", options.lengths},
+                 {"protocol", protocol_json(options)},
+                 {"rules", rules},
+                 {"leads", report::leads_json(report::leads_of(rules))},
+                 {"evaluation", evaluation_json(records.front())},
+                 {"config", config_json(options)},
+                 {"corpus", corpus_json(material)},
+                 {"machine",
+                  {{"cpu", cpu_name()},
+                   {"threads", options.threads},
+                   {"ranks", ranks},
+                   {"instruction_set", active_target()}}}};
   if (json gains = report::gains_json(records); !gains.is_null()) {
     gains["of_rules"] = gains_of_rules_json(options);
     result["gains"] = gains;
@@ -114,7 +105,7 @@ json result_json(const ExperimentOptions& options, const Material& material,
 
 }  // namespace
 
-json run_experiment(const ExperimentOptions& options, Progress& progress) {
+json run_experiment(const ExperimentOptions& options, Ranks* ranks, Progress& progress) {
   // Before any thread begins: each takes the number over.
   at::set_num_threads(static_cast<int>(options.threads));
   RunFolder folder(options.output, options.existing);
@@ -124,24 +115,36 @@ json run_experiment(const ExperimentOptions& options, Progress& progress) {
 
   // Whatever is on disk is looked at before the folder is touched.
   const std::vector<Training> trainings = trainings_of(options, folder, material);
+  std::vector<std::size_t> left;
   std::int64_t steps = 0;
-  for (const Training& training : trainings) steps += training.steps_left();
-  const std::size_t jobs = std::min(jobs_of(options), trainings.size());
-  require_memory(options, model, static_cast<std::int64_t>(jobs));
-  progress.expect_steps(steps, static_cast<std::int64_t>(jobs));
-  folder.open();
-  if (const std::string pieces = material.tokenizer->model(); !pieces.empty()) {
-    command::write_file(folder.tokenizer(), pieces);
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    steps += trainings[i].steps_left();
+    if (!trainings[i].saved_record()) left.push_back(i);
   }
+  const Deal deal{left, ranks == nullptr ? 1 : ranks->size(), options.batch};
+  const std::size_t jobs = std::min(jobs_of(options), left.size());
+  if (ranks == nullptr) {
+    require_memory(options, model, static_cast<std::int64_t>(jobs));
+  } else {
+    require_memory_of_ranks(*ranks, deal, options, model);
+  }
+  progress.expect_steps(steps, ranks == nullptr ? static_cast<std::int64_t>(jobs) : deal.groups());
+  folder.open();
+  const std::string pieces = material.tokenizer->model();
+  if (!pieces.empty()) command::write_file(folder.tokenizer(), pieces);
 
   note_interrupts();
-  std::vector<json> records(trainings.size());
-  run_jobs(
-      trainings.size(), jobs, [&](std::size_t i) { records[i] = trainings[i].run(progress); },
-      interrupt);
+  if (ranks == nullptr) {
+    run_jobs(
+        left.size(), jobs, [&](std::size_t i) { trainings[left[i]].run(progress, {}); }, interrupt);
+  } else {
+    lead(*ranks, deal, trainings, pieces, progress);
+  }
 
+  std::vector<json> records;
+  for (const Training& training : trainings) records.push_back(training.saved_record().value());
   const std::string text =
-      result_json(options, material, records)
+      result_json(options, material, records, deal.ranks)
           .dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   // As a reader will have it.
   json result = json::parse(text);

@@ -14,8 +14,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ExperimentOptions& options, cons
                                           std::string_view training, Progress& progress) {
   if (!options.tokenizer.empty()) return load_tokenizer(options.tokenizer);
   if (options.vocabulary == 0) return byte_tokenizer();
-  const bool there = options.existing == RunFolder::Existing::resume;
-  if (there && std::filesystem::exists(folder.tokenizer()))
+  if (folder.holds_this_run() && std::filesystem::exists(folder.tokenizer()))
     return load_tokenizer(folder.tokenizer().string());
   progress.now(fmt::format("training a tokenizer of {} pieces", options.vocabulary));
   return train_tokenizer(training, options.vocabulary);

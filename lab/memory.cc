@@ -43,7 +43,7 @@ void require_memory(const ExperimentOptions& options, const ModelConfig& model, 
       "[memory] {} training{} at a time need{} {} or more; this machine has {}: a smaller model, "
       "batch or length fits{}",
       jobs, jobs == 1 ? "" : "s", jobs == 1 ? "s" : "", command::bytes_text(needed),
-      command::bytes_text(there), jobs == 1 ? "" : ", or fewer --jobs"));
+      command::bytes_text(there), jobs == 1 ? "" : ", or fewer at a time"));
 }
 
 }  // namespace isentrope::lab

@@ -145,8 +145,10 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
   count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take two");
   count("--threads", o.threads, kMostThreads,
         "Threads of each training; another count gives other last digits");
-  app.add_option("--jobs", o.jobs,
-                 "Trainings at a time; as many as the cores have room for otherwise")
+  app.add_option(
+         "--jobs", o.jobs,
+         "Trainings at a time; as many as the cores have room for otherwise. torchrun's ranks have "
+         "one each")
       ->check(whole_number(1, kMostThreads));
 }
 
@@ -267,7 +269,9 @@ std::optional<CommandLine> parse_command_line(int argc, const char* const* argv)
   CLI::App app(
       "Trains small language models that differ only in the scale rule of their attention, "
       "evaluates them at\n"
-      "lengths they never saw, and says where a rule helps. Writes result.json and report.html.",
+      "lengths they never saw, and says where a rule helps. Writes result.json and report.html.\n"
+      "On many processes or machines: torchrun --no-python --nproc-per-node K isentrope "
+      "extrapolate ...",
       "isentrope extrapolate");
   add_options(app, line, typed);
   bool parsed = false;

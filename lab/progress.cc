@@ -31,9 +31,9 @@ void Progress::now(const std::string& text) {
 }
 
 void Progress::step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
-                    double seconds) {
+                    double seconds, std::int64_t taken) {
   const std::scoped_lock lock(mutex_);
-  --steps_left_;
+  steps_left_ -= taken;
   seconds_per_step_ =
       seconds_per_step_ == 0 ? seconds : std::lerp(seconds_per_step_, seconds, kSmoothing);
   const bool last = step == steps;

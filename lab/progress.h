@@ -20,12 +20,12 @@ class Progress {
   Progress(std::FILE* stream, Style style) : stream_(stream), style_(style) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  ~Progress() { end_line(); }
+  virtual ~Progress() { end_line(); }
 
   // A line that stays.
-  void say(const std::string& text);
+  virtual void say(const std::string& text);
   // A line that a later one may replace on a terminal; not shown elsewhere.
-  void now(const std::string& text);
+  virtual void now(const std::string& text);
 
   // Steps of all models together, and how many models train at a time: for the time left.
   void expect_steps(std::int64_t steps, std::int64_t at_a_time = 1) {
@@ -33,10 +33,10 @@ class Progress {
     at_a_time_ = at_a_time;
   }
 
-  // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
-  // step and every ten seconds between.
-  void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
-            double seconds);
+  // After a step of a model, or after the last of as many as were not told of. Elsewhere than on a
+  // terminal a line appears at the first and the last step and every ten seconds between.
+  virtual void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
+                    double seconds, std::int64_t taken = 1);
 
  private:
   using Clock = std::chrono::steady_clock;

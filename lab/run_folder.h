@@ -29,6 +29,9 @@ class RunFolder {
   // its models/ becomes checkpoints/ again; one that is overwritten goes.
   void open();
 
+  // Whether what lies there is of this run: it is resumed, or the folder was opened for it.
+  [[nodiscard]] bool holds_this_run() const { return existing_ == Existing::resume || lock_; }
+
   [[nodiscard]] std::filesystem::path checkpoint(const ModelRule& rule, std::uint64_t seed) const;
   [[nodiscard]] std::filesystem::path record(const ModelRule& rule, std::uint64_t seed) const;
   [[nodiscard]] std::filesystem::path tokenizer() const { return saved_ / "tokenizer.model"; }

@@ -27,6 +27,18 @@ ModelConfig model_of(const ExperimentOptions& options, const Tokenizer& tokenize
   return model;
 }
 
+std::vector<Training> trainings_of(const ExperimentOptions& options, const RunFolder& folder,
+                                   const Material& material) {
+  std::vector<Training> trainings;
+  for (std::int64_t i = 0; i < options.seeds; ++i) {
+    for (const ModelRule& rule : options.rules) {
+      trainings.emplace_back(options, folder, material, rule,
+                             options.seed + static_cast<std::uint64_t>(i));
+    }
+  }
+  return trainings;
+}
+
 Training::Training(const ExperimentOptions& options, const RunFolder& folder,
                    const Material& material, ModelRule rule, std::uint64_t seed)
     : options_(options),
@@ -74,9 +86,17 @@ json Training::evaluation() const {
           {"rescaled", rescaled}};
 }
 
+std::filesystem::path Training::checkpoint_path() const { return folder_.checkpoint(rule_, seed_); }
+
+std::filesystem::path Training::record_path() const { return folder_.record(rule_, seed_); }
+
+json Training::description() const {
+  return {{"configuration", configuration()}, {"evaluation", evaluation()}};
+}
+
 std::optional<json> Training::saved_record() const {
-  const std::filesystem::path path = folder_.record(rule_, seed_);
-  if (options_.existing != RunFolder::Existing::resume || !std::filesystem::exists(path)) return {};
+  const std::filesystem::path path = record_path();
+  if (!folder_.holds_this_run() || !std::filesystem::exists(path)) return {};
   json record = read_record(path);
   require_same(record["configuration"], configuration(), path);
   if (record["evaluation"] != evaluation() || !holds_every_measure(record)) return {};
@@ -84,8 +104,8 @@ std::optional<json> Training::saved_record() const {
 }
 
 std::optional<Checkpoint> Training::saved_checkpoint() const {
-  const std::filesystem::path path = folder_.checkpoint(rule_, seed_);
-  if (options_.existing != RunFolder::Existing::resume || !std::filesystem::exists(path)) return {};
+  const std::filesystem::path path = checkpoint_path();
+  if (!folder_.holds_this_run() || !std::filesystem::exists(path)) return {};
   return load_checkpoint(path, configuration());
 }
 
@@ -95,21 +115,23 @@ std::int64_t Training::steps_left() const {
   return options_.steps - (checkpoint ? checkpoint->steps_done : 0);
 }
 
-json Training::run(Progress& progress) const {
-  if (auto record = saved_record()) return *record;
+void Training::run(Progress& progress, const Company& company) const {
+  if (saved_record()) return;
   const ModelConfig config = model_of(options_, *material_.tokenizer);
   Transformer model(config, rule_, seed_);
   Trainer trainer({options_.steps, options_.warm_up(), options_.batch, options_.train_length,
                    options_.learning_rate, seed_},
-                  model, material_.parts.training);
+                  model, material_.parts.training, company.group);
   TrainingHistory history;
   if (auto checkpoint = saved_checkpoint()) {
     trainer.restore(checkpoint->state, checkpoint->steps_done);
     history = std::move(checkpoint->history);
-    progress.say(fmt::format("{}: going on after step {} of {}", name(), trainer.steps_done(),
-                             options_.steps));
+    if (company.group == nullptr || company.group->is_first())
+      progress.say(fmt::format("{}: going on after step {} of {}", name(), trainer.steps_done(),
+                               options_.steps));
   }
-  if (!trainer.finished()) history = train(trainer, std::move(history), progress);
+  if (!trainer.finished()) history = train(trainer, std::move(history), progress, company);
+  if (company.group != nullptr && !company.group->is_first()) return;
 
   json record = measure_model(
       model, rule_,
@@ -126,23 +148,33 @@ json Training::run(Progress& progress) const {
   record["parameters"] = model.parameter_count();
   record["loss"] = history.loss;
   record["seconds_per_step"] = history.seconds / static_cast<double>(options_.steps);
-  command::write_file(folder_.record(rule_, seed_), record.dump() + "\n");
-  return record;
+  command::write_file(record_path(), record.dump() + "\n");
+  company.saved(record_path());
 }
 
-TrainingHistory Training::train(Trainer& trainer, TrainingHistory history,
-                                Progress& progress) const {
+TrainingHistory Training::train(Trainer& trainer, TrainingHistory history, Progress& progress,
+                                const Company& company) const {
   using Clock = std::chrono::steady_clock;
-  throw_if_interrupted();
+  const RankGroup* group = company.group;
+  const bool tells = group == nullptr || group->is_first();
+  // The ranks of a group stop after the same step.
+  const auto asked_to_stop = [&] {
+    return group == nullptr ? interrupted() : group->any(interrupted());
+  };
+  if (asked_to_stop()) throw Interrupted();
   while (!trainer.finished()) {
     const Clock::time_point start = Clock::now();
     history.loss.push_back(trainer.step());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     history.seconds += seconds;
-    progress.step(name(), trainer.steps_done(), options_.steps, history.loss.back(), seconds);
-    const bool stop = interrupted();
-    if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0)
-      save_checkpoint(folder_.checkpoint(rule_, seed_), configuration(), trainer, history);
+    const bool stop = asked_to_stop();
+    if (tells) {
+      progress.step(name(), trainer.steps_done(), options_.steps, history.loss.back(), seconds);
+      if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0) {
+        save_checkpoint(checkpoint_path(), configuration(), trainer, history);
+        company.saved(checkpoint_path());
+      }
+    }
     if (stop) throw Interrupted();
   }
   return history;

@@ -87,6 +87,7 @@ struct Transformer::Pass {
   at::Tensor rotary;  // undefined: nothing turns
   at::Tensor scales;  // of the rule whose learned factors count; undefined: there are none
   at::Generator dropout;
+  std::int64_t first_sequence, sequences;
   const std::function<void(const LayerAttention&)>& observer;
 };
 
@@ -149,6 +150,8 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
             .rotary = {},
             .scales = {},
             .dropout = look.dropout,
+            .first_sequence = look.first_sequence,
+            .sequences = look.sequences,
             .observer = look.observer};
   if (const std::int64_t dim = rotary_dim(config_); dim > 0)
     pass.rotary = rotary_table(length, dim);
@@ -160,7 +163,11 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
 at::Tensor Transformer::drop(const at::Tensor& x, Pass& pass) const {
   if (!pass.dropout.defined() || config_.dropout == 0) return x;
   const double kept = 1 - config_.dropout;
-  return x * at::empty_like(x).bernoulli_(kept, pass.dropout).div_(kept);
+  if (pass.sequences < 0) return x * at::empty_like(x).bernoulli_(kept, pass.dropout).div_(kept);
+  std::vector<std::int64_t> batch = x.sizes().vec();
+  batch.front() = pass.sequences;
+  const at::Tensor factors = at::empty(batch, x.options()).bernoulli_(kept, pass.dropout);
+  return x * factors.narrow(0, pass.first_sequence, x.size(0)) / kept;
 }
 
 at::Tensor Transformer::attend(const Layer& layer, const at::Tensor& h, const Pass& pass) const {
