@@ -143,10 +143,14 @@ void lead(Ranks& ranks, const Deal& deal, const std::vector<Training>& trainings
     }
   });
   attend(ranks, own, desk);
-  // What another rank failed of comes before what that did to this one.
+  // What went wrong first comes before what that did to this rank.
   const std::optional<std::string> failure = ranks.failure();
   if (failure && !failure->starts_with("rank 0: ")) throw RankFailure(*failure);
-  own.get();
+  try {
+    own.get();
+  } catch (const Interrupted&) {
+    if (!failure) throw;
+  }
   if (failure) throw RankFailure(*failure);
   if (!desk.all_finished()) throw Interrupted();
 }
