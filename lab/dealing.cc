@@ -1,14 +1,11 @@
 #include "lab/dealing.h"
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "isentrope/error.h"
-#include "lab/interrupt.h"
 #include "lab/memory.h"
 
 namespace isentrope::lab {
@@ -30,19 +27,12 @@ void run_dealt(Ranks& ranks, const Deal& deal,
   if (deal.left.empty()) return;
   const auto [group, member, members] = deal.seat(ranks.rank());
   if (member >= members) return;
-  try {
-    std::optional<RankGroup> together;
-    if (members > 1) together.emplace(ranks.store(fmt::format("group/{}", group)), member, members);
-    // With more ranks than trainings no rank takes a second one.
-    for (auto i = static_cast<std::size_t>(group); i < deal.left.size();
-         i = static_cast<std::size_t>(deal.groups() + ranks.take()))
-      run(deal.left[i], together ? &*together : nullptr);
-  } catch (const c10::Error& error) {
-    if (members == 1) throw;
-    throw_if_interrupted();
-    throw Error(fmt::format("[ranks] the {} ranks that train together must all be there; got {}",
-                            members, error.what_without_backtrace()));
-  }
+  std::optional<RankGroup> together;
+  if (members > 1) together.emplace(ranks.store(fmt::format("group/{}", group)), member, members);
+  // With more ranks than trainings no rank takes a second one.
+  for (auto i = static_cast<std::size_t>(group); i < deal.left.size();
+       i = static_cast<std::size_t>(deal.groups() + ranks.take()))
+    run(deal.left[i], together ? &*together : nullptr);
 }
 
 void require_memory_of_ranks(const Ranks& ranks, const Deal& deal, const ExperimentOptions& options,

@@ -102,21 +102,24 @@ void announce(Ranks& ranks, const Deal& deal, const std::vector<Training>& train
   for (std::int64_t rank = 1; rank < ranks.size(); ++rank) ranks.send(rank, {plan, pieces});
 }
 
-// Until this rank's own trainings and those of the others are over, well or not.
-void attend(Ranks& ranks, const std::future<void>& own, Desk& desk) {
+// Until this rank's own trainings and those of the others are over, well or not. The rank that was
+// lost, if one was.
+std::optional<std::int64_t> attend(Ranks& ranks, const std::future<void>& own, Desk& desk) {
+  std::optional<std::int64_t> lost;
   Clock::time_point called = Clock::now();
   std::optional<Clock::time_point> saving_since;
   while (true) {
     const bool own_over = own.wait_for(kBetweenVisits) == std::future_status::ready;
     desk.take_mail();
-    if (own_over && desk.all_left()) return;
+    if (own_over && desk.all_left()) return lost;
     if (interrupted() && !saving_since) saving_since = Clock::now();
-    if (saving_since && Clock::now() - *saving_since > kToSave) return;
+    if (saving_since && Clock::now() - *saving_since > kToSave) return lost;
     if (Clock::now() - called < kBetweenCalls) continue;
     called = Clock::now();
     if (const auto rank = desk.silent(saving_since ? kToStir : ranks.patience())) {
       desk.give_up(*rank);
       if (!saving_since) {
+        lost = rank;
         ranks.fail(lost_rank(*rank, ranks.patience()));
         interrupt();
       }
@@ -142,16 +145,11 @@ void lead(Ranks& ranks, const Deal& deal, const std::vector<Training>& trainings
       throw;
     }
   });
-  attend(ranks, own, desk);
   // What went wrong first comes before what that did to this rank.
-  const std::optional<std::string> failure = ranks.failure();
-  if (failure && !failure->starts_with("rank 0: ")) throw RankFailure(*failure);
-  try {
-    own.get();
-  } catch (const Interrupted&) {
-    if (!failure) throw;
-  }
-  if (failure) throw RankFailure(*failure);
+  if (const auto lost = attend(ranks, own, desk)) throw lost_rank(*lost, ranks.patience());
+  if (const auto failure = ranks.failure(); failure && !failure->starts_with("rank 0: "))
+    throw RankFailure(*failure);
+  own.get();
   if (!desk.all_finished()) throw Interrupted();
 }
 

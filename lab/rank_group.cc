@@ -1,6 +1,8 @@
 #include "lab/rank_group.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,11 +10,32 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "isentrope/error.h"
+#include "lab/interrupt.h"
+
 namespace isentrope::lab {
 namespace {
 
 constexpr std::size_t kBucket = std::size_t{1} << 20;  // bytes
 constexpr auto kPatience = std::chrono::minutes(5);
+
+[[noreturn]] void refuse(std::int64_t size, const char* reason) {
+  throw_if_interrupted();
+  throw Error(fmt::format("[ranks] the {} ranks that train together must all be there; got {}",
+                          size, reason));
+}
+
+// c10d and Gloo have errors of their own for a rank that is gone.
+template <typename Use>
+void with_all(std::int64_t size, const Use& use) {
+  try {
+    use();
+  } catch (const c10::Error& error) {
+    refuse(size, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    refuse(size, error.what());
+  }
+}
 
 }  // namespace
 
@@ -26,10 +49,12 @@ RankGroup::RankGroup(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t 
   const auto ranks = c10::make_intrusive<c10d::ProcessGroup>(store, static_cast<int>(rank),
                                                              static_cast<int>(size));
   constexpr auto kGloo = c10d::ProcessGroup::BackendType::GLOO;
-  ranks->setBackend(c10::DeviceType::CPU, kGloo,
-                    c10::make_intrusive<c10d::ProcessGroupGloo>(
-                        store, static_cast<int>(rank), static_cast<int>(size),
-                        c10d::ProcessGroupGloo::Options::create_default(kPatience)));
+  with_all(size, [&] {
+    ranks->setBackend(c10::DeviceType::CPU, kGloo,
+                      c10::make_intrusive<c10d::ProcessGroupGloo>(
+                          store, static_cast<int>(rank), static_cast<int>(size),
+                          c10d::ProcessGroupGloo::Options::create_default(kPatience)));
+  });
   ranks->setDefaultBackend(kGloo);
   connection_ = std::make_unique<Connection>(ranks);
 }
@@ -38,7 +63,7 @@ RankGroup::~RankGroup() = default;
 
 double RankGroup::sum(double value) const {
   std::vector<at::Tensor> values{at::scalar_tensor(value, at::kDouble)};
-  connection_->ranks->allreduce(values)->wait();
+  with_all(size_, [&] { connection_->ranks->allreduce(values)->wait(); });
   return values.front().item<double>();
 }
 
@@ -46,8 +71,8 @@ struct GradientAverage::Reducer {
   c10d::Reducer reducer;
 };
 
-GradientAverage::GradientAverage(const RankGroup& group,
-                                 const std::vector<at::Tensor>& parameters) {
+GradientAverage::GradientAverage(const RankGroup& group, const std::vector<at::Tensor>& parameters)
+    : size_(group.size()) {
   // The backward pass has the last parameters first.
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(parameters, {kBucket});
   std::ranges::reverse(buckets);
@@ -61,9 +86,11 @@ GradientAverage::GradientAverage(const RankGroup& group,
 GradientAverage::~GradientAverage() = default;
 
 void GradientAverage::backward(const at::Tensor& loss) {
-  reducer_->reducer.prepare_for_forward();
-  reducer_->reducer.prepare_for_backward({loss});
-  loss.backward();
+  with_all(size_, [&] {
+    reducer_->reducer.prepare_for_forward();
+    reducer_->reducer.prepare_for_backward({loss});
+    loss.backward();
+  });
 }
 
 }  // namespace isentrope::lab

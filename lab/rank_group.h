@@ -17,8 +17,8 @@ namespace isentrope::lab {
 
 class RankGroup {
  public:
-  // Every rank of the group calls it, with a store that no other group has. Throws c10::Error when
-  // they do not find each other.
+  // Every rank of the group calls it, with a store that no other group has. It and all below throw
+  // Error when a rank is gone, and Interrupted when this one is to end.
   RankGroup(const c10::intrusive_ptr<c10d::Store>& store, std::int64_t rank, std::int64_t size);
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
@@ -57,6 +57,8 @@ class GradientAverage {
 
  private:
   struct Reducer;
+
+  std::int64_t size_;
   std::unique_ptr<Reducer> reducer_;
 };
 

@@ -157,6 +157,14 @@ class Ranks(unittest.TestCase):
         said = [self.end(rank, 1)[1] for rank in ranks]
         self.assertTrue(all("a lower learning rate may help" in text for text in said), said)
 
+    def test_a_rank_of_a_group_that_is_gone_is_noticed(self):
+        first, second = self.by_hand(2, "gone", *ONE, "--steps", "100000")
+        while first.poll() is None and not (self.folder / "gone/checkpoints/standard-seed1.safetensors").exists():
+            time.sleep(0.01)
+        second.kill()
+        second.communicate()
+        self.assertIn("[ranks] the 2 ranks that train together must all be there; got ", self.end(first, 2)[1])
+
     def test_ranks_of_other_experiments_are_refused(self):
         ranks = self.by_hand(2, "out", *FOUR, "--steps", "20", second=["--steps", "30"])
         says = "[ranks] steps must be the same on every rank; got 20 on rank 0 and 30 here"
