@@ -20,23 +20,8 @@ from isentrope.gpu.softmax import (
     raised,
     rebase,
 )
-from isentrope.gpu.tile import (
-    F16_LIFT,
-    Matrix,
-    Span,
-    count_of,
-    dot,
-    each,
-    finite_part,
-    load_rows,
-    narrow,
-    program,
-    reach,
-    span_of_keys,
-    store_rows,
-    tile_at,
-    zeros,
-)
+from isentrope.gpu.span import Span, count_of, program, share_of, span_of_keys, tile_at
+from isentrope.gpu.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
 
 
 class Strip(NamedTuple):
@@ -169,16 +154,6 @@ def visit_wrong_values(start, acc, strip, cache, SHAPE: tl.constexpr, PAGED: tl.
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, False)
     return reach(seen, v_tile, acc, SHAPE)
-
-
-@triton.jit
-def share_of(span, share, shares):
-    """One of several shares of a span's tiles. Each has as many as any, the last ones fewer."""
-    tiles = tl.cdiv(span.last - span.first, shares)
-    first = span.first + share * tiles
-    last = tl.maximum(first, tl.minimum(span.last, first + tiles))
-    full_first = tl.minimum(tl.maximum(span.full_first, first), last)
-    return Span(first, full_first, tl.maximum(tl.minimum(span.full_last, last), full_first), last)
 
 
 @triton.jit

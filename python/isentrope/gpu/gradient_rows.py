@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.softmax import LOG2E
-from isentrope.gpu.tile import Matrix, load_rows, program
+from isentrope.gpu.span import program
+from isentrope.gpu.tile import Matrix, load_rows
 
 
 @triton.jit

@@ -7,22 +7,8 @@ import triton.language as tl
 
 from isentrope.gpu.gradient_tile import lifted, load_strip, memory_of, tile_gradients
 from isentrope.gpu.softmax import apply_masks
-from isentrope.gpu.tile import (
-    F16_LIFT,
-    Matrix,
-    Span,
-    count_of,
-    dot,
-    each,
-    finite_part,
-    load_rows,
-    narrow,
-    program,
-    reach,
-    store_rows,
-    tile_at,
-    zeros,
-)
+from isentrope.gpu.span import Span, count_of, program, span_of_strips, tile_at
+from isentrope.gpu.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
 
 
 @triton.jit
@@ -56,31 +42,6 @@ def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.const
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, True)
     return reach(seen, strip.q, dk, SHAPE), reach(seen, strip.upstream, dv, SHAPE)
-
-
-@triton.jit
-def span_of_strips(tiles, count, first_key, last_key):
-    """Strips of queries some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
-    is what rows_kernel left of each strip."""
-    far = 2147483647
-    first, last, full_first, full_last, full = count, 0, count, 0, 0
-    for start in range(0, count, 64):
-        strip = start + tl.arange(0, 64)
-        there = strip < count
-        least_begin = tl.load(tiles + strip * 4, mask=there, other=far)
-        largest_end = tl.load(tiles + strip * 4 + 1, mask=there, other=0)
-        largest_begin = tl.load(tiles + strip * 4 + 2, mask=there, other=far)
-        least_end = tl.load(tiles + strip * 4 + 3, mask=there, other=0)
-        some = (largest_end > first_key) & (least_begin < last_key)
-        all_of_them = (largest_begin <= first_key) & (least_end >= last_key)
-        first = tl.minimum(first, tl.min(tl.where(some, strip, far), 0))
-        last = tl.maximum(last, tl.max(tl.where(some, strip + 1, 0), 0))
-        full_first = tl.minimum(full_first, tl.min(tl.where(all_of_them, strip, far), 0))
-        full_last = tl.maximum(full_last, tl.max(tl.where(all_of_them, strip + 1, 0), 0))
-        full += tl.sum(all_of_them.to(tl.int32), 0)
-    first = tl.minimum(first, last)
-    apart = (full == 0) | (full != full_last - full_first)
-    return Span(first, tl.where(apart, last, full_first), tl.where(apart, last, full_last), last)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",

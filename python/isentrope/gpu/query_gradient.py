@@ -11,22 +11,8 @@ import triton.language as tl
 
 from isentrope.gpu.gradient_tile import lifted, load_strip, memory_of, tile_gradients
 from isentrope.gpu.softmax import LN2, apply_masks
-from isentrope.gpu.tile import (
-    F16_LIFT,
-    Matrix,
-    Span,
-    count_of,
-    dot,
-    each,
-    finite_part,
-    load_rows,
-    program,
-    reach,
-    span_of_keys,
-    store_rows,
-    tile_at,
-    zeros,
-)
+from isentrope.gpu.span import Span, count_of, program, span_of_keys, tile_at
+from isentrope.gpu.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, reach, store_rows, zeros
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.softmax import LOG2E
-from isentrope.gpu.tile import program
+from isentrope.gpu.span import program
 
 FAR = tl.constexpr(1 << 62)
 # Own keys may lie outside of the call, but with room for differences within int32.

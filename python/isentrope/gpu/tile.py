@@ -1,4 +1,4 @@
-"""Tiles: what a kernel of tiles is compiled for, loads, products, and which tiles a strip of rows visits.
+"""Tiles: what a kernel of tiles is compiled for, loads and products.
 
 A tile of scores is [rows, keys], or with KEYS_FIRST its transpose.
 """
@@ -44,22 +44,6 @@ class Matrix(NamedTuple):
     to_row: tl.tensor
     to_column: tl.tensor
     columns: tl.tensor
-
-
-class Span(NamedTuple):
-    """Tiles first ... last - 1, of which full_first ... full_last - 1 hide nothing."""
-
-    first: tl.tensor
-    full_first: tl.tensor
-    full_last: tl.tensor
-    last: tl.tensor
-
-
-@triton.jit
-def program(tiles):
-    """Which of so many tiles this program has, which sequence and head, and how many of those there are. All lie on one
-    axis, for the others end at 65535."""
-    return tl.program_id(0) % tiles, tl.program_id(0) // tiles, tl.num_programs(0) // tiles
 
 
 @triton.jit
@@ -152,36 +136,3 @@ def beside(x, KEYS_FIRST: tl.constexpr):
         return x[None, :]
     else:
         return x[:, None]
-
-
-@triton.jit
-def span_of_keys(view, KEYS: tl.constexpr):
-    """Tiles of KEYS keys that some row of a strip sees, and those that hide nothing from any row."""
-    some = view.rows & (view.end > view.begin)
-    far = 2147483647
-    first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
-    last = tl.cdiv(tl.max(tl.where(some, view.end, 0), 0), KEYS)
-    first = tl.minimum(first, last)
-    full_first = tl.maximum(first, tl.cdiv(tl.max(tl.where(some, view.begin, 0), 0), KEYS))
-    full_last = tl.minimum(last, tl.min(tl.where(some, view.end, far), 0) // KEYS)
-    nothing = full_last <= full_first
-    return Span(first, tl.where(nothing, last, full_first), tl.where(nothing, last, full_last), last)
-
-
-@triton.jit
-def count_of(span, MASKED: tl.constexpr):
-    """How many tiles hide nothing, or with MASKED how many others there are, before and behind those."""
-    full = span.full_last - span.full_first
-    if MASKED:
-        return span.last - span.first - full
-    else:
-        return full
-
-
-@triton.jit
-def tile_at(step, span, MASKED: tl.constexpr):
-    """Of the tiles that count_of counts, the one at this step."""
-    if MASKED:
-        return tl.where(span.first + step < span.full_first, span.first + step, step + span.first + span.full_last - span.full_first)
-    else:
-        return span.full_first + step

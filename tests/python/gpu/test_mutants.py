@@ -67,7 +67,7 @@ MUTANTS = {
         "shape=1x1x20x20x16 cap=0.5 bwd=1",
     ),
     "overlooks_strips_that_hide_something": (
-        "key_gradient.py", "(largest_begin <= first_key) & (least_end >= last_key)", "(largest_begin <= first_key)",
+        "span.py", "(largest_begin <= first_key) & (least_end >= last_key)", "(largest_begin <= first_key)",
         "shape=1x1x40x70x16 mask=causal:top_left bwd=1",
     ),
     "drops_by_the_key_of_the_tile": (

@@ -1,0 +1,93 @@
+"""Which tiles a program visits: those that some of its rows or keys see, and which of them hide nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Span(NamedTuple):
+    """Tiles first ... last - 1, of which full_first ... full_last - 1 hide nothing."""
+
+    first: tl.tensor
+    full_first: tl.tensor
+    full_last: tl.tensor
+    last: tl.tensor
+
+
+@triton.jit
+def program(tiles):
+    """Which of so many tiles this program has, which sequence and head, and how many of those there are. All lie on one
+    axis, for the others end at 65535."""
+    return tl.program_id(0) % tiles, tl.program_id(0) // tiles, tl.num_programs(0) // tiles
+
+
+@triton.jit
+def span_of_keys(view, KEYS: tl.constexpr):
+    """Tiles of KEYS keys that some row of a strip sees, and those that hide nothing from any row."""
+    some = view.rows & (view.end > view.begin)
+    far = 2147483647
+    first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
+    last = tl.cdiv(tl.max(tl.where(some, view.end, 0), 0), KEYS)
+    first = tl.minimum(first, last)
+    full_first = tl.maximum(first, tl.cdiv(tl.max(tl.where(some, view.begin, 0), 0), KEYS))
+    full_last = tl.minimum(last, tl.min(tl.where(some, view.end, far), 0) // KEYS)
+    nothing = full_last <= full_first
+    return Span(first, tl.where(nothing, last, full_first), tl.where(nothing, last, full_last), last)
+
+
+@triton.jit
+def span_of_strips(tiles, count, first_key, last_key):
+    """Strips of queries some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
+    is what rows_kernel left of each strip."""
+    far = 2147483647
+    first, last, full_first, full_last, full = count, 0, count, 0, 0
+    for start in range(0, count, 64):
+        strip = start + tl.arange(0, 64)
+        there = strip < count
+        least_begin = tl.load(tiles + strip * 4, mask=there, other=far)
+        largest_end = tl.load(tiles + strip * 4 + 1, mask=there, other=0)
+        largest_begin = tl.load(tiles + strip * 4 + 2, mask=there, other=far)
+        least_end = tl.load(tiles + strip * 4 + 3, mask=there, other=0)
+        some = (largest_end > first_key) & (least_begin < last_key)
+        all_of_them = (largest_begin <= first_key) & (least_end >= last_key)
+        first = tl.minimum(first, tl.min(tl.where(some, strip, far), 0))
+        last = tl.maximum(last, tl.max(tl.where(some, strip + 1, 0), 0))
+        full_first = tl.minimum(full_first, tl.min(tl.where(all_of_them, strip, far), 0))
+        full_last = tl.maximum(full_last, tl.max(tl.where(all_of_them, strip + 1, 0), 0))
+        full += tl.sum(all_of_them.to(tl.int32), 0)
+    first = tl.minimum(first, last)
+    apart = (full == 0) | (full != full_last - full_first)
+    return Span(first, tl.where(apart, last, full_first), tl.where(apart, last, full_last), last)
+
+
+@triton.jit
+def share_of(span, share, shares):
+    """One of several shares of a span's tiles. Each has as many as any, the last ones fewer."""
+    tiles = tl.cdiv(span.last - span.first, shares)
+    first = span.first + share * tiles
+    last = tl.maximum(first, tl.minimum(span.last, first + tiles))
+    full_first = tl.minimum(tl.maximum(span.full_first, first), last)
+    return Span(first, full_first, tl.maximum(tl.minimum(span.full_last, last), full_first), last)
+
+
+@triton.jit
+def count_of(span, MASKED: tl.constexpr):
+    """How many tiles hide nothing, or with MASKED how many others there are, before and behind those."""
+    full = span.full_last - span.full_first
+    if MASKED:
+        return span.last - span.first - full
+    else:
+        return full
+
+
+@triton.jit
+def tile_at(step, span, MASKED: tl.constexpr):
+    """Of the tiles that count_of counts, the one at this step."""
+    if MASKED:
+        before = span.first + step
+        return tl.where(before < span.full_first, before, before + span.full_last - span.full_first)
+    else:
+        return span.full_first + step
