@@ -38,8 +38,10 @@ class RowMask(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, shape: tuple[int, ...], arguments: dict[str, Any], make_dense: Callable[[], Tensor]) -> RowMask:
-        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool)
+    def __new__(
+        cls, shape: tuple[int, ...], arguments: dict[str, Any], make_dense: Callable[[], Tensor], device: Any
+    ) -> RowMask:  # fmt: skip
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=torch.device(device))
         mask.arguments, mask._make_dense = arguments, make_dense
         return mask
 
@@ -91,7 +93,7 @@ def row_mask(
         arguments["key_end"] = torch.full((batch_size,), last, device=device)
     if "cu_seqlens_q" not in arguments:  # positions begin anew with each of them
         arguments |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
-    return RowMask((batch_size, 1, q_length, kv_length), arguments, dense)
+    return RowMask((batch_size, 1, q_length, kv_length), arguments, dense, device)
 
 
 def _held(function: Callable) -> dict[str, Any]:

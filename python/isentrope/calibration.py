@@ -115,10 +115,10 @@ def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
     found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
     for tokens in texts:
         with hf.record("entropy", "variance", "distance", "support") as records:
-            model.base_model(input_ids=tokens[None], use_cache=False)
+            model.base_model(input_ids=tokens[None].to(model.device), use_cache=False)
         of_layer = sorted(records, key=lambda record: layers[id(record.module)])
         for name, columns in found.items():
-            values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double()
+            values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double().cpu()
             columns.extend(block.mean(-1) for block in values.split(BLOCK, dim=-1))
     return Entropies(**{name: torch.stack(columns) for name, columns in found.items()})
 

@@ -78,6 +78,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
     """
     from transformers import DynamicCache
 
+    tokens = tokens.to(model.device)
     cache = DynamicCache(config=model.config)
     head = model.get_output_embeddings()
     found = []
@@ -88,7 +89,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
         for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
             logits = _capped(model, head(piece)).float()
             found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
-    return torch.cat(found)
+    return torch.cat(found).cpu()
 
 
 def _capped(model: nn.Module, logits: Tensor) -> Tensor:

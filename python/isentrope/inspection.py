@@ -93,7 +93,8 @@ def inspect(
     """Runs texts through a transformers model, one at a time, and says how focused each head is at each n.
 
     model: any whose attention is exchangeable; its own attention is put back at the end.
-    texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens]. Each is cut at max_length.
+    texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens], wherever they lie. Each is cut at
+        max_length.
     progress: called with (texts done, texts) after each.
 
     Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as each row of the model's
@@ -141,7 +142,7 @@ def _run(model: nn.Module, tokens: Tensor) -> list[hf.Record]:
     # Without the head, whose logits for a whole vocabulary would be most of the memory.
     options = {} if not getattr(model.config, "use_cache", False) else {"use_cache": False}
     with hf.record(*_WANTED) as records:
-        model.base_model(input_ids=tokens[None], **options)
+        model.base_model(input_ids=tokens[None].to(model.device), **options)
     if not records:
         raise ValueError("[inspect] the model must call the attention it was given; got a model that did not")
     for call, (_, statistics) in enumerate(records):

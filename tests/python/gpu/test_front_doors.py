@@ -1,0 +1,186 @@
+"""What users call, through the kernels: launched for every door, with the numbers of the CPU, and on a GPU without a word more."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+import isentrope
+import isentrope.hf
+from isentrope import _sdpa_gpu
+from isentrope.calibration import entropies
+from isentrope.evaluation import losses
+from isentrope.gpu import launch, operators
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=16, max_position_embeddings=64, pad_token_id=0)  # fmt: skip
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The kernels that were launched, by name."""
+    names, kind = [], launch.forward_kernel.__class__
+    run = kind.run
+
+    def noted(self, *args, **options):
+        names.append(self.fn.__name__.removesuffix("_kernel"))
+        return run(self, *args, **options)
+
+    monkeypatch.setattr(kind, "run", noted)
+    return names
+
+
+@contextmanager
+def by_the_cpu():
+    """With the library's own implementation for CPU tensors, which `isentrope.gpu` has taken the place of."""
+    operators._LIBRARIES.pop()._destroy()
+    try:
+        yield
+    finally:
+        operators.register("CPU")
+
+
+def model(kind, attention="isentrope"):
+    torch.manual_seed(3)
+    made = {
+        "causal": lambda: hf.LlamaConfig(**SIZES),
+        "window": lambda: hf.MistralConfig(**SIZES, sliding_window=5),
+        "sinks": lambda: hf.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    }[kind]()
+    return hf.AutoModelForCausalLM.from_config(made, attn_implementation=attention)
+
+
+def gradients(output, *leaves):
+    return output, *torch.autograd.grad(output.square().sum(), leaves)
+
+
+def tensors(heads=4, queries=9):
+    torch.manual_seed(1)
+    return [torch.randn(2, h, queries, 16, requires_grad=True) for h in (heads, 2, 2)]
+
+
+def trained_model(kind):
+    trained = model(kind)
+    isentrope.hf.set_rule(trained, "log_length", force=True)
+    tokens, seen = torch.arange(24).view(2, 12) + 1, torch.ones(2, 12, dtype=torch.int64)
+    seen[1, :5] = 0  # padding
+    result = trained(tokens, attention_mask=seen, labels=torch.where(seen == 1, tokens, -100))
+    logits = torch.where(seen[..., None] == 1, result.logits, 0)
+    return logits, *torch.autograd.grad(result.loss, [p for p in trained.parameters() if p.requires_grad], allow_unused=True)
+
+
+def generated():
+    return model("window").eval().generate(torch.arange(1, 9).view(1, 8), max_new_tokens=4, min_new_tokens=4, do_sample=False)
+
+
+def inspected():
+    found = isentrope.inspect(model("causal", "sdpa"), [torch.arange(1, 34), torch.arange(33, 0, -1)])
+    return found.mean, found.n_of_head
+
+
+def torchs_own():
+    """As `isentrope.sdpa.activate` has it on GPUs."""
+    q, k, v = tensors()
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        _sdpa_gpu.replace(library, "log_length", ("CPU",))
+        return gradients(F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), q, k, v)
+    finally:
+        library._destroy()
+
+
+def of_rows():
+    q, k, v = tensors()
+    lambda_ = torch.linspace(0.1, 1, 72).view(2, 4, 9).requires_grad_()
+    output, statistics = isentrope.attention_rows(q, k, v, lambda_, causal=True, return_stats=True)
+    return statistics, *gradients(output, q, k, v, lambda_)
+
+
+def of_documents():
+    leaves, starts = tensors(), torch.tensor([0, 2, 2, 9])
+    q, k, v = (x[0].transpose(0, 1) for x in leaves)
+    return gradients(isentrope.varlen_attention(q, k, v, starts, starts, rule="log_length", window_size=(-1, 0)), *leaves)
+
+
+def of_pages():
+    torch.manual_seed(1)
+    q, cache = torch.randn(2, 4, 1, 16), torch.randn(9, 2, 4, 16)
+    table = torch.tensor([[3, 1, 0], [8, 2, 7]])
+    return isentrope.decode(q, cache, cache, table, torch.tensor([12, 7]), rule="log_length", return_stats=True)
+
+
+def lengths():
+    q, k, _ = tensors()
+    return isentrope.row_lengths(q, k, causal=True, window_size=(3, -1), key_begin=torch.tensor([0, 4]))
+
+
+def mapped():
+    q, k, v = (x.detach().view(2, 1, *x.shape[1:]) for x in tensors())
+    return torch.func.vmap(lambda *x: isentrope.attention(*x, causal=True, return_stats=True))(q, k, v)
+
+
+def compiled():
+    q, k, v = tensors()
+    call = torch.compile(isentrope.attention, fullgraph=True, backend="aot_eager")
+    output, statistics = call(q, k, v, rule="log_length", causal=True, return_stats=True)
+    return statistics, *gradients(output, q, k, v)
+
+
+FORWARD, BACKWARD = {"rows", "forward"}, {"gradient_rows", "query_gradient", "key_gradient"}
+DOORS = {
+    "a transformers model": (lambda: trained_model("causal"), FORWARD | BACKWARD),
+    "one with windows and sinks": (lambda: trained_model("sinks"), FORWARD | BACKWARD),
+    "generate": (generated, FORWARD),
+    "inspect": (inspected, FORWARD),
+    "sdpa.activate": (torchs_own, FORWARD | BACKWARD),
+    "attention_rows": (of_rows, FORWARD | BACKWARD),
+    "varlen_attention": (of_documents, FORWARD | BACKWARD),
+    "decode": (of_pages, FORWARD),
+    "row_lengths": (lengths, {"rows"}),
+    "torch.func.vmap": (mapped, FORWARD),
+    "torch.compile": (compiled, FORWARD | BACKWARD),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_it_goes_through_the_kernels_and_computes_the_same(door, launched):
+    call, kernels = DOORS[door]
+    got = call()
+    assert kernels <= set(launched)
+    launched.clear()
+    with by_the_cpu():
+        want = call()
+    assert not launched
+    for a, b in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
+        if isinstance(b, torch.Tensor):
+            largest = torch.where(b.isfinite(), b, 0).abs().max().item()
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * largest, equal_nan=True)
+
+
+class Reached(Exception):
+    pass
+
+
+@pytest.mark.parametrize("function", [isentrope.inspect, entropies, losses])
+def test_texts_go_where_the_model_lies(function, monkeypatch):
+    def forward(*_, input_ids, **__):
+        raise Reached(input_ids.device.type)
+
+    made, tokens = model("causal"), torch.ones(12, dtype=torch.int64)
+    # The one device beside the CPU that every machine has.
+    monkeypatch.setattr(hf.LlamaForCausalLM, "device", torch.device("meta"))
+    monkeypatch.setattr(made.model, "forward", forward)
+    with pytest.raises(Reached, match="meta"):
+        function(made, tokens if function is losses else [tokens])
+
+
+def test_a_mask_without_elements_lies_where_its_rows_do():
+    with FakeTensorMode():
+        function = hf.masking_utils.sliding_window_causal_mask_function(5)
+        mask = isentrope.hf.row_mask(2, 12, 14, mask_function=function, device=torch.device("cuda"))
+    assert isinstance(mask, isentrope.hf.RowMask)
+    assert mask.device.type == mask.arguments["key_end"].device.type == "cuda"
