@@ -2,7 +2,7 @@
 """Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
 
     bench/gpu.py [REPORT]          # what make bench-gpu runs: REPORT is isentrope-report
-    bench/gpu.py --tiny            # one shape, in Triton's interpreter where there is no GPU: it runs, that is all
+    bench/gpu.py --tiny            # one shape of each kind, in Triton's interpreter where there is no GPU: it runs, that is all
 
 The systems take turns, repetition by repetition, after as many calls as warm the clocks, timed by events of the device.
 """
@@ -32,7 +32,10 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OURS = "isentrope"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 TOKENS = 16384  # of a call: fewer sequences where they are longer
-TINY = [square("forward", 1, 1, 20, 16, "f32", True)]
+TINY = [
+    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
+    Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
+]
 
 
 def all_work():
@@ -146,7 +149,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("results/bench-gpu"))
     arguments = parser.parse_args()
     if DEVICE == "cpu" and not arguments.tiny:
-        sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape without)")
+        sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
     limit, notes, rows = limits(), {}, []
     for work in TINY if arguments.tiny else all_work():
