@@ -103,10 +103,11 @@ def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, A
     """What a tile kernel is compiled for, and how it is launched."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
     masked = call.attn_mask is not None or call.bias is not None
-    tiles = plan.tiles(kernel, chip, call.q.dtype, max(dim, columns), masked)
+    widest = max(dim, columns)
+    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, masked)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
-        call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, chip.precision,
+        call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
     )  # fmt: skip
     return shape, {"num_warps": tiles.warps, **_FUSED}

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from isentrope.gpu import launch
 
+
+def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Triton launches on the current device, which need not be the one where tensors lie."""
+
+    def run(q: Tensor, *rest: Any) -> Any:
+        if q.is_cpu:  # interpreted
+            return function(q, *rest)
+        with torch.get_device_module(q.device).device(q.device):
+            return function(q, *rest)
+
+    return run
+
+
 _IMPLEMENTATIONS = {
-    "attention": launch.attention,
-    "attention_backward": launch.attention_backward,
-    "decode": launch.decode,
-    "row_lengths": launch.row_lengths,
+    "attention": on_its_device(launch.attention),
+    "attention_backward": on_its_device(launch.attention_backward),
+    "decode": on_its_device(launch.decode),
+    "row_lengths": on_its_device(launch.row_lengths),
 }
 # A registration lasts as long as its library.
 _LIBRARIES: list[torch.library.Library] = []

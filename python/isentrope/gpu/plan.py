@@ -30,11 +30,6 @@ class Chip(NamedTuple):
     kind: str
     units: int
 
-    @property
-    def precision(self) -> str:
-        """Of float32 products: three tensor-core products of its parts keep its digits, where there are any."""
-        return "tf32x3" if self.kind.startswith("sm") else "ieee"
-
 
 @lru_cache
 def chip_of(device: Any) -> Chip:
@@ -58,26 +53,26 @@ def chip_of(device: Any) -> Chip:
 # statistics asked for, in bf16 at 64 and 128 (the table in docs/gpu.md); the others are smaller still. By kernel, for the
 # widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
 _HALVES = {
-    "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 32, 8, 2)},
+    "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 16, 8, 2)},
     "masked forward": {64: Tiles(64, 64, 8, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},
     "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 2)},
     "query gradient": {64: Tiles(64, 64, 8, 2), 128: Tiles(64, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
-    "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(32, 16, 8, 1)},
-    "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 2), 256: Tiles(16, 32, 8, 1)},
-    "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 32, 8, 1)},
+    "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 3), 256: Tiles(16, 16, 8, 1)},
+    "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
 }
 _FLOATS = {
-    "forward": {64: Tiles(64, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "masked forward": {64: Tiles(32, 32, 8, 1), 128: Tiles(32, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "few rows": {64: Tiles(16, 64, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
-    "query gradient": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "masked query gradient": {64: Tiles(32, 16, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "key gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "masked key gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked forward": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
+    "query gradient": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 4, 1)},
+    "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
+    "key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
+    "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
 # Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
 _OWN = {
-    ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2)},
+    ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
     ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1)},
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
@@ -102,6 +97,13 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
         # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.
         return found._replace(warps=4, stages=1)
     return found
+
+
+def precision(kernel: str, chip: Chip, columns: int) -> str:
+    """Of float32 products: three products by tensor cores of its parts keep its digits, where there are any. The parts of
+    wide rows leave no registers for anything else."""
+    widest = 64 if kernel == "key gradient" else 128
+    return "tf32x3" if chip.kind.startswith("sm") and columns <= widest else "ieee"
 
 
 def shares_of(chip: Chip, strips: int, keys: int, tile: int) -> int:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
 from isentrope import _sdpa_gpu
-from isentrope.gpu import launch, plan
+from isentrope.gpu import launch, operators, plan
 
 
 def gpu(*shape, **options):
@@ -40,6 +41,25 @@ def test_the_operators_have_an_implementation_for_gpus():
     for name in ("attention", "attention_backward", "decode", "row_lengths"):
         for key in ("CUDA", "XPU"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"isentrope::{name}", key)
+
+
+def test_kernels_are_launched_where_their_tensors_lie(monkeypatch):
+    """Of several devices another one may be the current one."""
+    current = [0]
+
+    @contextmanager
+    def device(which):
+        current.append(which.index)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    launched_on = operators.on_its_device(lambda q: current[-1])
+    with FakeTensorMode():
+        assert launched_on(torch.empty(3, device="cuda:1")) == 1
+    assert current == [0] and launched_on(torch.empty(3)) == 0
+    for name in ("attention", "attention_backward", "decode", "row_lengths"):
+        assert operators.implementation(name).__qualname__.startswith("on_its_device")
 
 
 def test_importing_the_package_loads_no_triton():
