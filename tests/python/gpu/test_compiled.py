@@ -14,7 +14,7 @@ HALVES = (torch.bfloat16, torch.float16)
 # widest tiles of the commonest type. long_compiled.py has the rest.
 EVERY = [variant for variant in variants.every() if variant.statistics]
 DROPPED = [Variant(torch.bfloat16, 128, statistics=False, backward=backward, dropout=True) for backward in (False, True)]
-WIDEST = [Variant(torch.bfloat16, 128, masked=masked, backward=backward) for masked in (False, True) for backward in (False, True)]
+WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False, True)]
 CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED] + [
     (chip, variant) for chip in ("sm_80", "sm_100", "gfx942") for variant in WIDEST
 ]  # fmt: skip
