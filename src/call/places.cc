@@ -33,7 +33,7 @@ Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> 
     Axis axis;
     if (__builtin_mul_overflow(magnitude(strides[i]), static_cast<std::uint64_t>(size),
                                &axis.step) ||
-        __builtin_mul_overflow(axis.step, static_cast<std::uint64_t>(extents[i] - 1),
+        __builtin_mul_overflow(axis.step, static_cast<std::uint64_t>(extents[i]) - 1,
                                &axis.reach) ||
         axis.reach > kFarthest) {
       reachable_ = false;
