@@ -324,6 +324,13 @@ static void expect_array_errors(isentrope_options* options, isentrope_forward_ca
   sprintf(message, "[isentrope_forward] %s must have rank %d; got 2", name, (int)good.rank);
   EXPECT_ERROR(isentrope_forward(options, call), message);
   *array = good;
+  const int size = good.dtype == ISENTROPE_I64 ? 8 : good.dtype == ISENTROPE_F32 || good.dtype == ISENTROPE_I32 ? 4 : 2;
+  if (good.dtype != ISENTROPE_U8) {
+    array->data = (char*)good.data + 1;
+    sprintf(message, "[isentrope_forward] %s must lie at a multiple of %d bytes; got an address 1 beyond one", name, size);
+    EXPECT_ERROR(isentrope_forward(options, call), message);
+  }
+  *array = good;
   array->data = NULL;
   sprintf(message, "[isentrope_forward] %s must have data; got a null pointer", name);
   EXPECT_ERROR(isentrope_forward(options, call), message);

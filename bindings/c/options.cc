@@ -1,5 +1,7 @@
 #include "bindings/c/options.h"
 
+#include <array>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -21,11 +23,18 @@ void keep(const char* message) noexcept {
   std::snprintf(last_error, sizeof last_error, "%s", message);
 }
 
-const char* name_of(isentrope_dtype type) {
-  constexpr std::array kNames = {"none", "F32", "BF16", "F16", "U8", "I32", "I64"};
-  return type >= 0 && type < static_cast<isentrope_dtype>(kNames.size())
-             ? kNames[static_cast<std::size_t>(type)]
-             : "no type of Isentrope";
+struct ElementType {
+  const char* name;
+  std::uintptr_t size;
+};
+
+ElementType element_type(isentrope_dtype type) {
+  constexpr std::array kTypes = {
+      ElementType{"none", 1}, ElementType{"F32", 4}, ElementType{"BF16", 2}, ElementType{"F16", 2},
+      ElementType{"U8", 1},   ElementType{"I32", 4}, ElementType{"I64", 8}};
+  return type >= 0 && type < static_cast<isentrope_dtype>(kTypes.size())
+             ? kTypes[static_cast<std::size_t>(type)]
+             : ElementType{"no type of Isentrope", 1};
 }
 
 }  // namespace
@@ -60,9 +69,16 @@ bool is_given(const isentrope_array& array) {
 void check_array(const char* function, const char* name, const isentrope_array& array,
                  isentrope_dtype type, std::int32_t rank) {
   if (array.dtype != type)
-    fail(function, name, std::string("be ") + name_of(type), name_of(array.dtype));
+    fail(function, name, std::string("be ") + element_type(type).name,
+         element_type(array.dtype).name);
   if (array.rank != rank) {
     fail(function, name, "have rank " + std::to_string(rank), std::to_string(array.rank));
+  }
+  const std::uintptr_t size = element_type(type).size,
+                       beyond = reinterpret_cast<std::uintptr_t>(array.data) % size;
+  if (beyond != 0) {
+    fail(function, name, "lie at a multiple of " + std::to_string(size) + " bytes",
+         "an address " + std::to_string(beyond) + " beyond one");
   }
   if (array.data != nullptr) return;
   for (std::int32_t axis = 0; axis < rank; ++axis) {
@@ -85,7 +101,7 @@ Tensor tensor_of(const char* function, const char* name, const isentrope_array& 
       tensor.type = DType::f16;
       break;
     default:
-      fail(function, name, "be F32, BF16 or F16", name_of(array.dtype));
+      fail(function, name, "be F32, BF16 or F16", element_type(array.dtype).name);
   }
   check_array(function, name, array, array.dtype, 4);
   tensor.data = array.data;

@@ -47,7 +47,8 @@ enum {
 };
 
 /* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may
- * be 0 or negative where the array is read. All zero: an array that was not given. */
+ * be 0 or negative where the array is read. data is aligned to its elements. All zero: an array
+ * that was not given. */
 typedef struct isentrope_array {
   void* data; /* inputs are not written */
   isentrope_dtype dtype;
