@@ -51,21 +51,18 @@ def gains_of(model, texts, stretch):
 
 def heads_of(model, passage, stretches):
     """Entropy of every head [layers][heads]: its slope over ln n within the trained length, and where it stands by position."""
-    trained, before = trained_length(model), model.config._attn_implementation
+    trained = trained_length(model)
     longer = trained * 3 // 2
 
     def ends(entropy):
         return {str(n): entropy[n // BLOCK - 1].tolist() for n in (trained, longer) if n // BLOCK <= len(entropy)}
 
-    try:
-        model.set_attn_implementation(hf.NAME)
+    with hf.reading(model):
         plain = entropies(model, [passage[:trained]])
         found = {"slope": slopes(plain.entropy, plain.log_n).tolist(), "unstretched": ends(plain.entropy)}
         for stretch in stretches:
             with stretched(model, parse(stretch)):
                 found[stretch] = ends(entropies(model, [passage[:longer]]).entropy)
-    finally:
-        model.set_attn_implementation(before)
     return found
 
 

@@ -199,19 +199,13 @@ def calibrate(
     """
     stretch = parse(rope) if isinstance(rope, str) else rope
     _check(model, texts, stretch, per)
-    before, training = model.config._attn_implementation, model.training
-    try:
-        model.set_attn_implementation(hf.NAME)
-        model.eval()
+    with hf.reading(model):
         unstretched = entropies(model, texts)
         wanted = unstretched.entropy
         with stretched(model, stretch):
             log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
             single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
             set_rules(model, None)
-    finally:
-        model.set_attn_implementation(before)
-        model.train(training)
     found = Calibration(
         stretch, trained_length(model), per, log_gains.mean().item(), log_gains, None, steps,
         wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),

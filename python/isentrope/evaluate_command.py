@@ -67,19 +67,17 @@ def _retrieved(model: Any, tokenizer: Any, methods: list[Any], passages: list[An
     length = passages[0].numel()
     distances = [length * (i + 1) // (_DISTANCES + 1) for i in range(_DISTANCES)]
     asked = [prompt(tokenizer, passage, distances, seed=i) for i, passage in enumerate(passages)]
-    before = model.config._attn_implementation
     found = []
-    try:
-        model.set_attn_implementation(hf.NAME)
-        for method in methods:
-            with stretched(model, method.rope):
-                set_rules(model, method.rules)
-                nll = [retrieval(model, one, chunk) for one in asked]
-            by_distance = [sum(column) / len(column) for column in zip(*nll)]
-            found.append({"method": method.name, "distance": distances, "nll": by_distance})
-    finally:
-        set_rules(model, None)
-        model.set_attn_implementation(before)
+    with hf.reading(model):
+        try:
+            for method in methods:
+                with stretched(model, method.rope):
+                    set_rules(model, method.rules)
+                    nll = [retrieval(model, one, chunk) for one in asked]
+                by_distance = [sum(column) / len(column) for column in zip(*nll)]
+                found.append({"method": method.name, "distance": distances, "nll": by_distance})
+        finally:
+            set_rules(model, None)
     return found
 
 

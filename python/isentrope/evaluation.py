@@ -160,25 +160,21 @@ def evaluate(
     """
     _check(passages, methods, lengths)
     results = Results(None, {}) if results is None else results
-    before, training = model.config._attn_implementation, model.training
-    try:
-        model.set_attn_implementation(hf.NAME)
-        model.eval()
-        for method in methods:
-            missing = [i for i in range(len(passages)) if results.get(method.name, i) is None]
-            if not missing:
-                continue
-            with stretched(model, method.rope):
-                set_rules(model, method.rules)
-                for index in missing:
-                    nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk))
-                    results.add(method.name, index, nll)
-                    if progress is not None:
-                        progress(method.name, index + 1, len(passages))
-    finally:
-        set_rules(model, None)
-        model.set_attn_implementation(before)
-        model.train(training)
+    with hf.reading(model):
+        try:
+            for method in methods:
+                missing = [i for i in range(len(passages)) if results.get(method.name, i) is None]
+                if not missing:
+                    continue
+                with stretched(model, method.rope):
+                    set_rules(model, method.rules)
+                    for index in missing:
+                        nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk))
+                        results.add(method.name, index, nll)
+                        if progress is not None:
+                            progress(method.name, index + 1, len(passages))
+        finally:
+            set_rules(model, None)
     return compare(results, methods, len(passages), lengths)
 
 

@@ -249,6 +249,19 @@ _saved_rules.take_up_after_loading(_take_up)
 
 
 @contextmanager
+def reading(model: nn.Module) -> Iterator[None]:
+    """Inside the block the model has isentrope's attention and is in evaluation mode; then its own attention and mode again."""
+    attention, training = model.config._attn_implementation, model.training
+    try:
+        model.set_attn_implementation(NAME)
+        model.eval()
+        yield
+    finally:
+        model.set_attn_implementation(attention)
+        model.train(training)
+
+
+@contextmanager
 def record(*wanted: str) -> Iterator[list[Record]]:
     """Collects statistics of every attention that runs inside the block, except in compiled models.
 

@@ -112,20 +112,13 @@ def inspect(
     top = max(x.numel() for x in sequences)
     # Doubling, and so that the rows of a text of 2^i tokens fill the last bin.
     edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
-    before = model.config._attn_implementation
-    was_training = model.training
     by_text = []
-    try:
-        model.set_attn_implementation(hf.NAME)
+    with hf.reading(model):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
-        model.eval()
         for done, tokens in enumerate(sequences):
             by_text.append(_binned(_run(model, tokens), layers, edges))
             if progress is not None:
                 progress(done + 1, len(sequences))
-    finally:
-        model.set_attn_implementation(before)
-        model.train(was_training)
     return _summary(model, sequences, edges, by_text)
 
 
