@@ -92,7 +92,8 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
     const double lse = gradient.statistics.lse(batch, head, query);
     // A row without keys gives its whole weight to the sink, whatever that is: no gradient.
     if (std::isinf(lse) && lse < 0) return;
-    const double of_sink = 1 - non_sink_weight(lse, options.sinks(head));
+    // What it leaves the keys, seen from the sink: 1 - that would cancel.
+    const double of_sink = non_sink_weight(options.sinks(head), lse);
     sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);
   });
   for (std::size_t head = 0; head < sums.size(); ++head) {

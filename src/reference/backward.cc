@@ -130,8 +130,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!alone)
-        d_sinks.add(row.head, -(1 - row.beside_sink) * p * dp[j].value,
-                    (1 - row.beside_sink) * p * dp[j].magnitude);
+        d_sinks.add(row.head, -row.of_sink * p * dp[j].value, row.of_sink * p * dp[j].magnitude);
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);

@@ -108,7 +108,7 @@ void for_each_row(const Input& in, const AttentionOptions& options,
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t query = 0; query < queries; ++query) {
-        Row row{batch, head, head / (heads / kv_heads), query, index++, 0, 1, 1, {}, {}, 1};
+        Row row{batch, head, head / (heads / kv_heads), query, index++, 0, 1, 1, {}, {}, 1, 0};
         const RowView view = row_view(options.mask, batch, query, queries, keys);
         resolve_scale(in, options, row);
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
@@ -120,6 +120,7 @@ void for_each_row(const Input& in, const AttentionOptions& options,
         if (in.sinks || options.sinks) {
           const double sink = in.sinks ? in.sinks(head) : options.sinks(head);
           row.beside_sink = 1 / (1 + std::exp(sink - row.statistics.lse));
+          row.of_sink = 1 / (1 + std::exp(row.statistics.lse - sink));
         }
         visit(row);
       }

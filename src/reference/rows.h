@@ -27,6 +27,7 @@ struct Row {
   std::vector<Key> keys;  // admitted
   RowStats statistics;
   double beside_sink;  // weight that the sink leaves the keys; 1 without one
+  double of_sink;      // and its own, with the digits that 1 - beside_sink would cancel
 };
 
 // Every row, in row-major order: one at a time, for a row holds all its keys.

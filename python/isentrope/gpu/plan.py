@@ -62,10 +62,10 @@ _HALVES = {
     "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
 }
 _FLOATS = {
-    "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
     "masked forward": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
     "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
-    "query gradient": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
+    "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
@@ -78,6 +78,7 @@ _OWN = {
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
     ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
     ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 16, 8, 1)},
+    ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3)},
 }
 _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 

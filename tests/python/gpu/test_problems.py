@@ -2,6 +2,8 @@
 
 import problem_sets
 
+from isentrope.gpu.problems import Problem
+
 # Small enough for the interpreter, and odd enough to have several tiles and a tail each.
 WORK = 8000
 
@@ -22,3 +24,9 @@ def test_backward_is_within_budget():
     passed, wrong = problem_sets.failures(problem_sets.backward(seed=7, count=225, work=WORK))
     assert not wrong
     assert passed >= 200
+
+
+def test_a_sink_that_hardly_counts_has_a_gradient():
+    """Its weight is below the last digit of the keys', from which it cannot be told."""
+    line = "shape=1x2:1x15x32x7:4 mask=causal:top_left,offset=3:1 rule=scaled(gain=[2.5,3.2]) sink=1 bwd=1 scale=100 seed=1539"
+    assert problem_sets.failures(iter([Problem.of_line(line)])) == (1, [])
