@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does the gain that restores a stretched model's entropy help it read, and is it the best constant gain?
 
-    calibrate_study.py MODEL TEXT... --rope yarn:2 yarn:4 --passages 6 --lengths 0 8192 12288 16384
+    calibrate_study.py MODEL TEXT... --rope yarn:2 yarn:4 --passages 2 --lengths 0 8192 12288 16384
         --output results/study.json --work results/study
 
 The protocol, fixed before any result was seen. Passages of each text, taken from its second half at even distances; each is
@@ -25,6 +25,7 @@ from isentrope._command_line import progress_of
 from isentrope.calibration import calibrate, entropies, rules_of
 from isentrope.evaluate_command import load_model, passages_of
 from isentrope.evaluation import BLOCK, Method, Results
+from isentrope.heads import plain as finite
 from isentrope.heads import slopes
 from isentrope.rope import parse, stretched, trained_length, yarn_attention_factor
 from isentrope.rules import ScaleRule
@@ -58,8 +59,8 @@ def heads_of(model, passage, stretches):
         return {str(n): entropy[n // BLOCK - 1].tolist() for n in (trained, longer) if n // BLOCK <= len(entropy)}
 
     with hf.reading(model):
-        plain = entropies(model, [passage[:trained]])
-        found = {"slope": slopes(plain.entropy, plain.log_n).tolist(), "unstretched": ends(plain.entropy)}
+        unstretched = entropies(model, [passage[:trained]])
+        found = {"slope": finite(slopes(unstretched.entropy, unstretched.log_n)), "unstretched": ends(unstretched.entropy)}
         for stretch in stretches:
             with stretched(model, parse(stretch)):
                 found[stretch] = ends(entropies(model, [passage[:longer]]).entropy)
@@ -99,6 +100,7 @@ class Study:
         self.stretches, self.lengths = arguments.rope, arguments.lengths
         self.texts = []
         self.pooled = Results(None, {})
+        self.groups = []
         self.plain = [Method("unstretched no gain"), Method("unstretched logn", rules=[ScaleRule.logn(trained_length(model))])]
 
     def add(self, text):
@@ -113,7 +115,8 @@ class Study:
             s: kept(work / f"{name}-{s.replace(':', '-')}-gains.json", lambda: gains_of(self.model, texts, parse(s)))
             for s in self.stretches
         }
-        groups = [methods_of(s, found["gains"][s]) for s in self.stretches] + [self.plain]
+        # Their gains differ from text to text, their names do not.
+        self.groups = groups = [methods_of(s, found["gains"][s]) for s in self.stretches] + [self.plain]
         results = Results(work / f"{name}.jsonl", {"text": text.name, "tokens": found["tokens"]})
         for methods in groups:
             evaluation.evaluate(
@@ -132,10 +135,9 @@ class Study:
 
     def to_dict(self):
         passages = sum(text["passages"] for text in self.texts)
-        groups = [methods_of(s, self.texts[0]["gains"][s]) for s in self.stretches] + [self.plain]
         return {
             "kind": "calibration study", "version": 1, "model": self.arguments.model.name, "dtype": "bfloat16",
-            "passages": passages, "nll": [compared(self.pooled, methods, passages, self.lengths) for methods in groups],
+            "passages": passages, "nll": [compared(self.pooled, group, passages, self.lengths) for group in self.groups],
             "texts": self.texts,
         }  # fmt: skip
 
