@@ -82,7 +82,7 @@ STUDY = PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_s
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
 	@$(STUDY) "$$(scripts/language-model smollm2)" $$(scripts/calibrate-texts) --rope yarn:2 yarn:4 --passages 2 \
-	  --lengths 0 2048 4096 8192 12288 16384 --work results/calibrate-study/smollm2 \
+	  --lengths 0 2048 4096 8192 10240 12288 16384 --work results/calibrate-study/smollm2 \
 	  --output results/calibrate-study/smollm2.json $(ARGS)
 	@$(STUDY) "$$(scripts/language-model gemma3)" $$(scripts/calibrate-texts) --rope yarn:2 --passages 1 \
 	  --lengths 0 8192 32768 40960 --work results/calibrate-study/gemma3 \

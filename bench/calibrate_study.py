@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Does the gain that restores a stretched model's entropy help it read, and is it the best constant gain?
 
-    calibrate_study.py MODEL TEXT... --rope yarn:2 yarn:4 --passages 2 --lengths 0 8192 12288 16384
+    calibrate_study.py MODEL TEXT... --rope yarn:2 yarn:4 --passages 2 --lengths 0 8192 10240 12288 16384
         --output results/study.json --work results/study
 
 The protocol, fixed before any result was seen. Passages of each text, taken from its second half at even distances; each is
-read with RoPE stretched by YaRN and with constant gains: none, e^0.06, e^0.12, e^0.18, e^0.26, the measured
-one, one for each head, and YaRN's own; and without a stretch, with no gain and with logn. Losses in bins up to and beyond the
-trained length; differences to no gain, and to the measured one, paired by passage and block. Gains are measured on the first
-half of the same text, in 3,072 tokens twice. Of each text one passage tells the entropy of every head by position, stretched
-and not. Numbers are bfloat16, in which the claims that this repeats were made. Nothing is left out afterwards. What is
-finished is kept in the folder --work, and the next start goes on from it.
+read with RoPE stretched by YaRN and with constant gains: none, e^0.06, e^0.12, e^0.18, e^0.26, the measured one, one for each
+head, and YaRN's own; and without a stretch, with the same constant gains, with logn, and with each head's entropy held beyond
+the trained length (its gain grows with ln n by its slope over its variance). Losses in bins up to and beyond the trained
+length; differences to no gain, and to the measured one, paired by passage and block. Gains are measured on the first half of
+the same text, in 3,072 tokens twice. Of each text one passage tells the entropy of every head by position, stretched and
+not. Numbers are bfloat16, in which the claims that this repeats were made. Nothing is left out afterwards. What is finished
+is kept in the folder --work, and the next start goes on from it.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import torch
 
 from isentrope import evaluation, hf
 from isentrope._command_line import progress_of
-from isentrope.calibration import calibrate, entropies, rules_of
+from isentrope.calibration import LEAST_VARIANCE, calibrate, entropies, rules_of
 from isentrope.evaluate_command import load_model, passages_of
 from isentrope.evaluation import BLOCK, Method, Results
 from isentrope.heads import plain as finite
@@ -48,6 +49,23 @@ def gains_of(model, texts, stretch):
     by_head, single = calibrate(model, texts, rope=stretch, per="head"), calibrate(model, texts, rope=stretch)
     return {"by_head": by_head.log_gains.tolist(), "single": single.log_gain, "mean_by_head": by_head.log_gain,
             "steps": single.steps}  # fmt: skip
+
+
+def held_growth(model, tokens):
+    """A gain for each head that grows with ln n beyond the trained length, as much as keeps its entropy: dH / d ln n = slope,
+    and dH / d ln lambda = -variance. No gain for heads whose rows never see more keys, or all the same number."""
+    with hf.reading(model):
+        found = entropies(model, [tokens])
+    growth = slopes(found.entropy, found.log_n) / found.variance.mean(0).clamp(min=LEAST_VARIANCE)
+    return growth.nan_to_num(0, 0, 0).tolist()
+
+
+def held(trained, growth):
+    rules = []
+    for layer in growth:
+        offsets = [1 - slope * math.log(trained) for slope in layer]
+        rules.append(ScaleRule.ssmax(layer, offsets, n_min=trained))
+    return rules
 
 
 def heads_of(model, passage, stretches):
@@ -101,7 +119,15 @@ class Study:
         self.texts = []
         self.pooled = Results(None, {})
         self.groups = []
-        self.plain = [Method("unstretched no gain"), Method("unstretched logn", rules=[ScaleRule.logn(trained_length(model))])]
+        self.trained = trained_length(model)
+
+    def plain(self, growth):
+        return [
+            Method("unstretched no gain"),
+            Method("unstretched logn", rules=[ScaleRule.logn(self.trained)]),
+            Method("unstretched entropy held by head", rules=held(self.trained, growth)),
+            *(Method(f"unstretched gain e^{x}", rules=rules_of(torch.tensor([[x]]).double())) for x in GRID),
+        ]
 
     def add(self, text):
         name, work, count = text.stem, self.arguments.work, self.arguments.passages
@@ -115,8 +141,11 @@ class Study:
             s: kept(work / f"{name}-{s.replace(':', '-')}-gains.json", lambda: gains_of(self.model, texts, parse(s)))
             for s in self.stretches
         }
+        whole = passages_of(self.tokenizer, content[:half], 1, self.trained, "study")[0]
+        found["growth"] = kept(work / f"{name}-growth.json", lambda: held_growth(self.model, whole))
         # Their gains differ from text to text, their names do not.
-        self.groups = groups = [methods_of(s, found["gains"][s]) for s in self.stretches] + [self.plain]
+        self.groups = groups = [methods_of(s, found["gains"][s]) for s in self.stretches]
+        groups.append(self.plain(found["growth"]))
         results = Results(work / f"{name}.jsonl", {"text": text.name, "tokens": found["tokens"]})
         for methods in groups:
             evaluation.evaluate(

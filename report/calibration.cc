@@ -71,7 +71,8 @@ Table differences(const json& nll) {
     if (is_new) table.groups.push_back({Text().code(method), {}});
     table.groups[at->second].rows.push_back(
         {positions(row),
-         {decimal(row.at("nll").get<double>(), 4), signed_decimal(row.at("mean").get<double>(), 4),
+         {decimal(row.at("mean").get<double>(), 4),
+          signed_decimal(row.at("difference").get<double>(), 4),
           decimal(number_of(row.at("se")), 4), decimal(number_of(row.at("se_passages")), 4)}});
   }
   return table;
@@ -92,7 +93,7 @@ LineChart difference_chart(const json& nll) {
     if (is_new) chart.series.push_back({method, {}, {}});
     Series& series = chart.series[at->second];
     series.x.push_back(row.at("to").get<double>());
-    series.y.push_back(row.at("mean").get<double>());
+    series.y.push_back(row.at("difference").get<double>());
     const double error = number_of(row.at("se"));
     series.spread.push_back(std::isnan(error) ? 0 : 2 * error);
   }
@@ -171,10 +172,11 @@ Plot slope_map(const HeadValues& slopes) {
                         .values = slopes});
 }
 
-Text verdict(const json& kept) {
-  if (kept.is_null()) return "not judged: no text was kept apart";
-  return kept.get<bool>() ? "kept: better by more than two standard errors on text kept apart"
-                          : "not kept: no better by two standard errors on text kept apart";
+Text verdict(const json& result) {
+  if (result.at("nll").empty()) return "not judged: no text was kept apart";
+  return result.at("kept").get<bool>()
+             ? "kept: better by more than two standard errors on text kept apart"
+             : "not kept: no better by two standard errors on text kept apart";
 }
 
 }  // namespace
@@ -195,7 +197,7 @@ std::string calibration_report(const json& result) {
     facts.groups = {
         {{},
          {{"measured gain", {fmt::format("e^{}", decimal(gain, 4))}},
-          {"verdict", {verdict(result.at("kept"))}},
+          {"verdict", {verdict(result)}},
           {"rule",
            {Text().code(rule.is_string() ? rule.get<std::string>() : "one for each layer")}},
           {"mean entropy", {decimal(mean_of(before), 3)}},

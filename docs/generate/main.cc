@@ -53,6 +53,8 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {rules_py, filled(read(rules_py), isentrope::docs::rule_constructors())},
       {docs / "scale-rules.md",
        filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
+      {docs / "calibrate.md",
+       filled(read(docs / "calibrate.md"), isentrope::docs::calibration_tables(docs))},
       {docs / "numerics.md",
        filled(read(docs / "numerics.md"), isentrope::docs::numerics_tables(docs))},
       {docs / "laboratory.md",

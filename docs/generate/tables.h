@@ -42,6 +42,10 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
 
+// Of calibrate.md, from what `make calibrate-study` measured: docs/results/calibrate-*.json.
+[[nodiscard]] std::map<std::string, std::string> calibration_tables(
+    const std::filesystem::path& docs);
+
 // The table of speed out of a bench.json.
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
 

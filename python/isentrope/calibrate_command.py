@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isentrope._command_line import check_outputs, count, progress_of, run, write_report
-from isentrope.evaluate_command import load_model, passages_of, table
+from isentrope.evaluate_command import dtype_of, load_model, passages_of, table
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,7 +33,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
     parser.add_argument("--lengths", nargs="+", type=int, metavar="N",
                         help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of weights and cache (float32)")
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
+                        help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the result as JSON; - for standard output")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
@@ -47,8 +48,8 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     from isentrope.evaluation import BLOCK, Results
     from isentrope.rope import parse, trained_length
 
-    rope = parse(options.rope)
-    model, tokenizer = load_model(options.model, options.dtype, "calibrate")
+    rope, dtype = parse(options.rope), dtype_of(options.dtype)
+    model, tokenizer = load_model(options.model, dtype, "calibrate")
     trained = trained_length(model)
     lengths = options.lengths or [part * trained // 2 // BLOCK * BLOCK for part in (1, 2, 3)]
     text = options.text.read_text(errors="replace")
@@ -59,7 +60,7 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     if options.passages > 0:
         passages = passages_of(tokenizer, text[half:], options.passages, lengths[-1] + 1, "calibrate")
     settings = {
-        "model": options.model.name, "text": options.text.name, "rope": rope.parameters, "dtype": options.dtype,
+        "model": options.model.name, "text": options.text.name, "rope": rope.parameters, "dtype": dtype,
         "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
         "passages": [int(p.sum()) for p in passages],
     }  # fmt: skip
@@ -69,7 +70,7 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     return found.to_dict() | {
         "model": options.model.name, "architecture": model.config.get_text_config().model_type,
-        "text": options.text.name, "texts": len(texts), "length": length,
+        "text": options.text.name, "texts": len(texts), "length": length, "dtype": dtype,
     }  # fmt: skip
 
 
@@ -81,7 +82,8 @@ def _told(result: dict[str, Any]) -> str:
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
-    kept = {True: "kept", False: "not kept: no better by two standard errors", None: "not judged"}[result["kept"]]
+    verdict = "kept" if result["kept"] else "not kept: no better by two standard errors"
+    kept = verdict if result["nll"] else "not judged"
     lines.append(f"rule: {result['rule']} ({kept})")
     return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
 
@@ -92,27 +94,29 @@ def _mean(layers: list[list[float]]) -> float:
 
 
 def elsewhere(result: dict[str, Any]) -> dict[str, str]:
-    """The same stretch and gain in the words of other engines, for YaRN and a single gain.
+    """The same stretch and gain in the words of other engines, which have them for YaRN and a single gain.
 
-    transformers and vLLM multiply cosines and sines by `attention_factor`, so logits by its square. llama.cpp
-    multiplies by YaRN's own 0.1 ln s + 1 in any case and by the model's key `rope.scaling.attn_factor` besides, in
-    which that is taken out here; since its pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
+    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. vLLM does in its newest
+    versions; those before it know `attn_factor` alone, which multiplies YaRN's own 0.1 ln s + 1, and which the newest ignore.
+    llama.cpp multiplies by YaRN's own in any case and by the model's key `rope.scaling.attn_factor` besides; since its
+    pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
     """
     parameters = result["rope"]["parameters"]
     if parameters.get("rope_type") != "yarn" or not isinstance(result["rule"], str):
-        return {}
+        return {"transformers, vLLM, llama.cpp": "no words for this: only for YaRN with a single gain"}
     from isentrope.rope import yarn_attention_factor
 
     factor, trained = parameters["factor"], result["trained_length"]
     wanted = math.exp(result["log_gain"] / 2)
     rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
-    full = json.dumps(rope | {"attention_factor": round(wanted, 6)})
-    relative = wanted / yarn_attention_factor(factor)
+    rope["attention_factor"] = round(wanted, 6)
+    relative = round(wanted / yarn_attention_factor(factor), 6)
+    overrides = json.dumps({"rope_parameters": rope | {"attn_factor": relative}})
     return {
-        "transformers": f"rope_parameters {full}",
-        "vLLM": f"--hf-overrides '{{\"rope_parameters\": {full}}}'",
+        "transformers": f"rope_parameters {json.dumps(rope)}",
+        "vLLM": f"--hf-overrides '{overrides}'",
         "llama.cpp": f"--rope-scaling yarn --rope-scale {factor:g} --yarn-orig-ctx {trained} "
-        f"--override-kv {result['architecture']}.rope.scaling.attn_factor=float:{relative:.6f}",
+        f"--override-kv {result['architecture']}.rope.scaling.attn_factor=float:{relative}",
     }
 
 

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope.evaluation import BLOCK, Difference, LayerRules, Method, Results, beats, evaluate, set_rules
+from isentrope.evaluation import (
+    BLOCK, Difference, LayerRules, Method, Results, beats, check_passages, compare, evaluate, set_rules,
+)  # fmt: skip
 from isentrope.heads import kinds, plain, slopes
 from isentrope.rope import Stretch, parse, stretch_rope, stretched, trained_length, yarn_attention_factor
 from isentrope.rules import ScaleRule
@@ -55,8 +57,8 @@ class Calibration:
     """Mean over layers and heads, natural logarithm; 0 where nothing was kept."""
     log_gains: Tensor
     """What was measured, kept or not, float64 [layers, heads]."""
-    kept: bool | None
-    """Whether the gain was better than none by two standard errors on text kept apart; None where there was none."""
+    kept: bool
+    """Whether the rule has the gain: it was better than none by two standard errors on text kept apart, or there was none."""
     steps: list[dict[str, float]]
     """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
     before: Tensor
@@ -72,7 +74,7 @@ class Calibration:
     @property
     def rules(self) -> LayerRules:
         """`scaled(gain=...)`: a single one, or one for each layer. `standard` where nothing was kept."""
-        return rules_of(self.log_gains) if self.kept is not False else [ScaleRule()]
+        return rules_of(self.log_gains) if self.kept else [ScaleRule()]
 
     def to_dict(self) -> dict[str, Any]:
         """What `isentrope.hf.apply` and `isentrope report` take."""
@@ -192,22 +194,28 @@ def calibrate(
     rope: the stretch, as `isentrope.rope.parse` takes it.
     per: "model" for one gain, "layer" or "head" for one each. More than one gain is kept only where it beats the single
         one by two standard errors, and any gain only where it beats none.
-    passages, lengths: as `isentrope.evaluation.evaluate` takes them, of text kept apart: what decides. Without
-        passages nothing is decided, and the gain stands as measured.
+    passages, lengths: as `isentrope.evaluation.evaluate` takes them, of text kept apart: what lies beyond the trained
+        length decides. Without passages nothing is decided, and the gain stands as measured.
 
     Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its own.
     """
     stretch = parse(rope) if isinstance(rope, str) else rope
     _check(model, texts, stretch, per)
+    trained = trained_length(model)
+    if len(passages):
+        check_passages(passages, lengths)
+    if len(passages) and lengths[-1] < _first_beyond(trained, lengths) + BLOCK:
+        raise ValueError(f"[calibrate] lengths must reach beyond the trained {trained} by {BLOCK}; got {list(lengths)}")
+    longest = lengths[-1] if len(passages) else max(trained + 1, int(trained * stretch.factor))
     with hf.reading(model):
         unstretched = entropies(model, texts)
         wanted = unstretched.entropy
-        with stretched(model, stretch):
+        with stretched(model, stretch, at_length=longest):
             log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
             single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
             set_rules(model, None)
     found = Calibration(
-        stretch, trained_length(model), per, log_gains.mean().item(), log_gains, None, steps,
+        stretch, trained, per, log_gains.mean().item(), log_gains, True, steps,
         wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
         unstretched.reach.mean(0), [],
     )  # fmt: skip
@@ -248,25 +256,25 @@ def _judged(
 ) -> Calibration:  # fmt: skip
     """Keeps a gain only where text kept apart is read better with it, beyond the trained length."""
     methods = methods_of(found, single)
-    options: dict[str, Any] = {"lengths": lengths, "results": results, "progress": progress}
-    nll = evaluate(model, passages, methods, **options)
-    one = _beyond(nll, "one gain", found.trained)
-    kept, gains, per = beats(one), single, "model"
-    if kept and found.per != "model":
-        name = f"a gain per {found.per}"
-        against_one = evaluate(model, passages, [methods[1], methods[2]], **options)
-        if beats(_beyond(against_one, name, found.trained)):
-            gains, per = found.log_gains, found.per
+    results = Results(None, {}) if results is None else results
+    nll = evaluate(model, passages, methods, lengths=lengths, results=results, progress=progress)
+    beyond = [_first_beyond(found.trained, lengths), lengths[-1]]
+
+    def better(method: Method, than: Method) -> bool:
+        return beats(compare(results, [than, method], len(passages), beyond)[-1])
+
+    none, one, *rest = methods
+    kept, gains, per = better(one, none), single, "model"
+    if kept and found.per != "model" and better(rest[0], one):
+        gains, per = found.log_gains, found.per
     return replace(
         found, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
     )
 
 
-def _beyond(nll: Sequence[Difference], method: str, trained: int) -> Difference:
-    """The method's last bin, which lies beyond the trained length where any does."""
-    mine = [difference for difference in nll if difference.method == method]
-    beyond = [difference for difference in mine if difference.first >= trained]
-    return (beyond or mine)[-1]
+def _first_beyond(trained: int, lengths: Sequence[int]) -> int:
+    """Where the positions begin that decide: at the first whole block beyond the trained length, or at the first bin."""
+    return max(-(-trained // BLOCK) * BLOCK, lengths[0])
 
 
 def apply(model: nn.Module, calibration: Calibration | str | Path | dict[str, Any], *, always: bool = False) -> None:

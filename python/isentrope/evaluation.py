@@ -37,23 +37,24 @@ class Method:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against the first one, in nats a token: negative is better.
+    """Mean loss of a method over a bin of positions, in nats a token, and its difference to the first one's: negative is
+    better.
 
-    `se` is the standard error over blocks of `BLOCK` positions, `se_passages` that over passages (NaN for one).
+    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over passages (NaN for one).
     """
 
     method: str
     first: int
     last: int
-    nll: float
     mean: float
+    difference: float
     se: float
     se_passages: float
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "method": self.method, "from": self.first, "to": self.last, "nll": self.nll,
-            "mean": self.mean, "difference": self.mean, "se": self.se,
+            "method": self.method, "from": self.first, "to": self.last,
+            "mean": self.mean, "difference": self.difference, "se": self.se,
             "se_passages": None if math.isnan(self.se_passages) else self.se_passages,
         }  # fmt: skip
 
@@ -179,14 +180,19 @@ def evaluate(
 
 
 def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Sequence[int]) -> None:
-    if isinstance(passages, Tensor):
-        raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
+    check_passages(passages, lengths)
     if not passages or not methods:
         raise ValueError(
             f"[evaluate] there must be passages and methods; got {len(passages)} and {len(methods)}"
         )
     if len({method.name for method in methods}) < len(methods):
         raise ValueError(f"[evaluate] methods must differ in name; got {[m.name for m in methods]}")
+
+
+def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
+    """Raises where `evaluate` would, before anything is computed."""
+    if isinstance(passages, Tensor):
+        raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
     edges = list(lengths)
     if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
         raise ValueError(
@@ -228,4 +234,4 @@ def _standard_error(values: Tensor) -> float:
 def beats(difference: Difference) -> bool:
     """Better than the first method by more than two standard errors, over passages where there are several."""
     se = difference.se if math.isnan(difference.se_passages) else max(difference.se, difference.se_passages)
-    return difference.mean < -2 * se
+    return difference.difference < -2 * se

@@ -46,13 +46,13 @@ class Reading(NamedTuple):
         """(layer, head) whose mean entropy is below the threshold: nearly all the weight is on one key."""
         return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
 
-    def summary(self) -> dict[str, float]:
+    def summary(self, below: float = 0.05) -> dict[str, float]:
         """What a log takes: mean and least entropy of a head, mean spread, collapsed heads, largest logit."""
         return {
             "attention/entropy": self.entropy.nanmean().item(),
             "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
             "attention/spread": self.spread.nanmean().item(),
-            "attention/collapsed": float(len(self.collapsed())),
+            "attention/collapsed": float(len(self.collapsed(below))),
             "attention/max_logit": self.max_logit.nan_to_num(-torch.inf).max().item(),
         }
 
@@ -96,8 +96,10 @@ def _reading(layers: list[Any]) -> Reading:
     return Reading(torch.stack(entropy), torch.stack(spread), torch.stack(largest))
 
 
-def callback(every: int = 100) -> Any:
-    """A `TrainerCallback` that logs `Reading.summary()` of every `every`-th step.
+def callback(every: int = 100, below: float = 0.05) -> Any:
+    """A `TrainerCallback` that logs `Reading.summary(below)` of every `every`-th step.
+
+    Its `monitor.latest` is the last `Reading`, with every head by itself.
 
     Raises ValueError unless every >= 1; at the start of training, when the model uses another attention.
     """
@@ -108,16 +110,16 @@ def callback(every: int = 100) -> Any:
 
     class AttentionCallback(TrainerCallback):
         def __init__(self) -> None:
-            self._monitor: Monitor | None = None
+            self.monitor: Monitor | None = None
             self._open: Any = None
             self._found: dict[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
-            self._monitor = Monitor(model)
+            self.monitor = Monitor(model)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
-                self._open = self._monitor.watch()
+                self._open = self.monitor.watch()
                 self._open.__enter__()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -125,8 +127,8 @@ def callback(every: int = 100) -> Any:
                 return
             self._open.__exit__(None, None, None)
             self._open = None
-            if self._monitor.latest:
-                self._found = self._monitor.latest.summary()
+            if self.monitor.latest:
+                self._found = self.monitor.latest.summary(below)
                 control.should_log = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 SWITCHED = "isentrope_rope"
 """Key of config.json: the `rope_parameters` that a switched stretch has beyond the trained length."""
-KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope")
+KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional")
 
 
 class Stretch(NamedTuple):
@@ -164,6 +164,19 @@ class SwitchedRope(nn.Module):
         return (self.stretched if beyond else self.own)(x, position_ids, *args, **options)
 
 
+class RopeAtLength(nn.Module):
+    """Angles as they are in an input of `length` tokens, for one that is shorter: `dynamic` and `longrope` leave that alone."""
+
+    def __init__(self, of: nn.Module, length: int) -> None:
+        super().__init__()
+        self.of, self.length = of, length
+
+    def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **options: Any) -> Any:
+        last = torch.full_like(position_ids[..., :1], self.length - 1)
+        angles = self.of(x, torch.cat([position_ids, last], -1), *args, **options)
+        return tuple(part[..., :-1, :] for part in angles)
+
+
 def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) -> None:
     """Stretches the model's RoPE, at every length, or with `switched` beyond the trained length alone.
 
@@ -194,13 +207,19 @@ def stretch_as_saved(model: nn.Module) -> None:
 
 
 @contextmanager
-def stretched(model: nn.Module, stretch: Stretch) -> Iterator[None]:
-    """Stretches the model's RoPE inside the block, and gives the model its own back."""
+def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = None) -> Iterator[None]:
+    """Stretches the model's RoPE inside the block, and gives the model its own back.
+
+    at_length: every input is read with the angles of one of so many tokens, where they depend on that.
+    """
     config = model.config.get_text_config()
     before = copy.deepcopy(getattr(config, "rope_parameters", None))
     own = [] if stretch.kind == "none" else [(parent, name, getattr(parent, name)) for parent, name in _rotaries(model)]
     try:
         stretch_rope(model, stretch)
+        if at_length is not None and rotaries_by_length(model):
+            for parent, name, _ in own:
+                setattr(parent, name, RopeAtLength(getattr(parent, name), at_length))
         yield
     finally:
         for parent, name, module in own:

@@ -97,7 +97,7 @@ def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
     late = found[-1]
     gaps = torch.tensor([-0.2, -0.2, -0.3, -0.3], dtype=torch.float64)
     assert (late.method, late.first, late.last) == ("b", 512, 1024)
-    assert late.mean == pytest.approx(-0.25) and late.nll == pytest.approx(3.25)
+    assert late.difference == pytest.approx(-0.25) and late.mean == pytest.approx(3.25)
     assert late.se == pytest.approx(gaps.std().item() / 2)
     assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
     assert evaluation.beats(late) and not evaluation.beats(found[0])
@@ -115,7 +115,7 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
         progress=lambda *step: calls.append(step),
     )  # fmt: skip
     assert again == first and calls == []
-    assert first[1].mean != 0 and made.config._attn_implementation == "sdpa"
+    assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
     with pytest.raises(ValueError, match="must be of this model, text and settings"):
         evaluation.Results(file, {"a": 2})
 
@@ -137,7 +137,7 @@ def test_the_gain_gives_a_stretched_model_its_entropy_back(per):
     gap = (found.stretched - found.before).mean().abs()
     assert (found.calibrated - found.before).mean().abs() < 0.2 * gap
     assert abs(found.steps[-1]["difference"]) < found.steps[-1]["se"]
-    assert found.kept is None and found.log_gains.shape == (2, 4)
+    assert found.kept and not found.nll and found.log_gains.shape == (2, 4)
     shared = {"model": 1, "layer": 2, "head": 8}[per]
     assert len(set(found.log_gains.flatten().tolist())) == shared
     assert made.config.rope_parameters["rope_type"] == "default", "the model is left as it was"
@@ -190,8 +190,47 @@ def test_nothing_is_kept_where_the_loss_is_no_better():
 
 
 @pytest.mark.parametrize(
+    "one, by_head, kept",
+    [(-0.1, -0.15, "head"), (-0.1, -0.1, "model"), (-0.1, 0.05, "model"), (0.1, -0.2, None), (0.0, 0.0, None)],
+)
+def test_a_gain_is_kept_where_it_reads_better_beyond_the_trained_length(one, by_head, kept):
+    # What each method reads is made up: within the trained length the opposite of beyond it.
+    results, noise = evaluation.Results(None, {}), torch.Generator().manual_seed(1)
+    for method, change in {"no gain": 0.0, "one gain": one, "a gain per head": by_head, "YaRN's own gain": 0.0}.items():
+        for passage in range(3):
+            near, far = torch.randn(2, 4, generator=noise, dtype=torch.float64) * 1e-3
+            results.add(method, passage, [*(4.0 - change + near[:2]).tolist(), *(4.0 + change + far).tolist()])
+    found = isentrope.calibrate(
+        model(), tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1537), lengths=[0, 512, 1024, 1536],
+        results=results,
+    )  # fmt: skip
+    assert found.kept is (kept is not None)
+    measured = found.log_gains.flatten().tolist()
+    assert len(set(measured)) == {"head": 8, "model": 1, None: 1}[kept]
+    assert found.log_gain == (pytest.approx(sum(measured) / 8) if kept else 0)
+
+
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0, 3, 4, 8], "factor": 4.0}
+
+
+@pytest.mark.parametrize("text", ["dynamic:4", json.dumps(LONG)])
+def test_a_stretch_that_depends_on_the_length_is_measured_as_it_is_beyond(text):
+    made, stretch = model(), rope.parse(text)
+    states = torch.zeros(1, 1, 32)
+    short, long = torch.arange(500)[None], torch.arange(2048)[None]
+    with rope.stretched(made, stretch):
+        beyond = made.model.rotary_emb(states, long)[0][:, :500]
+    with rope.stretched(made, stretch, at_length=2048):
+        torch.testing.assert_close(made.model.rotary_emb(states, short)[0], beyond, rtol=0, atol=0)
+    assert not torch.allclose(made.model.rotary_emb(states, short)[0], beyond)
+    found = isentrope.calibrate(made, tokens(2, 512), rope=stretch)
+    assert (found.stretched - found.before).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
     "change, message",
-    [({"per": "word"}, "per must be one of"), ({"rope": "none"}, "must stretch something"),
+    [({"passages": tokens(1, 513), "lengths": [0, 512]}, "must reach beyond the trained 512"),
+     ({"per": "word"}, "per must be one of"), ({"rope": "none"}, "must stretch something"),
      ({"texts": tokens(1, 600)}, "no longer than the 512"), ({"texts": tokens(1, 20)}, "at least 256 tokens")],
 )  # fmt: skip
 def test_calibrate_refuses_what_cannot_be_calibrated(change, message):
@@ -242,6 +281,9 @@ def test_one_gain_is_transformers_own_attention_factor():
         torch.testing.assert_close(theirs(text[None]).logits, made(text[None]).logits, rtol=1e-3, atol=1e-3)
     factor = float(told["llama.cpp"].rsplit(":", 1)[1])
     assert factor * (0.1 * math.log(4) + 1) == pytest.approx(parameters["attention_factor"], rel=1e-5)
+    overrides = json.loads(told["vLLM"].removeprefix("--hf-overrides ").strip("'"))
+    assert overrides["rope_parameters"] == parameters | {"attn_factor": factor}
+    assert "only for YaRN" in str(elsewhere(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
 
 
 class Words:

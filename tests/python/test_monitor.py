@@ -62,8 +62,11 @@ def test_the_trainer_logs_it(tmp_path):
         str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=100, report_to=[], use_cpu=True,
         disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
-    trainer = hf.Trainer(made, arguments, train_dataset=rows, callbacks=[monitor.callback(every=2)])
+    watching = monitor.callback(every=2)
+    trainer = hf.Trainer(made, arguments, train_dataset=rows, callbacks=[watching])
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "attention/entropy" in entry]
     assert [entry["step"] for entry in logged] == [1, 3]
     assert all(entry["attention/collapsed"] == 4 for entry in logged)
+    latest = watching.monitor.latest
+    assert latest.entropy.numel() == latest.summary(below=100)["attention/collapsed"] > 4
