@@ -96,10 +96,7 @@ json result_json(const ExperimentOptions& options, const Material& material,
                    {"threads", options.threads},
                    {"ranks", ranks},
                    {"instruction_set", active_target()}}}};
-  if (json gains = report::gains_json(records); !gains.is_null()) {
-    gains["of_rules"] = gains_of_rules_json(options);
-    result["gains"] = gains;
-  }
+  if (const json gains = report::gains_json(records); !gains.is_null()) result["gains"] = gains;
   return result;
 }
 

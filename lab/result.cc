@@ -1,7 +1,5 @@
 #include "lab/result.h"
 
-#include <algorithm>
-#include <cmath>
 #include <fstream>
 
 namespace isentrope::lab {
@@ -15,23 +13,6 @@ json evaluation_json(const json& record) {
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::string length = std::to_string(lengths[i].get<std::int64_t>());
     for (const char* member : {"tokens", "predictions"}) object[member][length] = row.at(member)[i];
-  }
-  return object;
-}
-
-json gains_of_rules_json(const ExperimentOptions& options) {
-  std::vector<ScaleRule> rules = options.rescaled;
-  for (const ModelRule& rule : options.rules) {
-    if (!rule.learned && rule != ModelRule{} && std::ranges::count(rules, rule.rule) == 0)
-      rules.push_back(rule.rule);
-  }
-  const std::int64_t dim = options.model.head_dim();
-  json object = json::object();
-  for (const ScaleRule& rule : rules) {
-    for (const std::int64_t n : options.lengths) {
-      object[rule.text()][std::to_string(n)] =
-          rule.lambda({n, n - 1, n}, dim) * std::sqrt(static_cast<double>(dim));
-    }
   }
   return object;
 }

@@ -11,9 +11,6 @@ namespace isentrope::lab {
 // The member "evaluation", from any record.
 [[nodiscard]] nlohmann::json evaluation_json(const nlohmann::json& record);
 
-// Where each rule is on the curves of constant gains: its scale over the standard one, by length.
-[[nodiscard]] nlohmann::json gains_of_rules_json(const ExperimentOptions& options);
-
 // The member "protocol".
 [[nodiscard]] nlohmann::json protocol_json(const ExperimentOptions& options);
 

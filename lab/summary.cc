@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "lab/result.h"
+#include "report/records.h"
 #include "report/result.h"
 
 namespace isentrope::lab {
@@ -24,8 +27,12 @@ std::string number(const json& value, int digits) {
   return value.is_number() ? fmt::format("{:.{}f}", value.get<double>(), digits) : "-";
 }
 
-std::string table_of(const json& result, const char* measure, int digits) {
-  std::size_t name_width = 0;
+constexpr const char* kUniform = "uniform attention";
+
+// Of every row of the result, and below them of `uniform`: one number for each length, or none.
+std::string table_of(const json& result, const char* measure, int digits,
+                     const std::vector<double>& uniform = {}) {
+  std::size_t name_width = uniform.empty() ? 0 : std::strlen(kUniform);
   for (const json& row : result.at("rules")) name_width = std::max(name_width, name_of(row).size());
   const bool spreads = result.at("rules").at(0).contains("spread");
   const std::size_t column = spreads ? 16 : 9;
@@ -42,7 +49,17 @@ std::string table_of(const json& result, const char* measure, int digits) {
       text += padded(cell, column);
     }
   }
+  if (!uniform.empty()) text += fmt::format("\n{:{}}", kUniform, name_width);
+  for (const double value : uniform) text += padded(number(value, digits), column);
   return text + "\n";
+}
+
+std::vector<double> uniform_entropies(const json& result) {
+  const bool causal = result.value(json::json_pointer("/config/objective"), "") == "causal";
+  std::vector<double> entropies;
+  for (const std::int64_t n : result.at("lengths"))
+    entropies.push_back(report::uniform_entropy(n, causal));
+  return entropies;
 }
 
 std::string bits_table(const json& result) {
@@ -87,8 +104,8 @@ std::string summary(const json& result) {
              result.at("protocol").at("part").get<std::string>(),
              result.at("rules").at(0).contains("spread") ? "; mean ± SD over the seeds" : "",
              table_of(result, "accuracy", 2), table_of(result, "cross_entropy", 3),
-             table_of(result, "entropy", 3), table_of(result, "distance", 1),
-             table_of(result, "share_beyond", 1)) +
+             table_of(result, "entropy", 3, uniform_entropies(result)),
+             table_of(result, "distance", 1), table_of(result, "share_beyond", 1)) +
          bits_table(result);
 }
 

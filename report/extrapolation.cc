@@ -41,8 +41,6 @@ void summarise_verdicts(Text& text, const Result& result) {
 
 void summarise_entropy(Text& text, const Result& result) {
   const std::int64_t shortest = result.lengths.front(), longest = result.lengths.back();
-  ByLength uniform;
-  for (const std::int64_t n : {shortest, longest}) uniform[n] = std::log(static_cast<double>(n));
   const auto growth = [&](const ByLength& entropy) {
     return signed_decimal(entropy.at(longest) - entropy.at(shortest), 2);
   };
@@ -60,7 +58,8 @@ void summarise_entropy(Text& text, const Result& result) {
     text.code(rule.name);
     first = false;
   }
-  if (!first) text.plain(", and ").symbol("ln n").plain(" itself by " + growth(uniform) + ".");
+  if (!first)
+    text.plain(", and that of uniform attention by " + growth(result.uniform_entropy()) + ".");
 }
 
 Text summary_of(const Result& result) {

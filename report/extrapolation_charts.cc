@@ -62,7 +62,7 @@ void add_rules(LineChart& chart, const Result& result, ByLength Measures::* meas
 LineChart accuracy_chart(const Result& result) {
   LineChart chart = chart_by_length(
       result, "Accuracy against length",
-      "Masked tokens of held-out text that the model fills in correctly.", "accuracy, %");
+      "Tokens to predict, in text the model never saw, that it gets right.", "accuracy, %");
   add_rules(chart, result, &Measures::accuracy);
   return chart;
 }
@@ -103,35 +103,27 @@ std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, 
   return {};
 }
 
-LineChart gain_chart(const Result& result) {
-  LineChart chart;
-  chart.title = "Accuracy against a constant gain";
-  chart.caption = Text(
-      "The model trained with the standard scale, all rows of at least the training "
-      "length scaled by one number, a curve for each length, on the validation part. "
-      "Dashed: where a rule puts the gain, length by length. A curve that peaks at 1 "
-      "has nothing to give; one that peaks right of 1 wants a sharper softmax.");
-  chart.x_label = "gain on the standard scale";
-  chart.y_label = "accuracy, %";
-  chart.x_axis = Axis::log2;
-  int index = 0;
-  for (const auto& [length, accuracy] : result.gains.curve) {
-    chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
-                            .x = result.gains.gains,
-                            .y = accuracy,
-                            .colour = index++});
-  }
-  for (const auto& [rule, by_length] : result.gains.of_rules) {
-    Series marks{.name = Text().code(rule), .x = {}, .y = {}, .reference = true, .colour = index++};
+// Where each rule is on the curves, dashed. Rules that put all gains alike, as two names of one law
+// do, share a line.
+std::vector<Series> gain_marks(const GainCurves& gains) {
+  std::vector<Series> marks;
+  for (const auto& [rule, by_length] : gains.of_rules) {
+    Series mark{.name = Text().code(rule), .x = {}, .y = {}, .reference = true};
     for (const auto& [length, gain] : by_length) {
-      if (const auto accuracy = accuracy_at(result.gains, length, gain)) {
-        marks.x.push_back(gain);
-        marks.y.push_back(*accuracy);
+      if (const auto accuracy = accuracy_at(gains, length, gain)) {
+        mark.x.push_back(gain);
+        mark.y.push_back(*accuracy);
       }
     }
-    if (!marks.x.empty()) chart.series.push_back(std::move(marks));
+    if (mark.x.empty()) continue;
+    const auto alike = std::ranges::find(marks, mark.x, &Series::x);
+    if (alike == marks.end()) {
+      marks.push_back(std::move(mark));
+    } else {
+      alike->name.plain(", ").code(rule);
+    }
   }
-  return chart;
+  return marks;
 }
 
 LineChart share_chart(const Result& result) {
@@ -160,21 +152,18 @@ LineChart distance_chart(const Result& result) {
 }
 
 LineChart entropy_chart(const Result& result) {
-  LineChart chart =
-      chart_by_length(result, "Mean row entropy against length",
-                      Text("How widely a row spreads its attention: 0 for a single key, ")
-                          .symbol("ln n")
-                          .plain(" for all alike. Mean over layers, heads and rows, out of the "
-                                 "attention operator itself."),
-                      "entropy, nats");
+  LineChart chart = chart_by_length(
+      result, "Mean row entropy against length",
+      Text("How widely a row spreads its attention: 0 for a single key, ")
+          .symbol("ln n")
+          .plain(" for all n keys of a row alike. Mean over layers, heads and rows, "
+                 "out of the attention operator itself."),
+      "entropy, nats");
   chart.y_from_zero = true;
   add_rules(chart, result, &Measures::entropy);
   if (chart.empty()) return chart;
-  ByLength uniform;
-  for (const std::int64_t length : result.lengths)
-    uniform[length] = std::log(static_cast<double>(length));
-  Series reference =
-      series_by_length(result, Text().symbol("ln n").plain(", all keys alike"), uniform);
+  Series reference = series_by_length(result, Text().symbol("ln n").plain(", all keys alike"),
+                                      result.uniform_entropy());
   reference.colour = kNeutral;
   reference.reference = true;
   chart.series.push_back(std::move(reference));
@@ -222,7 +211,7 @@ LineChart loss_chart(const Result& result) {
   const std::size_t step = steps_per_point(steps);
   LineChart chart;
   chart.title = "Training loss";
-  chart.caption = "Cross-entropy of the masked tokens.";
+  chart.caption = "Cross-entropy of the tokens to predict.";
   if (step > 1)
     chart.caption.plain(
         fmt::format(" Each point is the mean of {} steps.", compact(static_cast<double>(step))));
@@ -244,6 +233,27 @@ std::vector<LineChart> not_empty(std::vector<LineChart> charts) {
 }
 
 }  // namespace
+
+LineChart gain_chart(const Result& result) {
+  LineChart chart;
+  chart.title = "Accuracy against a constant gain";
+  chart.caption = Text(
+      "The model trained with the standard scale, all rows of at least the training "
+      "length scaled by one number, a curve for each length, on the validation part; where "
+      "there is a position bias, it is scaled too. "
+      "Dashed: where a rule puts the gain, length by length. A curve that peaks at 1 "
+      "has nothing to give; one that peaks right of 1 wants a sharper softmax.");
+  chart.x_label = "gain on the standard scale";
+  chart.y_label = "accuracy, %";
+  chart.x_axis = Axis::log2;
+  for (const auto& [length, accuracy] : result.gains.curve) {
+    chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
+                            .x = result.gains.gains,
+                            .y = accuracy});
+  }
+  for (Series& mark : gain_marks(result.gains)) chart.series.push_back(std::move(mark));
+  return chart;
+}
 
 std::vector<LineChart> accuracy_charts(const Result& result) {
   return not_empty({accuracy_chart(result), lead_chart(result)});

@@ -22,4 +22,8 @@ inline const ByLength kEntropyInvariant = {
 [[nodiscard]] std::vector<LineChart> why_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
 
+// Of why_charts, the first: accuracy against a constant gain at each length, and on it where rules
+// put the gain. Empty without curves.
+[[nodiscard]] LineChart gain_chart(const Result& result);
+
 }  // namespace isentrope::report

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <string>
 
+#include "isentrope/error.h"
+#include "isentrope/scale_rule.h"
 #include "report/numbers.h"
 
 namespace isentrope::report {
@@ -110,6 +112,30 @@ json row_json(const std::vector<json>& records, const json& like) {
   return row;
 }
 
+// By the text of each rule that was trained or rescaled, but for the standard one, whose gain is 1,
+// and those whose factors a model learned.
+json gains_of_rules(const std::vector<json>& records) {
+  const json& model = records.front().at("configuration");
+  const std::int64_t width = model.at("width"), heads = model.at("heads");
+  if (heads < 1 || width < heads) {
+    throw Error("[gains_json] a model must be as wide as it has heads; got width " +
+                std::to_string(width) + " and heads " + std::to_string(heads));
+  }
+  const std::int64_t dim = width / heads;
+  json gains = json::object();
+  for (const json& record : records) {
+    for (const json& row : record.at("rows")) {
+      const std::string text = row.at("rule");
+      if (row.at("kind") == "near" || text == "standard" || text.starts_with("learned(")) continue;
+      const ScaleRule rule = ScaleRule::parse(text);
+      for (const std::int64_t n : record.at("evaluation").at("lengths"))
+        gains[text][std::to_string(n)] =
+            rule.lambda({n, n - 1, n}, dim) * std::sqrt(static_cast<double>(dim));
+    }
+  }
+  return gains;
+}
+
 }  // namespace
 
 json rules_json(const std::vector<json>& records) {
@@ -146,7 +172,13 @@ json gains_json(const std::vector<json>& records) {
       result[measure][std::to_string(lengths[i].get<std::int64_t>())] = means;
     }
   }
+  result["of_rules"] = gains_of_rules(records);
   return result;
+}
+
+double uniform_entropy(std::int64_t n, bool causal) {
+  const auto keys = static_cast<double>(n);
+  return causal ? std::lgamma(keys + 1) / keys : std::log(keys);
 }
 
 }  // namespace isentrope::report

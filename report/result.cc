@@ -10,6 +10,7 @@
 
 #include "isentrope/error.h"
 #include "report/numbers.h"
+#include "report/records.h"
 
 namespace isentrope::report {
 namespace {
@@ -198,6 +199,13 @@ Lead lead_of(const json& lead, const std::string& where) {
 }
 
 }  // namespace
+
+ByLength Result::uniform_entropy() const {
+  const bool causal = member(config, "objective") == "causal";
+  ByLength entropy;
+  for (const std::int64_t n : lengths) entropy[n] = report::uniform_entropy(n, causal);
+  return entropy;
+}
 
 std::vector<Lead> parse_leads(const json& leads) {
   std::vector<Lead> result;

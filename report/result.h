@@ -51,6 +51,9 @@ struct Result {
   GainCurves gains;  // without gains when there are none
   std::vector<Lead> leads;
   nlohmann::json config, corpus, machine;  // objects, as they were
+
+  // The entropy of uniform attention by length, for the objective that `config` names.
+  [[nodiscard]] ByLength uniform_entropy() const;
 };
 
 // The member "leads" of a result. Throws Error naming the key that is not what the schema says.

@@ -39,18 +39,6 @@ std::vector<Cell> cells_of(const json& study) {
   return cells;
 }
 
-Result result_of(const Cell& cell) {
-  const json& first = cell.records.front();
-  const json rules = rules_json(cell.records);
-  json document = {{"lengths", first.at("evaluation").at("lengths")},
-                   {"train_length", first.at("configuration").at("train_length")},
-                   {"rules", rules},
-                   {"leads", leads_json(leads_of(rules))}};
-  if (const json gains = gains_json(cell.records); !gains.is_null()) document["gains"] = gains;
-  // As it would be read from a file, where numbers that are not finite are null.
-  return parse_result(json::parse(document.dump()));
-}
-
 Text summary_of(const std::vector<Cell>& cells) {
   std::size_t done = 0;
   std::int64_t planned = 0;
@@ -68,13 +56,27 @@ Text summary_of(const std::vector<Cell>& cells) {
 
 }  // namespace
 
+Result cell_result(const std::vector<json>& records) {
+  const json& first = records.front();
+  const json& model = first.at("configuration");
+  const json rules = rules_json(records);
+  json document = {{"lengths", first.at("evaluation").at("lengths")},
+                   {"train_length", model.at("train_length")},
+                   {"config", {{"objective", model.at("objective")}}},
+                   {"rules", rules},
+                   {"leads", leads_json(leads_of(rules))}};
+  if (const json gains = gains_json(records); !gains.is_null()) document["gains"] = gains;
+  // As it would be read from a file, where numbers that are not finite are null.
+  return parse_result(json::parse(document.dump()));
+}
+
 std::string study_report(const json& study) {
   return reading([&] {
     const std::vector<Cell> cells = cells_of(study);
     Page page("When does a length rule help", summary_of(cells));
     for (const Cell& cell : cells) {
       if (cell.records.empty()) continue;
-      const Result result = result_of(cell);
+      const Result result = cell_result(cell.records);
       page.heading(cell.name);
       page.code("isentrope extrapolate " + cell.options + " " + study.value("common", ""));
       for (const std::string& sentence : verdict_sentences(result.leads)) page.prose(sentence);
@@ -89,7 +91,7 @@ std::vector<std::string> study_verdicts(const json& study) {
     std::vector<std::string> verdicts;
     for (const Cell& cell : cells_of(study)) {
       if (cell.records.empty()) continue;
-      for (const std::string& sentence : verdict_sentences(result_of(cell).leads))
+      for (const std::string& sentence : verdict_sentences(cell_result(cell.records).leads))
         verdicts.push_back(cell.name + ": " + sentence);
     }
     return verdicts;

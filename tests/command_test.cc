@@ -136,11 +136,30 @@ TEST(TheoryCommand, Gradient) {
   EXPECT_LT(rules["rules"][0]["values"][1]["annealed"], 0);
 }
 
+// What the notes state as ranges: the alphas between which the optima of those lengths lie.
+TEST(TheoryCommand, LengthsBetweenTwoOptima) {
+  const json normal = run_json({"theory", "gradient", "--between", "3,2"});
+  EXPECT_EQ(normal["alpha"], (json{2, 3}));
+  EXPECT_NEAR(normal["n"][0].get<double>(), 491.383, 1e-3);
+  EXPECT_NEAR(normal["n"][1].get<double>(), 153959, 1);
+  EXPECT_NE(
+      run({"theory", "gradient", "--between", "2,3"}).out.find("2 to 3 for n from 492 to 153958"),
+      std::string::npos);
+  const Outcome cosine =
+      run({"theory", "gradient", "--scores", "cosine", "--dim", "128", "--between", "25,35"});
+  EXPECT_NE(cosine.out.find("in 128 dimensions: 25 to 35 for n from 684 to 34149"),
+            std::string::npos)
+      << cosine.out;
+}
+
 TEST(TheoryCommand, Entropy) {
   const json result =
       run_json({"theory", "entropy", "--dim", "64", "--lambda", "0.125", "--lengths", "512"});
   ASSERT_EQ(result["values"].size(), 1);
   const json& value = result["values"][0];
+  EXPECT_NEAR(result["kappa"].get<double>(), 8 / std::log(512), 1e-12);  // 1.282
+  EXPECT_NE(run({"theory", "entropy", "--dim", "64"}).out.find("kappa = 1.2824."),
+            std::string::npos);
   EXPECT_EQ(value["n"], 512);
   EXPECT_EQ(value["lambda"], 0.125);
   EXPECT_NEAR(value["entropy"].get<double>(), 5.749330365193723, 1e-12);
@@ -160,6 +179,11 @@ TEST(TheoryCommand, Entropy) {
 TEST(TheoryCommand, Dimension) {
   const json result = run_json({"theory", "dimension", "--lengths", "100000"});
   EXPECT_NEAR(result["values"][0]["dimension"].get<double>(), 92.10340371976183, 1e-12);
+  EXPECT_NEAR(result["lambda"].get<double>(), 64 / std::log(512), 1e-12);
+  EXPECT_NEAR(result["pair_factor"].get<double>(), 2 / 0.24, 0.03);  // 0.24 has two digits
+  const std::string text = run({"theory", "dimension"}).out;
+  EXPECT_NE(text.find("lambda = 64 / ln 512 = 10.2592."), std::string::npos) << text;
+  EXPECT_NE(text.find("2 ln n, in 8.31235 ln n dimensions."), std::string::npos) << text;
 }
 
 TEST(TheoryCommand, Variance) {

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "isentrope/scale_rule.h"
+#include "lab/corpus.h"
+#include "lab/tokenizer.h"
 #include "tests/support/extrapolate.h"
 
 namespace isentrope::lab {
@@ -161,10 +163,16 @@ TEST_F(Extrapolate, ShowsHelp) {
 }
 
 TEST_F(Extrapolate, TrainsATokenizer) {
-  const auto corpus = text("long.txt", make_text(30000)).string();
+  // Words that only the last tenth has: what evaluates must not shape the pieces.
+  std::string content = make_text(30000);
+  while (content.size() < 33000) content += "unheard quagga\n";
+  const auto corpus = text("long.txt", content).string();
   ASSERT_EQ(run_command(command({"--corpus", corpus, "--vocabulary", "285"})).code, 0);
   EXPECT_EQ(result()["corpus"]["tokenizer"], "sentencepiece");
   EXPECT_EQ(result()["corpus"]["vocabulary"], 286);
+  const std::string model = read_file(out() / "models/tokenizer.model");
+  EXPECT_EQ(model, train_tokenizer(split_text(content).training, 285)->model());
+  EXPECT_NE(model, train_tokenizer(content, 285)->model());
   fs::copy_file(out() / "models/tokenizer.model", out().string() + ".model");
   const Outcome again = run_command(
       command({"--corpus", corpus, "--tokenizer", out().string() + ".model", "--overwrite"}));

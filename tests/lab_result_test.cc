@@ -229,6 +229,16 @@ TEST(Result, SummaryBeginsWithTheVerdictAndShowsEveryRow) {
   EXPECT_NE(text.find("log_length, near keys only"), std::string::npos) << text;
 }
 
+// Below the entropies of the rows that of uniform attention: ln n, or the mean of ln 1 ... ln n.
+TEST(Result, SummaryNamesTheEntropyOfUniformAttention) {
+  json result = result_of({record("standard", 1, 50)});
+  EXPECT_NE(summary(result).find("uniform attention           4.159    4.852"), std::string::npos)
+      << summary(result);
+  result["config"]["objective"] = "causal";
+  EXPECT_NE(summary(result).find("uniform attention           3.206    3.878"), std::string::npos)
+      << summary(result);
+}
+
 // Whatever goes wrong in one job, the others are told, and no further one begins.
 TEST(Jobs, AllRunOnceAndAFailureStopsTheRest) {
   std::array<std::atomic<int>, 20> runs{};

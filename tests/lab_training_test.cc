@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "isentrope/error.h"
 #include "lab/checkpoint.h"
@@ -65,6 +66,41 @@ TEST(Trainer, LossGoesDown) {
   while (!trainer.finished()) last = trainer.step();
   EXPECT_NEAR(first, std::log(257), 0.5);
   EXPECT_LT(last, 0.7 * first);
+}
+
+// AdamW's first step, from the moments that it leaves. Matrices decay; biases, norms and learned
+// factors do not.
+TEST(Trainer, MatricesAloneDecay) {
+  constexpr double kRate = 0.1;
+  ModelConfig config = kTiny;
+  config.init = Init::pytorch;  // whose biases are not 0
+  TrainingPlan plan = kPlan;
+  plan.warm_up = 1;
+  plan.learning_rate = kRate;
+  const std::vector<Token> tokens = text_tokens();
+  Transformer model(config, {ScaleRule::ssmax(), true}, 1);
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, parameter] : model.parameters())
+    before[name] = parameter.detach().clone();
+  Trainer trainer(plan, model, tokens);
+  trainer.step();
+
+  std::map<std::string, at::Tensor> after;
+  for (const auto& [name, tensor] : trainer.state()) after[name] = tensor.to(at::kDouble);
+  std::map<std::int64_t, int> seen;
+  for (const auto& [name, start] : before) {
+    const bool matrix = start.dim() > 1;
+    const at::Tensor mean = after.at("adamw.mean." + name) / (1 - 0.9);
+    const at::Tensor square = after.at("adamw.square." + name) / (1 - 0.999);
+    const at::Tensor kept = start.to(at::kDouble) * (matrix ? 1 - 0.01 * kRate : 1);
+    const at::Tensor expected = kept - kRate * mean / (square.sqrt() + 1e-8);
+    const double error = (after.at("model." + name) - expected).abs().max().item<double>();
+    const double decay = 0.01 * kRate * start.abs().max().item<double>();
+    EXPECT_LT(error, 1e-6) << name;
+    if (decay > 1e-5) ++seen[start.dim()];  // ten times what the error may be
+  }
+  EXPECT_GT(seen[2], 8);
+  EXPECT_GT(seen[1], 8);
 }
 
 TEST(Trainer, StopsBeforeALossThatIsNoNumber) {

@@ -89,6 +89,7 @@ Found found_of(const Planted& planted) {
     record["parameters"] = 0;
     record["seconds_per_step"] = 0;
     record["evaluation"] = {{"lengths", plan.lengths}, {"bytes_per_token", 1}};
+    record["configuration"] = {{"width", model.config().width}, {"heads", model.config().heads}};
     records.push_back(record);
   }
   Found found;

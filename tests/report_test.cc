@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,10 +8,13 @@
 #include "isentrope/error.h"
 #include "report/bench.h"
 #include "report/extrapolation.h"
+#include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
 #include "report/page.h"
+#include "report/records.h"
 #include "report/result.h"
+#include "report/study.h"
 
 namespace isentrope::report {
 namespace {
@@ -195,6 +199,73 @@ TEST(ExtrapolationReport, SaysWhatTheLeadsSay) {
   EXPECT_GT(called, 0);
   for (const std::string& sentence : verdict_sentences(parse_leads(document["leads"])))
     EXPECT_TRUE(has(html, escape(sentence))) << sentence;
+}
+
+// Two lengths of a model of 16 dimensions, a curve at each.
+json curve_record() {
+  json rows = json::array();
+  for (const auto& [rule, kind] : {std::pair{"standard", "trained"},
+                                   {"entropy_invariant(base=64)", "rescaled"},
+                                   {"logn(train_len=64)", "rescaled"},
+                                   {"log_length", "trained"},
+                                   {"learned(ssmax(s=0.43,b=0))", "trained"},
+                                   {"inverse_dim", "near"}}) {
+    rows.push_back(
+        {{"rule", rule}, {"kind", kind}, {"accuracy", {50, 30}}, {"cross_entropy", {1, 2}}});
+  }
+  return {{"seed", 1},
+          {"parameters", 1000},
+          {"seconds_per_step", 0.1},
+          {"configuration",
+           {{"width", 32}, {"heads", 2}, {"train_length", 64}, {"objective", "causal"}}},
+          {"evaluation", {{"lengths", {64, 1024}}}},
+          {"rows", rows},
+          {"gains",
+           {{"gain", {1, 2}},
+            {"accuracy", {{50, 40}, {30, 60}}},
+            {"cross_entropy", {{1, 2}, {2, 1}}}}}};
+}
+
+TEST(Records, SayWhereEachRuleIsOnTheCurves) {
+  const json gains = gains_json({curve_record()})["of_rules"];
+  ASSERT_EQ(gains.size(), 3U) << gains;
+  EXPECT_EQ(gains["entropy_invariant(base=64)"]["64"], 1);
+  EXPECT_NEAR(gains["logn(train_len=64)"]["1024"].get<double>(), 5.0 / 3, 1e-12);
+  EXPECT_NEAR(gains["log_length"]["64"].get<double>(), std::log(64), 1e-12);
+}
+
+// Rules that put all gains alike share a mark; one that is off the curve has none.
+TEST(StudyReport, MarksTheGainsOfTheRules) {
+  const LineChart chart = gain_chart(cell_result({curve_record()}));
+  ASSERT_EQ(chart.series.size(), 3U);
+  const Series& mark = chart.series[2];
+  EXPECT_TRUE(mark.reference);
+  for (const char* name : {"(base=64)", "len=64)"})
+    EXPECT_TRUE(has(mark.name.html(), name)) << mark.name.html();
+  ASSERT_EQ(mark.x.size(), 2U);
+  EXPECT_EQ(mark.x[0], 1);
+  EXPECT_EQ(mark.y[0], 50);
+  EXPECT_NEAR(mark.x[1], 5.0 / 3, 1e-12);
+  EXPECT_NEAR(mark.y[1], 30 + 30 * std::log2(5.0 / 3), 1e-9);
+}
+
+TEST(StudyReport, RefusesAModelWithoutAWidth) {
+  json record = curve_record();
+  record["configuration"]["heads"] = 0;
+  EXPECT_THROW((void)gains_json({record}), Error);
+}
+
+// Rows of a causal model see 1 ... n keys, and nothing of it is masked.
+TEST(ExtrapolationReport, SpeaksOfCausalModelsAsTheyAre) {
+  EXPECT_NEAR(uniform_entropy(3, true), (std::log(2) + std::log(3)) / 3, 1e-12);
+  EXPECT_NEAR(uniform_entropy(3, false), std::log(3), 1e-15);
+  json document = sample();
+  document["config"]["objective"] = "causal";
+  const Result result = parse_result(document);
+  EXPECT_EQ(result.uniform_entropy().at(64), uniform_entropy(64, true));
+  const std::string html = own_part(extrapolation_report(document));
+  EXPECT_TRUE(has(html, "Tokens to predict"));
+  EXPECT_FALSE(has(html, "asked"));
 }
 
 TEST(ExtrapolationReport, LoadsNothing) {

@@ -70,6 +70,10 @@ class Study(unittest.TestCase):
         self.assertIn("second: entropy_invariant(base=8) on the model of standard helps nowhere", out.stdout)
         page = (self.folder / "report.html").read_text()
         self.assertIn("7 of 7 trainings are done.", page)
+        # The curves of both cells, each with its rules marked.
+        curves = page.split("Accuracy against a constant gain")[1:]
+        marked = ["<code>entropy_<wbr>invariant<wbr>(base=8)</code>" in curve.split("</figure>")[0] for curve in curves]
+        self.assertEqual(marked.count(True), 2, marked)
 
     def test_damaged_records_are_refused_in_one_line(self):
         (self.folder / "damaged.json").write_text('{"kind": "study", "cells": {"a": {"options": 1}}}')

@@ -13,7 +13,8 @@
 namespace isentrope::docs {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 30, kTop = 34, kBottom = 44;
+constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 30, kTop = 34, kBottom = 44,
+                 kLine = 15;
 constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                  "#56b4e9", "#e69f00", "#666666", "#7b3294"};
 
@@ -54,6 +55,18 @@ std::string text_at(double x, double y, const std::string& anchor, const std::st
                      html);
 }
 
+// What a name says, without the markup that a page has for it and SVG has not.
+std::string plain(const report::Text& name) {
+  std::string text;
+  bool markup = false;
+  for (const char letter : name.html()) {
+    if (letter == '<') markup = true;
+    if (!markup) text += letter;
+    if (letter == '>') markup = false;
+  }
+  return text;
+}
+
 std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y) {
   std::string svg;
   for (const double tick : ticks_of(y)) {
@@ -82,15 +95,14 @@ std::string figure(const report::LineChart& chart) {
       if (std::isfinite(value)) y.include(value);
     }
   }
+  // The names stand below, a line each, for curves may be anywhere and names may be long.
+  const double height = kHeight + kLine * static_cast<double>(chart.series.size());
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "font-family=\"sans-serif\" font-size=\"10\">\n"
       "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
-      kWidth, kHeight);
+      kWidth, height);
   svg += axes(chart, x, y);
-  // The legend stands where the first curve is not.
-  const auto& first = chart.series.front().y;
-  const double legend = first.front() > first.back() ? kWidth - kRight - 180 : kLeft + 10;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
     const char* colour = kColours[i % kColours.size()];
@@ -102,11 +114,10 @@ std::string figure(const report::LineChart& chart) {
     }
     svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path,
                        colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
-    const double line = kTop + 6 + 15 * static_cast<double>(i);
-    svg +=
-        fmt::format("<path d=\"M{:.1f} {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", legend,
-                    line - 4, colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
-    svg += text_at(legend + 26, line, "start", series.name.html());
+    const double line = kHeight + kLine * (static_cast<double>(i) + 0.6);
+    svg += fmt::format("<path d=\"M8 {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", line - 4,
+                       colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    svg += text_at(34, line, "start", plain(series.name));
   }
   return svg + "</svg>\n";
 }

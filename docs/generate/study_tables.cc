@@ -3,14 +3,15 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
+#include "report/extrapolation_charts.h"
 #include "report/leads.h"
 #include "report/numbers.h"
 #include "report/records.h"
+#include "report/study.h"
 
 namespace isentrope::docs {
 namespace {
@@ -73,7 +74,7 @@ std::string leads_table(const std::vector<Cell>& cells) {
     std::vector<std::string> names;
     const std::vector<Lead> leads = report::leads_of(report::rules_json(cell.records));
     for (const Lead& lead : leads) {
-      if (lead.metric != "accuracy" || lead.kind == "near" || lead.seeds < 2) continue;
+      if (lead.metric != "accuracy" || lead.seeds < 2) continue;
       const std::string name = report::row_name(lead.rule, lead.kind);
       if (!by_row.contains(name)) names.push_back(name);
       by_row[name][lead.length] = &lead;
@@ -111,22 +112,11 @@ std::string numbers_table(const std::vector<Cell>& cells) {
                                           report::decimal(row.at("share_beyond").at(n), 1)));
       }
     }
+    rows.push_back({cell.name, "uniform attention", "–"});
+    for (const auto& [n, entropy] : report::cell_result(cell.records).uniform_entropy())
+      rows.back().push_back("H " + report::decimal(entropy, 2));
   }
   return rows.empty() ? "No training is done yet.\n" : markdown_table(rows);
-}
-
-report::LineChart gain_chart(const Cell& cell, const nlohmann::json& gains) {
-  report::LineChart chart;
-  chart.title = cell.name + ": accuracy against a constant gain, by length";
-  chart.x_label = "gain on the standard scale";
-  chart.y_label = "accuracy, %";
-  chart.x_axis = report::Axis::log2;
-  for (const nlohmann::json& n : cell.records.front().at("evaluation").at("lengths")) {
-    const std::string length = std::to_string(n.get<std::int64_t>());
-    chart.series.push_back(
-        {.name = "n = " + length, .x = gains.at("gain"), .y = gains.at("accuracy").at(length)});
-  }
-  return chart;
 }
 
 }  // namespace
@@ -151,8 +141,9 @@ std::map<std::filesystem::path, report::LineChart> study_figures(
     const std::filesystem::path& docs) {
   std::map<std::filesystem::path, report::LineChart> figures;
   for (const Cell& cell : cells_of(docs)) {
-    const nlohmann::json gains = report::gains_json(cell.records);
-    if (!gains.is_null()) figures["figures/gains-" + cell.name + ".svg"] = gain_chart(cell, gains);
+    if (cell.records.empty()) continue;
+    const report::LineChart chart = report::gain_chart(report::cell_result(cell.records));
+    if (!chart.empty()) figures["figures/gains-" + cell.name + ".svg"] = chart;
   }
   return figures;
 }
