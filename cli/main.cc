@@ -34,6 +34,8 @@ struct Command {
 constexpr std::string_view kFromPython =
     "it comes with the Python package: pip install '.[inspect]' in a checkout";
 
+constexpr std::string_view kGpu = "it comes with the Python package: pip install . in a checkout";
+
 constexpr std::array kCommands = {
     Command{"bench", "time problems on every instruction set of this machine, and show the plan",
             bench_command},
@@ -107,15 +109,13 @@ void print_help() {
   fmt::print("\nisentrope COMMAND --help tells more. Examples:\n\n{}", examples);
 }
 
-// Does not return when there is such a program.
-int run_program(std::string_view name, char** argv) {
+// Does not return when there is such a program. `advice`: how to come by it.
+int run_program(std::string_view name, std::string_view advice, char** argv) {
   const auto program = program_of(name);
   if (program) execv(program->c_str(), argv);
-  const Command* command = find(name);
   throw Error(fmt::format("no command \"{0}\": there is no program isentrope-{0}{1}{2}{3}", name,
                           program ? fmt::format(" that runs ({})", std::strerror(errno)) : "",
-                          command == nullptr ? "" : "; ",
-                          command == nullptr ? "" : command->advice));
+                          advice.empty() ? "" : "; ", advice));
 }
 
 // `isentrope check --backend gpu` is the program isentrope-check-gpu: the Python package has it.
@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "--help";
   const Command* command = find(name);
   if (const std::string other = other_backend(argc, argv); name == "check" && !other.empty()) {
-    return command::guarded("isentrope check", [&] { return run_program(other, argv + 1); });
+    return command::guarded("isentrope check", [&] { return run_program(other, kGpu, argv + 1); });
   }
   if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
   return command::guarded("isentrope", [&] {
@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
       throw Error(
           fmt::format("a command must come first; got \"{}\" (see isentrope --help)", name));
     }
-    return run_program(name, argv + 1);
+    return run_program(name, command == nullptr ? "" : command->advice, argv + 1);
   });
 }
 
