@@ -4,7 +4,7 @@
     bench/gpu.py [REPORT]          # what make bench-gpu runs: REPORT is isentrope-report
     bench/gpu.py --tiny            # one shape of each kind, in Triton's interpreter where there is no GPU: it runs, that is all
 
-The systems take turns, repetition by repetition, after as many calls as warm the clocks, timed by events of the device.
+The systems take turns, repetition by repetition, after calls for WARM seconds that warm the clocks, timed by events of the device.
 """
 
 import argparse
@@ -31,6 +31,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 OURS = "isentrope"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+WARM = 0.05
 TOKENS = 16384  # of a call: fewer sequences where they are longer
 TINY = [
     *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
@@ -66,6 +67,16 @@ def seconds_of(run, calls):
     return begin.elapsed_time(end) / 1e3 / calls, output
 
 
+def warmed(run):
+    """Calls until the device's clocks are up. Seconds of one then; the interpreter has no such clocks."""
+    seconds, spent = seconds_of(run, 1)[0], 0.0
+    while DEVICE != "cpu" and spent < WARM:
+        calls = max(1, int(WARM / 4 / seconds))
+        seconds = seconds_of(run, calls)[0]
+        spent += calls * seconds
+    return seconds
+
+
 def limits():
     """What the device can do, by torch's own products of large matrices and by reading memory."""
     if DEVICE == "cpu":
@@ -73,10 +84,10 @@ def limits():
     side, rates = 8192, {}
     for name, dtype in DTYPES.items():
         a = torch.randn(side, side, device=DEVICE).to(dtype)
-        seconds_of(lambda a=a: a @ a, 20)
+        warmed(lambda a=a: a @ a)
         rates[name] = 2 * side**3 / seconds_of(lambda a=a: a @ a, 20)[0]
     large = torch.empty(1 << 30, dtype=torch.float32, device=DEVICE)
-    seconds_of(large.sum, 3)
+    warmed(large.sum)
     return {"memory_read": large.numel() * 4 / seconds_of(large.sum, 10)[0], "flops": rates}
 
 
@@ -101,17 +112,17 @@ def prepared(system, work, tensors, notes):
 def measured(systems, work, repetitions, notes):
     tensors = tensors_of(work)
     runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
+    rules = {system.name: getattr(system, "rule", None) for system in systems}
     runs = {name: run for name, run in runs.items() if run}
-    calls = {name: max(1, int(0.02 / seconds_of(run, 3)[0])) for name, run in runs.items()}
+    calls = {name: max(1, int(0.02 / warmed(run))) for name, run in runs.items()}
     times, errors = {name: [] for name in runs}, {}
     for repetition in range(repetitions):
         for name, run in runs.items():
             seconds, output = seconds_of(run, calls[name])
             times[name].append(seconds)
             if repetition == 0:
-                # The rule of FlexAttention is another one.
-                other = "Flex" in name
-                errors[name] = None if other else error_of(work, output.detach().cpu(), *(x.detach().cpu() for x in tensors[:3]))
+                of = (x.detach().cpu() for x in (output, *tensors[:3]))
+                errors[name] = error_of(work, *of, rule=rules[name])
     return [
         {"name": name, "seconds": statistics.median(each), "repetitions": each, "error": errors[name]}
         for name, each in times.items()
@@ -137,8 +148,8 @@ def print_row(row):
     unit = 1e9 if row["work"]["kind"] == "decode" else 1e12
     print(f"{row['work']['name']}  of the limit {row['of_limit']:.1%}, statistics cost {row['statistics_cost']:.1%}")
     for system in sorted(row["systems"], key=lambda system: system["seconds"]):
-        error = "" if system["error"] is None else f"  error {system['error']:.1e}"
-        print(f"  {system['name']:<24} {system['rate'] / unit:>10.1f} {'GB/s' if unit == 1e9 else 'TFLOP/s'}{error}")
+        rate = f"{system['rate'] / unit:>10.1f} {'GB/s' if unit == 1e9 else 'TFLOP/s'}"
+        print(f"  {system['name']:<24} {rate}  error {system['error']:.1e}")
 
 
 def main():

@@ -60,17 +60,22 @@ class Sdpa:
 
 
 class Flex:
-    """FlexAttention, compiled, with entropy_invariant as its score_mod: the softmax scale of another rule than 1/sqrt(d)
-    is what it is used for. Its error is therefore that of a call whose rows see BASE keys; none is given elsewhere."""
+    """FlexAttention with entropy_invariant as its score_mod, compiled where there is a GPU: the softmax scale of another
+    rule than 1/sqrt(d) is what it is used for. Its error is that of a call with this rule."""
 
     name = "torch FlexAttention"
 
+    @staticmethod
+    def rule(n):
+        """What it makes of 1/sqrt(d) where a row sees n keys."""
+        return n.log() / math.log(BASE)
+
     def prepare(self, work, q, k, v, upstream):
-        if work.kind == "entropy" or q.device.type == "cpu":
+        if work.kind == "entropy":
             return None
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-        compiled = torch.compile(flex_attention)
+        attention = flex_attention if q.device.type == "cpu" else torch.compile(flex_attention)
         shift = work.keys - work.queries
         mask = None
         if work.causal:
@@ -78,12 +83,12 @@ class Flex:
                 lambda b, h, i, j: i + shift >= j, None, None, work.queries, work.keys, device=q.device
             )
 
-        def rule(score, b, h, i, j):
+        def scaled(score, b, h, i, j):
             n = i + shift + 1 if work.causal else torch.full_like(i, work.keys)
-            return score * (n.float().log() / math.log(BASE))
+            return score * self.rule(n.float())
 
         def run():
-            return compiled(q, k, v, score_mod=rule, block_mask=mask, enable_gqa=work.heads != work.key_heads)
+            return attention(q, k, v, score_mod=scaled, block_mask=mask, enable_gqa=work.heads != work.key_heads)
 
         return backward_of(work, run, q, k, v, upstream)
 
