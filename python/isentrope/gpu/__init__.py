@@ -8,7 +8,9 @@ whole process, which is how their numbers are tested without a GPU (docs/gpu.md)
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
@@ -19,36 +21,27 @@ from isentrope.gpu.tile import INTERPRETED as _INTERPRETED
 if _INTERPRETED.value:
     _operators.register("CPU")
 
-
-def _checked(function: str, q: Any) -> None:
-    if isinstance(q, Tensor) and q.is_cpu and not _INTERPRETED.value:
-        raise ValueError(
-            f"[{function}] q must lie on a CUDA or XPU device, or TRITON_INTERPRET=1 be set; got {q.device}"
-        )
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-    """`isentrope.attention` by the kernels of this package."""
-    _checked("attention", q)
-    return _functions.attention(q, k, v, **options)
+def _by_kernels(function: _Function) -> _Function:
+    """The function of the package, signature and all, which refuses tensors that the kernels cannot take."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        q = args[0] if args else options.get("q")
+        if isinstance(q, Tensor) and q.is_cpu and not _INTERPRETED.value:
+            raise ValueError(
+                f"[{function.__name__}] q must lie on a CUDA or XPU device, or TRITON_INTERPRET=1 be set; got {q.device}"
+            )
+        return function(*args, **options)
+
+    return cast(_Function, run)
 
 
-def attention_rows(q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, **options: Any) -> Any:
-    """`isentrope.attention_rows` by the kernels of this package."""
-    _checked("attention", q)
-    return _functions.attention_rows(q, k, v, lambda_, **options)
-
-
-def varlen_attention(q: Tensor, k: Tensor, v: Tensor, *starts: Any, **options: Any) -> Any:
-    """`isentrope.varlen_attention` by the kernels of this package."""
-    _checked("varlen_attention", q)
-    return _functions.varlen_attention(q, k, v, *starts, **options)
-
-
-def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *pages: Any, **options: Any) -> Any:
-    """`isentrope.decode` by the kernels of this package."""
-    _checked("decode", q)
-    return _functions.decode(q, k_cache, v_cache, *pages, **options)
-
+attention = _by_kernels(_functions.attention)
+attention_rows = _by_kernels(_functions.attention_rows)
+varlen_attention = _by_kernels(_functions.varlen_attention)
+decode = _by_kernels(_functions.decode)
 
 __all__ = ["attention", "attention_rows", "decode", "varlen_attention"]

@@ -10,7 +10,7 @@ import collections
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,12 +154,3 @@ def _of_amdgcn(kernel: Any) -> Compiled:
     mfma = sum(word.startswith("v_mfma") for word in words)
     spilled = number("vgpr_spill_count")
     return Compiled(number("vgpr_count"), spilled, kernel.metadata.shared, len(words), {"MFMA": mfma} if mfma else {})
-
-
-def variants(
-    target: Target, call: Callable[[], Any]
-) -> list[tuple[Launch, Compiled]]:
-    """Every kernel that the call launches there, compiled."""
-    with launches(target) as found:
-        call()
-    return [(launch, compiled(launch, target)) for launch in found]

@@ -45,8 +45,8 @@ def merge_kernel(
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     for share in range(shares):
         its, its_support = load_share(states + share * 7 * plane, plane, row, mine, WANTED)
-        m, origin, keep, shift = raised(state.m, its.m[:, None])
-        state = rebase(state, m, keep, shift, WANTED)
+        m, origin, rescale, shift = raised(state.m, its.m[:, None])
+        state = rebase(state, m, rescale, shift, WANTED)
         _, _, take, moved = raised(its.m, origin[:, None])
         its = rebase(its, m, take, moved, WANTED)
         state = RowState(
@@ -55,7 +55,7 @@ def merge_kernel(
         support += its_support
         at = sums + (share * plane + row)[:, None] * COLUMNS + column[None, :]
         its_sums = tl.load(at, mask=mine[:, None], other=0.0)
-        acc = acc * keep[:, None] + its_sums * take[:, None]
+        acc = acc * rescale[:, None] + its_sums * take[:, None]
     batch, head, query = row // (heads * queries), row // queries % heads, row % queries
     sink = zero
     if SINK:

@@ -1,4 +1,4 @@
-"""The forward pass: a strip of rows against all the keys it sees, or against one of several shares of them."""
+"""The forward pass: a query block against all the keys it sees, or against one of several shares of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from isentrope.gpu.span import Span, count_of, program, share_of, span_of_keys, 
 from isentrope.gpu.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
 
 
-class Strip(NamedTuple):
+class QueryBlock(NamedTuple):
     """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
     tells them."""
 
@@ -50,8 +50,8 @@ class Cache(NamedTuple):
 
 
 @triton.jit
-def strip_of(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
-    """Head and query of each row of a strip: of one query head, or, packed, of all those that share a key head."""
+def rows_of_block(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
+    """Head and query of each row of a query block: of one query head, or, packed, of all those that share a key head."""
     index = tile * ROWS + tl.arange(0, ROWS)
     if PACKED:
         return kv_head * group + index // queries, index % queries, index < group * queries
@@ -74,7 +74,7 @@ def write_rows(
     state, acc, some, support, sink, kept_factor, output, statistics, supports, plane, row, rows, place,
     WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Sums become results, at `place` of the output. `some`: rows that admit a key; the others are empty, whatever
+    """Sums become results, at `place` of the output. `some`: rows with support; the others are empty, whatever
     their sums hold. kept_factor: what a weight counts for that dropout kept."""
     m, s0 = state.m, state.s0
     log_s0 = tl.log2(s0) * LN2
@@ -111,48 +111,48 @@ def write_rows(
 
 @triton.jit
 def visit_keys(
-    start, state, support, acc, wrong, strip, cache, cap,
+    start, state, support, acc, wrong, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGED: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys joins a strip's sums. MASKED: it may hide something from some row."""
+    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = key < cache.stop
     named = tl.where(inside, key, 0)
     offsets = key_offsets(named, cache.k.to_row, cache.k_to_page, cache, PAGED)
     k_tile = load_rows(cache.k, offsets, inside, SHAPE.DIM, MASKED, SHAPE.EVEN)
-    scores = dot(strip.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
-    logits, _ = logits_of(scores, strip.scales, cap, SHAPE.CAPPED, False)
+    scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
+    logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
     if MASKED:
-        logits, seen = apply_masks(logits, strip.view, strip.scales.on_bias, key, inside, SHAPE, False)
+        logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
         if SHAPE.MASKED:
             support += tl.sum(seen.to(tl.int32), 1)
-    m, origin, keep, shift = raised(state.m, logits)
+    m, origin, rescale, shift = raised(state.m, logits)
     t = logits - origin[:, None]
     w = tl.exp2(t)
-    state = add_moments(rebase(state, m, keep, shift, WANTED), t, w, strip.own_key, key, start, WANTED)
+    state = add_moments(rebase(state, m, rescale, shift, WANTED), t, w, block.own_key, key, start, WANTED)
     offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
     v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     if SHAPE.DROPOUT:
         kept = kept_weights(
-            strip.dropout, strip.head, strip.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
+            block.dropout, block.head, block.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
         )  # fmt: skip
         w = tl.where(kept, w, 0.0)
     if v_tile.dtype == tl.float16:
         w = w * F16_LIFT
     v_tile, wrong = finite_part(v_tile, wrong, MASKED)
-    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * keep[:, None], SHAPE)
+    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * rescale[:, None], SHAPE)
     return state, support, acc, wrong
 
 
 @triton.jit
-def visit_wrong_values(start, acc, strip, cache, SHAPE: tl.constexpr, PAGED: tl.constexpr):
-    """The values of a tile that are no numbers reach the rows that admit them."""
+def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGED: tl.constexpr):
+    """The values of a tile that are no numbers reach the rows that see them."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = key < cache.stop
     offsets = key_offsets(tl.where(inside, key, 0), cache.v.to_row, cache.v_to_page, cache, PAGED)
     v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
-    _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, False)
+    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
     return reach(seen, v_tile, acc, SHAPE)
 
 
@@ -179,7 +179,7 @@ def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
                                "scale_heads", "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
-    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, admitted, bias, table, states, sums,
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
@@ -188,14 +188,14 @@ def forward_kernel(
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr,
     SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x strip, -, share): output and statistics, or with SPLIT the sums of its share of the keys."""
+    """Program (batch x head x query block, -, share): output and statistics, or with SPLIT the sums of its share of the keys."""
     group = heads // kv_heads
     own_heads, length = heads, queries
     if PACKED:
         own_heads, length = kv_heads, group * queries
     tile, lane, lanes = program(tl.cdiv(length, SHAPE.ROWS))
     batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
-    head, query, rows = strip_of(tile, own, group, queries, SHAPE.ROWS, PACKED)
+    head, query, rows = rows_of_block(tile, own, group, queries, SHAPE.ROWS, PACKED)
     kv_head = own.to(tl.int64)
     if not PACKED:
         kv_head = (own // group).to(tl.int64)
@@ -207,15 +207,15 @@ def forward_kernel(
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     bound = (batch % scale_batches) * queries + query
     begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
-    admitted += batch * stride_mb + at_head * stride_mh + at_query * stride_mq
+    attn_mask += batch * stride_mb + at_head * stride_mh + at_query * stride_mq
     bias += batch * stride_bb + at_head * stride_bh + at_query * stride_bq
     own_key = begin
     if WANTED.DISTANCE >= 0:
         own_key = tl.load(own_keys + bound, mask=rows, other=0)
-    view = View(rows, begin, end, admitted, bias, stride_mk, stride_bk)
+    view = View(rows, begin, end, attn_mask, bias, stride_mk, stride_bk)
     dropout = dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE)
     its_scales = load_scales(scales, scale_plane, scale_row, rows, SHAPE)
-    strip = Strip(q_tile, its_scales, view, own_key, dropout, head, query)
+    block = QueryBlock(q_tile, its_scales, view, own_key, dropout, head, query)
 
     span = span_of_keys(view, SHAPE.KEYS)
     if SHAPE.MASKED:
@@ -244,12 +244,12 @@ def forward_kernel(
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                 state, support, acc, wrong = visit_keys(
-                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, wrong, strip, cache, cap,
+                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, wrong, block, cache, cap,
                     SHAPE, WANTED, PAGED, masked == 1,
                 )  # fmt: skip
     if tl.max(wrong, 0) > 0:
         for step in range(0, count_of(span, True)):
-            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, strip, cache, SHAPE, PAGED)
+            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGED)
 
     row = (batch * heads + head) * queries + query
     plane = lanes.to(tl.int64) // own_heads * heads * queries

@@ -32,7 +32,7 @@ def gradient_rows_kernel(
     heads, queries, value_dim, own_batches,
     WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x rows): terms f32 [9, rows]: lse in bits, base, w, linear, quadratic, collision, entropy, d_distance, the bits
+    """Program (batch x head x rows): terms f32 [9, rows]: lse in log2, base, w, linear, quadratic, collision, entropy, d_distance, the bits
     of the key at the row's own position. d_sinks f32 [rows]."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)

@@ -39,7 +39,7 @@ class Terms(NamedTuple):
     own_key: tl.tensor
 
 
-class Strip(NamedTuple):
+class QueryBlock(NamedTuple):
     """A tile of queries, the gradient of their outputs, what their rows know and see, and by what dropout tells them."""
 
     q: tl.tensor
@@ -68,10 +68,10 @@ class Memory(NamedTuple):
     scale_heads: tl.tensor
     begins: tl.tensor
     ends: tl.tensor
-    admitted: tl.tensor
-    admitted_to_head: tl.tensor
-    admitted_to_row: tl.tensor
-    admitted_to_key: tl.tensor
+    attn_mask: tl.tensor
+    attn_mask_to_head: tl.tensor
+    attn_mask_to_row: tl.tensor
+    attn_mask_to_key: tl.tensor
     bias: tl.tensor
     bias_to_head: tl.tensor
     bias_to_row: tl.tensor
@@ -81,7 +81,7 @@ class Memory(NamedTuple):
 
 @triton.jit
 def memory_of(
-    batch, q, d_output, terms, scales, begins, ends, admitted, bias,
+    batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     batches, heads, queries, dim, value_dim, scale_batches, scale_heads,
@@ -95,7 +95,7 @@ def memory_of(
         terms + batch * heads * queries, batches.to(tl.int64) * heads * queries,
         scales + its_scales * scale_heads, scale_batches.to(tl.int64) * scale_heads * queries, scale_heads,
         begins + its_scales, ends + its_scales,
-        admitted + batch * stride_mb, stride_mh, stride_mq, stride_mk, bias + batch * stride_bb, stride_bh, stride_bq, stride_bk,
+        attn_mask + batch * stride_mb, stride_mh, stride_mq, stride_mk, bias + batch * stride_bb, stride_bh, stride_bq, stride_bk,
         dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE),
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def load_terms(terms, plane, row, rows, GIVEN: tl.constexpr):
 
 
 @triton.jit
-def load_strip(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
+def load_query_block(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
     """The rows of some queries of a head. Without MASKED they see every key they meet."""
     rows = query < memory.queries
     wide = query.to(tl.int64)
@@ -136,10 +136,10 @@ def load_strip(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MA
     begin, end = query, query
     if MASKED:
         begin, end = tl.load(memory.begins + query, mask=rows, other=0), tl.load(memory.ends + query, mask=rows, other=0)
-    admitted = memory.admitted + head * memory.admitted_to_head + wide * memory.admitted_to_row
+    attn_mask = memory.attn_mask + head * memory.attn_mask_to_head + wide * memory.attn_mask_to_row
     bias = memory.bias + head * memory.bias_to_head + wide * memory.bias_to_row
-    view = View(rows, begin, end, admitted, bias, memory.admitted_to_key, memory.bias_to_key)
-    return Strip(q, upstream, terms, scales, view, memory.dropout, head, query)
+    view = View(rows, begin, end, attn_mask, bias, memory.attn_mask_to_key, memory.bias_to_key)
+    return QueryBlock(q, upstream, terms, scales, view, memory.dropout, head, query)
 
 
 @triton.jit
@@ -168,31 +168,31 @@ def logit_gradients(logits, dp, terms, key, first_key, GIVEN: tl.constexpr, KEYS
 
 @triton.jit
 def tile_gradients(
-    scores, dp, strip, key, first_key, inside, cap,
+    scores, dp, block, key, first_key, inside, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """From q.k and do.v of a tile: weights and gradients of logits and of scaled scores, all 0 where a key is
-    hidden from a row, and which keys each row admits. With KEYS_FIRST rows end in the sums of keys, so that the sink and
+    hidden from a row, and which keys each row sees. With KEYS_FIRST rows end in the sums of keys, so that the sink and
     lambda are in them; without, the caller multiplies each row at its end."""
-    logits, slope = logits_of(scores, strip.scales, cap, SHAPE.CAPPED, KEYS_FIRST)
+    logits, slope = logits_of(scores, block.scales, cap, SHAPE.CAPPED, KEYS_FIRST)
     seen = scores == scores
     if MASKED:
-        logits, seen = apply_masks(logits, strip.view, strip.scales.on_bias, key, inside, SHAPE, KEYS_FIRST)
+        logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, KEYS_FIRST)
     kept = seen
     if SHAPE.DROPOUT:
         kept = kept_weights(
-            strip.dropout, strip.head, strip.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
+            block.dropout, block.head, block.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
         )  # fmt: skip
-        dp = tl.where(kept, dp * strip.dropout.factor, 0.0)
-    p, dz = logit_gradients(logits, dp, strip.terms, key, first_key, GIVEN, KEYS_FIRST)
+        dp = tl.where(kept, dp * block.dropout.factor, 0.0)
+    p, dz = logit_gradients(logits, dp, block.terms, key, first_key, GIVEN, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
         ds = dz * slope
     if KEYS_FIRST:
         # Before the selection: a row's own may be no numbers, and keys that it does not see must not hear of them.
         if GIVEN.SINK:
-            p = p * beside(strip.terms.share, True)
-        ds = ds * beside(strip.scales.before * LN2, True)
+            p = p * beside(block.terms.share, True)
+        ds = ds * beside(block.scales.before * LN2, True)
     if SHAPE.DROPOUT:
         p = p * kept.to(tl.float32)  # a weight that is no number stays none
     if MASKED:

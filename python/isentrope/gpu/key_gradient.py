@@ -5,9 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.gradient_tile import lifted, load_strip, memory_of, tile_gradients
+from isentrope.gpu.gradient_tile import lifted, load_query_block, memory_of, tile_gradients
 from isentrope.gpu.softmax import apply_masks
-from isentrope.gpu.span import Span, count_of, program, span_of_strips, tile_at
+from isentrope.gpu.span import Span, count_of, program, span_of_query_blocks, tile_at
 from isentrope.gpu.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
 
 
@@ -16,38 +16,38 @@ def visit_queries(
     tile, head, dk, dv, unit, wrong, k_tile, v_tile, key, first_key, inside, memory, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """A tile of keys takes up the gradient of one strip of queries."""
+    """A key block takes up the gradient of one query block."""
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    strip = load_strip(memory, head, query, SHAPE, GIVEN, MASKED)
+    block = load_query_block(memory, head, query, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
-    scores = dot(k_tile, tl.trans(strip.q), nothing, SHAPE)
-    dp = dot(v_tile, tl.trans(strip.upstream), nothing, SHAPE)
-    p, _, ds, _ = tile_gradients(scores, dp, strip, key, first_key, inside, cap, SHAPE, GIVEN, MASKED, True)
-    if strip.upstream.dtype == tl.float16:
+    scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
+    dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
+    p, _, ds, _ = tile_gradients(scores, dp, block, key, first_key, inside, cap, SHAPE, GIVEN, MASKED, True)
+    if block.upstream.dtype == tl.float16:
         p = p * F16_LIFT
-    upstream, wrong = finite_part(strip.upstream, wrong, MASKED)
+    upstream, wrong = finite_part(block.upstream, wrong, MASKED)
     dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
-    ds, unit, keep = lifted(ds, unit, strip.q.dtype)
-    if strip.q.dtype == tl.float16:
-        dk = dk * keep[:, None]
-    q, wrong = finite_part(strip.q, wrong, MASKED)
+    ds, unit, rescale = lifted(ds, unit, block.q.dtype)
+    if block.q.dtype == tl.float16:
+        dk = dk * rescale[:, None]
+    q, wrong = finite_part(block.q, wrong, MASKED)
     return dot(ds, q, dk, SHAPE), dv, unit, wrong
 
 
 @triton.jit
 def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
-    """The queries and upstream gradients of a strip that are no numbers reach the keys that their rows admit."""
+    """The queries and upstream gradients of a query block that are no numbers reach the keys that their rows see."""
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    strip = load_strip(memory, head, query, SHAPE, GIVEN, True)
+    block = load_query_block(memory, head, query, SHAPE, GIVEN, True)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
-    _, seen = apply_masks(nothing, strip.view, strip.scales.on_bias, key, inside, SHAPE, True)
-    return reach(seen, strip.q, dk, SHAPE), reach(seen, strip.upstream, dv, SHAPE)
+    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, True)
+    return reach(seen, block.q, dk, SHAPE), reach(seen, block.upstream, dv, SHAPE)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
                                "scale_heads", "least", "query_offset", "key_offset"])  # fmt: skip
 def key_gradient_kernel(
-    q, k, v, d_output, terms, dk, dv, begins, ends, tiles, scales, admitted, bias,
+    q, k, v, d_output, terms, dk, dv, begins, ends, tiles, scales, attn_mask, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
@@ -69,7 +69,7 @@ def key_gradient_kernel(
     at = batch * stride_vb + kv_head * stride_vh + wide * stride_vn
     v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
     memory = memory_of(
-        batch, q, d_output, terms, scales, begins, ends, admitted, bias,
+        batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
         lanes // kv_heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
@@ -82,22 +82,22 @@ def key_gradient_kernel(
     wrong = each(SHAPE.ROWS, 0, tl.int32)
     count = tl.cdiv(queries, SHAPE.ROWS)
     its_tiles = tiles + (batch % scale_batches) * count * 4
-    span = span_of_strips(its_tiles, count, first_key, tl.minimum(first_key + SHAPE.KEYS, keys))
+    span = span_of_query_blocks(its_tiles, count, first_key, tl.minimum(first_key + SHAPE.KEYS, keys))
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
-            strips = count_of(span, masked == 1)
-            for step in tl.range(0, strips * group, num_stages=SHAPE.STAGES):
+            blocks = count_of(span, masked == 1)
+            for step in tl.range(0, blocks * group, num_stages=SHAPE.STAGES):
                 acc_k, acc_v, unit, wrong = visit_queries(
-                    tile_at(step % strips, span, masked == 1), kv_head * group + step // strips, acc_k, acc_v, unit,
+                    tile_at(step % blocks, span, masked == 1), kv_head * group + step // blocks, acc_k, acc_v, unit,
                     wrong, k_tile, v_tile, key, first_key, inside, memory, cap, SHAPE, GIVEN, masked == 1,
                 )  # fmt: skip
     if tl.max(wrong, 0) > 0:
-        strips = count_of(span, True)
-        for step in range(0, strips * group):
+        blocks = count_of(span, True)
+        for step in range(0, blocks * group):
             acc_k, acc_v = visit_wrong_queries(
-                tile_at(step % strips, span, True), kv_head * group + step // strips, acc_k, acc_v, key, inside, memory,
+                tile_at(step % blocks, span, True), kv_head * group + step // blocks, acc_k, acc_v, key, inside, memory,
                 SHAPE, GIVEN,
             )  # fmt: skip
     if k_tile.dtype == tl.float16:

@@ -16,7 +16,7 @@ from isentrope.gpu.forward import forward_kernel
 from isentrope.gpu.gradient_rows import gradient_rows_kernel
 from isentrope.gpu.gradient_tile import Given
 from isentrope.gpu.key_gradient import key_gradient_kernel
-from isentrope.gpu.operands import Call, RuleTables
+from isentrope.gpu.operands import Call, RuleTables, refuse_unknown
 from isentrope.gpu.query_gradient import query_gradient_kernel
 from isentrope.gpu.rows import rows_kernel
 from isentrope.gpu.softmax import LOG2E, Wanted
@@ -27,6 +27,13 @@ _FEW_ROWS = 16
 _FUSED = {"enable_fp_fusion": True}
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
+# Those that a row's sums become.
+_STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
+refuse_unknown("statistic", _operators.BITS, (*_STATISTICS, "lambda_", "support"))
+_WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
+refuse_unknown(
+    "gradient of a statistic", (s["name"] for s in _operators.STATISTICS if s["differentiable"]), _WITH_GRADIENTS
+)
 
 
 def _slice(name: str, wanted: int) -> int:
@@ -36,8 +43,7 @@ def _slice(name: str, wanted: int) -> int:
 
 
 def _wanted(wanted: int) -> Wanted:
-    names = ("lse", "entropy", "collision", "variance", "max_logit", "distance")
-    slices = {name.upper(): _slice(name, wanted) for name in names}
+    slices = {name.upper(): _slice(name, wanted) for name in _STATISTICS}
     moments = 2 if slices["VARIANCE"] >= 0 else int(slices["ENTROPY"] >= 0)
     return Wanted(**slices, SUPPORT=bool(wanted & _operators.SUPPORT), MOMENTS=moments)
 
@@ -73,6 +79,7 @@ class _Rows:
         )
         anything = self.scales
         visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
+        # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
         rows_kernel[(tiles * self.batches * self.heads,)](
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(lambda_, anything), *_strides(lambda_, 3),
@@ -87,8 +94,8 @@ class _Rows:
             LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
             PREFIX=call.prefix_keys is not None,
             DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
-            TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=64,
-            **_FUSED,
+            TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=32,
+            num_warps=8 if count else 4, **_FUSED,
         )  # fmt: skip
 
 
@@ -128,8 +135,8 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
     if place >= 0:
         statistics[place] = rows.scales[3]
     lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
-    strips = call.batch * lanes * triton.cdiv(length, shape.ROWS)
-    splits = plan.shares_of(chip, strips, call.keys, shape.KEYS)
+    blocks = call.batch * lanes * triton.cdiv(length, shape.ROWS)
+    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS)
     states = sums = rows.scales
     plane = call.batch * call.heads * call.queries
     if splits > 1:
@@ -137,7 +144,7 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
         sums = torch.empty((splits, plane, shape.COLUMNS), dtype=torch.float32, device=call.q.device)
     results = {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
     sink = _some(call.sinks, rows.scales)
-    forward_kernel[(strips, 1, splits)](
+    forward_kernel[(blocks, 1, splits)](
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
         *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
@@ -187,7 +194,8 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     gradient_rows_kernel[(triton.cdiv(call.queries, 16) * lanes,)](
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.own_keys, terms, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches,
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=by_query.COLUMNS, **_FUSED,
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=by_query.COLUMNS,
+        num_warps=8 if by_query.COLUMNS > 128 else 4, **_FUSED,
     )  # fmt: skip
     if wants_sink:
         # Rows in one order, whoever computed them.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isentrope import _operators
 from isentrope._operators import OPS
 from isentrope.rules import rule_text
 
@@ -15,9 +17,25 @@ LARGEST_DIM = 256
 # Beyond, tables of a rule would be what fills the device.
 LONGEST = 1 << 26
 
-_CALL = tuple(argument.name for argument in OPS.row_lengths.default._schema.arguments)
+_CALL = _operators.Call._fields
+# Those that the kernels compute with.
+_KNOWN = frozenset((
+    "q", "k", "v", "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end",
+    "prefix_keys", "cu_seqlens_q", "cu_seqlens_k", "dropout_seed", "rule", "causal", "window_left", "window_right",
+    "chunk_size", "query_offset", "key_offset", "sequence_keys", "soft_cap", "dropout_p",
+))  # fmt: skip
 # Their contents are checked as well, so that the validator is given some that are always right.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+
+
+def refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """ImportError for what the library has and the kernels have not: they would ignore it without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ImportError(f"isentrope.gpu: the kernels must know every {what} of the library; got {', '.join(unknown)}")
+
+
+refuse_unknown("argument", _CALL, _KNOWN)
 
 
 class Call:
@@ -28,7 +46,7 @@ class Call:
     v: Tensor
 
     def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
-        self.__dict__.update(zip(_CALL, arguments))
+        self.__dict__.update(zip(_CALL, arguments, strict=True))
         if self.compiled_scale is not None:
             self.rule, self.compiled_scale = rule_text(self.rule, self.compiled_scale.item()), None
         if self.compiled_soft_cap is not None:

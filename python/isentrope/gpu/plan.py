@@ -107,8 +107,8 @@ def precision(kernel: str, chip: Chip, columns: int) -> str:
     return "tf32x3" if chip.kind.startswith("sm") and columns <= widest else "ieee"
 
 
-def shares_of(chip: Chip, strips: int, keys: int, tile: int) -> int:
-    """Into how many shares the keys go, so that every unit of the chip has a strip; 1: not split."""
+def shares_of(chip: Chip, blocks: int, keys: int, tile: int) -> int:
+    """Into how many shares the keys go, so that every unit of the chip has a query block; 1: not split."""
     # A share of fewer than 4 tiles would be read faster than it is merged.
     most = max(1, keys // (4 * tile))
-    return max(1, min(most, -(-2 * chip.units // max(strips, 1)), 128))
+    return max(1, min(most, -(-2 * chip.units // max(blocks, 1)), 128))

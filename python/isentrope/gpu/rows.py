@@ -110,7 +110,7 @@ def entry(table, plane, head, heads, u, first, count):
 def rows_kernel(
     begins, ends, own_keys, scales, tiles, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
-    admitted, stride_mb, stride_mh, stride_mq, stride_mk,
+    attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
     key_begin, key_end, prefix_keys, query_starts, key_starts, documents, used,
     visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
     batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, chunk_size,
@@ -118,8 +118,8 @@ def rows_kernel(
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in bits before the soft-cap, the factor after it,
-    that of the bias in bits, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
+    """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it,
+    that of the bias in log2, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
     each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
@@ -148,13 +148,13 @@ def rows_kernel(
     if COUNT:
         # Keys that a boolean mask hides do not count in n.
         visible = tl.zeros_like(visible)
-        base = admitted + batch.to(tl.int64) * stride_mb + head.to(tl.int64) * stride_mh + query * stride_mq
+        base = attn_mask + batch.to(tl.int64) * stride_mb + head.to(tl.int64) * stride_mh + query * stride_mq
         first = tl.min(begin, 0)
         for start in range(first, tl.max(end, 0), KEYS):
             key = start + tl.arange(0, KEYS)
             seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
             found = tl.load(base[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
-            visible += tl.sum((found & seen).to(tl.int64), 1)
+            visible += tl.sum((found & seen).to(tl.int32), 1)
     plane = batches.to(tl.int64) * heads * queries
     to = lane.to(tl.int64) * queries + index
     if LENGTHS:

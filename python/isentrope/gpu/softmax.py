@@ -1,6 +1,6 @@
 """What happens to one tile of scores, forward and back, in order: logits, masks, softmax with its moments.
 
-Logits are measured in bits, z log2 e, so that a weight is one exp2.
+Logits are in log2, z log2 e, so that a weight is one exp2.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """Of rows: lambda in bits before the soft-cap, the factor after it, and that of the bias in bits."""
+    """Of rows: lambda in log2 before the soft-cap, the factor after it, and that of the bias in log2."""
 
     before: tl.tensor
     after: tl.tensor
@@ -42,14 +42,14 @@ class Scales(NamedTuple):
 
 class View(NamedTuple):
     """What rows see. `rows`: which of them there are. Structural masks leave each the keys begin ... end - 1; a boolean
-    mask and a bias lie at pointers `admitted` and `bias` of each row, with steps to the next key."""
+    mask and a bias lie at pointers `attn_mask` and `bias` of each row, with steps to the next key."""
 
     rows: tl.tensor
     begin: tl.tensor
     end: tl.tensor
-    admitted: tl.tensor
+    attn_mask: tl.tensor
     bias: tl.tensor
-    to_admitted: tl.tensor
+    to_attn_mask: tl.tensor
     to_bias: tl.tensor
 
 
@@ -92,7 +92,7 @@ def tanh_of(x):
 
 @triton.jit
 def logits_of(scores, scales, cap, CAPPED: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Logits in bits, and their slope by the scaled score: (soft_cap tanh(lambda s / soft_cap)) after."""
+    """Logits in log2, and their slope by the scaled score: (soft_cap tanh(lambda s / soft_cap)) after."""
     logits = scores * beside(scales.before, KEYS_FIRST)
     if CAPPED:
         after = beside(scales.after, KEYS_FIRST)
@@ -112,13 +112,13 @@ def seen_keys(keys, begin, end):
 def apply_masks(logits, view, on_bias, key, inside, SHAPE: tl.constexpr, KEYS_FIRST: tl.constexpr):
     """Adds the bias, and hides by selection, for what is hidden may be NaN. `inside`: which keys there are.
 
-    Returns logits, and which keys each row admits.
+    Returns logits, and which keys each row sees.
     """
     keys = beside(key, not KEYS_FIRST)
     there = beside(view.rows, KEYS_FIRST) & beside(inside, not KEYS_FIRST)
     seen = seen_keys(keys, beside(view.begin, KEYS_FIRST), beside(view.end, KEYS_FIRST))
-    if SHAPE.ADMITTED:
-        at = beside(view.admitted, KEYS_FIRST) + keys.to(tl.int64) * view.to_admitted
+    if SHAPE.ATTN_MASK:
+        at = beside(view.attn_mask, KEYS_FIRST) + keys.to(tl.int64) * view.to_attn_mask
         seen = seen & (tl.load(at, mask=there, other=0) != 0)
     if SHAPE.BIAS:
         at = beside(view.bias, KEYS_FIRST) + keys.to(tl.int64) * view.to_bias
@@ -136,23 +136,23 @@ def raised(m, logits):
     # A row's first keys have nothing behind them to rebase, and -inf - -inf is no shift.
     first = m == float("-inf")
     shift = tl.where(first, 0.0, m - origin)
-    keep = tl.where(first, 0.0, tl.exp2(shift))
-    return m_new, origin, keep, tl.where(shift < LEAST, LEAST, shift)
+    rescale = tl.where(first, 0.0, tl.exp2(shift))
+    return m_new, origin, rescale, tl.where(shift < LEAST, LEAST, shift)
 
 
 @triton.jit
-def rebase(state, m, keep, shift, WANTED: tl.constexpr):
-    """Sums about an old maximum become sums about m: t grows by `shift`, weights by `keep` = 2^shift."""
+def rebase(state, m, rescale, shift, WANTED: tl.constexpr):
+    """Sums about an old maximum become sums about m: t grows by `shift`, weights by `rescale` = 2^shift."""
     s0, s1, s1p, s2, s3 = state.s0, state.s1, state.s1p, state.s2, state.s3
     if WANTED.MOMENTS >= 2:
-        s1p = keep * (s1p + shift * (2.0 * s1 + shift * s0))
+        s1p = rescale * (s1p + shift * (2.0 * s1 + shift * s0))
     if WANTED.MOMENTS >= 1:
-        s1 = keep * (s1 + shift * s0)
+        s1 = rescale * (s1 + shift * s0)
     if WANTED.COLLISION >= 0:
-        s2 = keep * keep * s2
+        s2 = rescale * rescale * s2
     if WANTED.DISTANCE >= 0:
-        s3 = keep * s3
-    return RowState(m, keep * s0, s1, s1p, s2, s3)
+        s3 = rescale * s3
+    return RowState(m, rescale * s0, s1, s1p, s2, s3)
 
 
 @triton.jit

@@ -26,7 +26,7 @@ def program(tiles):
 
 @triton.jit
 def span_of_keys(view, KEYS: tl.constexpr):
-    """Tiles of KEYS keys that some row of a strip sees, and those that hide nothing from any row."""
+    """Tiles of KEYS keys that some row of a query block sees, and those that hide nothing from any row."""
     some = view.rows & (view.end > view.begin)
     far = 2147483647
     first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
@@ -39,24 +39,24 @@ def span_of_keys(view, KEYS: tl.constexpr):
 
 
 @triton.jit
-def span_of_strips(tiles, count, first_key, last_key):
-    """Strips of queries some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
-    is what rows_kernel left of each strip."""
+def span_of_query_blocks(tiles, count, first_key, last_key):
+    """Query blocks some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
+    is what rows_kernel left of each query block."""
     far = 2147483647
     first, last, full_first, full_last, full = count, 0, count, 0, 0
     for start in range(0, count, 64):
-        strip = start + tl.arange(0, 64)
-        there = strip < count
-        least_begin = tl.load(tiles + strip * 4, mask=there, other=far)
-        largest_end = tl.load(tiles + strip * 4 + 1, mask=there, other=0)
-        largest_begin = tl.load(tiles + strip * 4 + 2, mask=there, other=far)
-        least_end = tl.load(tiles + strip * 4 + 3, mask=there, other=0)
+        block = start + tl.arange(0, 64)
+        there = block < count
+        least_begin = tl.load(tiles + block * 4, mask=there, other=far)
+        largest_end = tl.load(tiles + block * 4 + 1, mask=there, other=0)
+        largest_begin = tl.load(tiles + block * 4 + 2, mask=there, other=far)
+        least_end = tl.load(tiles + block * 4 + 3, mask=there, other=0)
         some = (largest_end > first_key) & (least_begin < last_key)
         all_of_them = (largest_begin <= first_key) & (least_end >= last_key)
-        first = tl.minimum(first, tl.min(tl.where(some, strip, far), 0))
-        last = tl.maximum(last, tl.max(tl.where(some, strip + 1, 0), 0))
-        full_first = tl.minimum(full_first, tl.min(tl.where(all_of_them, strip, far), 0))
-        full_last = tl.maximum(full_last, tl.max(tl.where(all_of_them, strip + 1, 0), 0))
+        first = tl.minimum(first, tl.min(tl.where(some, block, far), 0))
+        last = tl.maximum(last, tl.max(tl.where(some, block + 1, 0), 0))
+        full_first = tl.minimum(full_first, tl.min(tl.where(all_of_them, block, far), 0))
+        full_last = tl.maximum(full_last, tl.max(tl.where(all_of_them, block + 1, 0), 0))
         full += tl.sum(all_of_them.to(tl.int32), 0)
     first = tl.minimum(first, last)
     apart = (full == 0) | (full != full_last - full_first)

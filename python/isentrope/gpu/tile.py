@@ -29,7 +29,7 @@ class Shape(NamedTuple):
     EVEN: bool
     EVEN_COLUMNS: bool
     CAPPED: bool
-    ADMITTED: bool
+    ATTN_MASK: bool
     BIAS: bool
     MASKED: bool
     PRECISION: str
@@ -121,12 +121,12 @@ def finite_part(values, wrong, MASKED: tl.constexpr):
 
 
 @triton.jit
-def reach(admitted, values, acc, SHAPE: tl.constexpr):
-    """Drives the sums of rows that admit a value that is no number beyond float32, with 256 times the largest bfloat16."""
+def reach(seen, values, acc, SHAPE: tl.constexpr):
+    """Drives the sums of rows that see a value that is no number beyond float32, with 256 times the largest bfloat16."""
     wide = values.to(tl.float32)
     finite = tl.abs(wide) < float("inf")
     beyond = tl.where(finite, 0.0, 3.3e38).to(tl.bfloat16)
-    return dot(tl.where(admitted, 256.0, 0.0).to(tl.bfloat16), beyond, acc, SHAPE)
+    return dot(tl.where(seen, 256.0, 0.0).to(tl.bfloat16), beyond, acc, SHAPE)
 
 
 @triton.jit

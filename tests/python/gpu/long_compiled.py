@@ -1,4 +1,4 @@
-"""Every variant that the plan can choose, for every chip."""
+"""Every variant that the plan can choose, and others that take its tiles, for every chip."""
 
 from pathlib import Path
 
@@ -9,9 +9,11 @@ from test_compiled import check
 
 from isentrope.gpu.compiling import TARGETS
 
+EVERY = variants.every() + variants.with_tiles_of_others() + variants.padded()
+
 
 @pytest.mark.parametrize("chip", TARGETS)
-@pytest.mark.parametrize("variant", variants.every(), ids=lambda variant: f"{variant.name} {'backward' * variant.backward}")
+@pytest.mark.parametrize("variant", EVERY, ids=lambda variant: f"{variant.name} {'backward' * variant.backward}")
 def test_compiles(chip, variant):
     check(chip, variant)
 

@@ -9,7 +9,7 @@ import isentrope
 P, SEED = 0.3, -7_000_000_011
 
 
-# Strips of one head, rows of several heads in one strip, keys that are split, and parts of a sequence that begin with four keys and in
+# Query blocks of one head, rows of several heads in one block, keys that are split, and parts of a sequence that begin with four keys and in
 # their midst.
 @pytest.mark.parametrize("place", [{}, {"query_offset": 11, "key_offset": 4}, {"query_offset": 2, "key_offset": 5}])
 @pytest.mark.parametrize("heads, kv_heads, queries, keys", [(3, 3, 20, 40), (4, 1, 2, 40), (1, 1, 1, 300)])

@@ -4,9 +4,11 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 import transformers as hf
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
 from torch.utils import _pytree as pytree
 
 import isentrope
@@ -130,6 +132,19 @@ def compiled():
     return statistics, *gradients(output, q, k, v)
 
 
+def sharded():
+    """DTensors on a mesh of one device: a head's shards are whole."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        q, k, v = (distribute_tensor(x.detach(), mesh, [Shard(1)]).requires_grad_() for x in tensors())
+        output, statistics = isentrope.attention(q, k, v, rule="log_length", causal=True, return_stats=True)
+        assert isinstance(output, DTensor) and output.placements == (Shard(1),)
+        return pytree.tree_map(lambda x: x.full_tensor(), (statistics, *gradients(output, q, k, v)))
+    finally:
+        dist.destroy_process_group()
+
+
 FORWARD, BACKWARD = {"rows", "forward"}, {"gradient_rows", "query_gradient", "key_gradient"}
 DOORS = {
     "a transformers model": (lambda: trained_model("causal"), FORWARD | BACKWARD),
@@ -143,6 +158,7 @@ DOORS = {
     "row_lengths": (lengths, {"rows"}),
     "torch.func.vmap": (mapped, FORWARD),
     "torch.compile": (compiled, FORWARD | BACKWARD),
+    "DTensor": (sharded, FORWARD | BACKWARD),
 }
 
 

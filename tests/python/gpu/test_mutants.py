@@ -22,20 +22,20 @@ MUTANTS = {
         "shape=1x1x5x37x16",
     ),
     "forgets_to_rescale": (
-        "forward.py", "v_tile, acc * keep[:, None], SHAPE", "v_tile, acc, SHAPE",
+        "forward.py", "v_tile, acc * rescale[:, None], SHAPE", "v_tile, acc, SHAPE",
         "shape=1x1x40x70x16 scale=10",
     ),
     "window_is_off_by_one": (
         "rows.py", "position - window_left)", "position - window_left + 1)", "shape=1x1x40x40x16 mask=window=5:3",
     ),
     "does_not_rebase_the_moment": (
-        "softmax.py", "s1 = keep * (s1 + shift * s0)", "s1 = keep * s1", "shape=1x1x40x70x16 scale=10",
+        "softmax.py", "s1 = rescale * (s1 + shift * s0)", "s1 = rescale * s1", "shape=1x1x40x70x16 scale=10",
     ),
     "does_not_rebase_the_second_moment": (
-        "softmax.py", "keep * (s1p + shift * (2.0 * s1 + shift * s0))", "keep * (s1p + shift * s1)",
+        "softmax.py", "rescale * (s1p + shift * (2.0 * s1 + shift * s0))", "rescale * (s1p + shift * s1)",
         "shape=1x1x40x70x16 scale=10",
     ),
-    "squares_the_collision_once": ("softmax.py", "s2 = keep * keep * s2", "s2 = keep * s2", "shape=1x1x40x70x16 scale=10"),
+    "squares_the_collision_once": ("softmax.py", "s2 = rescale * rescale * s2", "s2 = rescale * s2", "shape=1x1x40x70x16 scale=10"),
     "merges_shares_as_they_are": (
         "decode.py", "+ its_sums * take[:, None]", "+ its_sums", "shape=1x1x1x300x16 scale=10",
     ),
@@ -66,7 +66,7 @@ MUTANTS = {
         "gradient_tile.py", "ds = dz * slope", "ds = dz",
         "shape=1x1x20x20x16 cap=0.5 bwd=1",
     ),
-    "overlooks_strips_that_hide_something": (
+    "overlooks_query_blocks_that_hide_something": (
         "span.py", "(largest_begin <= first_key) & (least_end >= last_key)", "(largest_begin <= first_key)",
         "shape=1x1x40x70x16 mask=causal:top_left bwd=1",
     ),

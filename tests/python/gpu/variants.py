@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,12 +13,16 @@ from isentrope.gpu import launch
 from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
 from isentrope.statistics import ALL
 
-_KERNELS = ("forward", "merge", "query_gradient", "key_gradient")
+# Which reads each of the lengths that a row has.
+_RULE = "log_length*attn_temperature_tuning"
+_PAGE = 16
 
 
 class Variant(NamedTuple):
     """A call: its type and head dimension, whether with all statistics, with everything that is added to logits (bias,
-    boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass, with dropout."""
+    boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass, with dropout, with all that
+    says which keys rows see and how they are counted (documents, padding, prefixes, a boolean mask, a rule of every
+    length), of a cache in pages, and the head dimension of values where it is another one."""
 
     dtype: torch.dtype
     dim: int
@@ -27,43 +31,60 @@ class Variant(NamedTuple):
     few: bool = False
     backward: bool = False
     dropout: bool = False
+    documents: bool = False
+    paged: bool = False
+    value_dim: int = 0
 
     @property
     def name(self) -> str:
-        words = [str(self.dtype).removeprefix("torch."), str(self.dim), "statistics" * self.statistics]
-        return " ".join(word for word in [*words, "masked" * self.masked, "few rows" * self.few, "dropout" * self.dropout] if word)
+        words = [str(self.dtype).removeprefix("torch."), str(self.dim), f"to {self.value_dim}" * (self.value_dim > 0)]
+        words += ["statistics" * self.statistics, "masked" * self.masked, "few rows" * self.few, "dropout" * self.dropout]
+        return " ".join(word for word in [*words, "documents" * self.documents, "paged" * self.paged] if word)
 
     def call(self) -> None:
         batch, heads, kv_heads, queries, keys = (4, 32, 8, 2, 4096) if self.few else (4, 32, 8, 1024, 1024)
+        caches, held = (batch * keys // _PAGE, _PAGE) if self.paged else (batch, keys)
 
-        def tensor(heads: int, rows: int) -> torch.Tensor:
-            return torch.empty(rows, self.dim, dtype=self.dtype).expand(batch, heads, rows, self.dim)
+        def tensor(batch: int, heads: int, rows: int, dim: int) -> torch.Tensor:
+            return torch.empty(rows, dim, dtype=self.dtype).expand(batch, heads, rows, dim)
 
-        q, k = tensor(heads, queries), tensor(kv_heads, keys)
-        mask = bias = sinks = None
-        if self.masked:
-            mask, bias = torch.empty(queries, keys, dtype=torch.bool), torch.empty(queries, keys)
-            mask, bias = (x.expand(batch, heads, queries, keys) for x in (mask, bias))
-            sinks = torch.empty(heads)
+        value_dim = self.value_dim or self.dim
+        q, out = tensor(batch, heads, queries, self.dim), tensor(batch, heads, queries, value_dim)
+        k, v = tensor(caches, kv_heads, held, self.dim), tensor(caches, kv_heads, held, value_dim)
         wanted = ALL if self.statistics else LSE
         shared = call_of(
-            q, k, k, causal=True, attn_mask=mask, bias=bias, sinks=sinks, soft_cap=5.0 if self.masked else 0.0,
-            dropout_p=0.1 * self.dropout, dropout_seed=7 if self.dropout else None,
-        )
-        if not self.backward:
+            q, k, v, causal=True, soft_cap=5.0 if self.masked else 0.0, dropout_p=0.1 * self.dropout,
+            dropout_seed=7 if self.dropout else None, **self.masks(batch, heads, queries, keys),
+        )  # fmt: skip
+        if self.paged:
+            pages, used = torch.zeros(batch, keys // _PAGE, dtype=torch.int32), torch.full((batch,), keys)
+            launch.decode(*shared, pages, used, wanted)
+        elif not self.backward:
             launch.attention(*shared, wanted)
-            return
-        statistics = torch.empty(1, dtype=torch.float32).expand((wanted & (SUPPORT - 1)).bit_count(), *q.shape[:3])
-        upstream = statistics if self.statistics else None
-        launch.attention_backward(*shared, wanted, q, statistics, q, upstream, self.masked, False, self.masked)
+        else:
+            statistics = torch.empty(1, dtype=torch.float32).expand((wanted & (SUPPORT - 1)).bit_count(), *q.shape[:3])
+            upstream = statistics if self.statistics else None
+            launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked)
+
+    def masks(self, batch: int, heads: int, queries: int, keys: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.masked or self.documents:
+            found["attn_mask"] = torch.empty(queries, keys, dtype=torch.bool).expand(batch, heads, queries, keys)
+        if self.masked:
+            found["bias"] = torch.empty(queries, keys).expand(batch, heads, queries, keys)
+            found["sinks"] = torch.empty(heads)
+        if self.documents:
+            numbers = dict.fromkeys(("prefix_keys", "key_begin", "key_end"), torch.ones(batch, dtype=torch.int64))
+            starts = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), torch.tensor([0, 100, queries]))
+            found |= numbers | starts | {"rule": _RULE}
+        return found
 
     def on(self, target: Target) -> Iterator[tuple[Launch, Compiled]]:
-        """The kernels the call launches there, compiled: those whose tiles the plan chooses."""
+        """The kernels the call launches there, compiled."""
         with launches(target) as found:
             self.call()
         for one in found:
-            if one.name in _KERNELS:
-                yield one, compiled(one, target)
+            yield one, compiled(one, target)
 
 
 def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:
@@ -76,7 +97,21 @@ def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:
 
 
 def every() -> list[Variant]:
+    """All that choose among the plan's tiles."""
     return [
         *_halves(torch.bfloat16, (64, 128, 256)), *_halves(torch.float16, (64, 128, 256)),
         *_halves(torch.float32, (64, 128, 256)),
     ]  # fmt: skip
+
+
+def with_tiles_of_others() -> list[Variant]:
+    """What takes the tiles of a variant above and is another kernel: padded and small dimensions, pages, masks of rows."""
+    bf16 = torch.bfloat16
+    dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
+    dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
+    return [*dims, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
+
+
+def padded() -> list[Variant]:
+    """As many dimensions more as long_compiled.py has time for."""
+    return [Variant(torch.bfloat16, dim, backward=backward) for dim in (32, 96) for backward in (False, True)]

@@ -1,0 +1,50 @@
+"""isentrope check --backend gpu, as it is called: in a process of its own, interpreted where there is no GPU."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+LINE = "shape=1x2:1x5x9x16 mask=causal:bottom_right bwd=1"
+MODULE = (sys.executable, "-m", "isentrope.check_command")
+
+
+def check(*arguments, command=MODULE, **environment):
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment)
+
+
+def test_a_line_is_judged():
+    done = check(LINE, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["summary"] == {"passed": 1, "failed": 0, "mistrusted": 0, "skipped": 0}
+    (verdict,) = result["verdicts"]
+    assert verdict["problem"].startswith("shape=1x2:1x5x9x16") and verdict["outcome"] == "PASSED"
+    for results in ({"output", "lse", "entropy"}, {"dq", "dk", "dv"}):
+        assert results <= result["error_over_budget"].keys()
+    (ratio,) = result["error_over_budget"]["output"].values()
+    assert 0 < ratio["maximum"] <= 1
+
+
+def test_what_is_no_problem_is_an_error():
+    done = check(LINE, "shape=1x2x5x9x16 mask=casual", "--json")
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("isentrope check: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_finds_it(tmp_path):
+    """Beside itself or on PATH, where pip puts it."""
+    program = tmp_path / "isentrope-check-gpu"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m isentrope.check_command "$@"\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ("isentrope", "check", "--backend", "gpu")
+    done = check(LINE, "--quiet", command=command, **path)
+    assert done.returncode == 0 and done.stdout == "1 passed, 0 failed, 0 mistrusted, 0 skipped\n", done.stderr
+    assert check("a problem", command=command, **path).returncode == 2
+
+
+def test_without_the_package_the_command_line_says_how_to_come_by_it():
+    done = check(LINE, command=(shutil.which("isentrope"), "check", "--backend", "gpu"), PATH="")
+    assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr

@@ -1,0 +1,41 @@
+"""What the package shows of itself, and what it knows of the library."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch
+import typing_extensions
+
+import isentrope
+import isentrope.gpu
+from isentrope._arguments import call_of
+from isentrope.gpu.operands import Call
+
+
+@pytest.mark.parametrize("name", isentrope.gpu.__all__)
+def test_functions_have_the_signatures_of_the_package(name):
+    function, own = getattr(isentrope, name), getattr(isentrope.gpu, name)
+    assert own is not function
+    assert inspect.signature(own) == inspect.signature(function) and own.__doc__ == function.__doc__
+    assert typing_extensions.get_overloads(own) == typing_extensions.get_overloads(function) != []
+
+
+@pytest.mark.parametrize("grown, message", [
+    ("_operators.Call = namedtuple('Call', [*_operators.Call._fields, 'head_mask'])", "know every argument of the library; got head_mask"),
+    ("_operators.BITS['kurtosis'] = 1 << 9", "know every statistic of the library; got kurtosis"),
+    ("_operators.STATISTICS[5]['differentiable'] = True", "know every gradient of a statistic of the library; got max_logit"),
+])  # fmt: skip
+def test_what_the_kernels_do_not_know_is_an_error(grown, message):
+    """They would ignore what the library has learnt since."""
+    code = f"from collections import namedtuple\nfrom isentrope import _operators\n{grown}\nimport isentrope.gpu"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(message), done.stderr
+
+
+def test_an_argument_too_many_is_an_error():
+    """As when an operator's own come in front of those that all of them share."""
+    q = torch.zeros(1, 1, 2, 16)
+    with pytest.raises(ValueError, match="zip"):
+        Call((*call_of(q, q, q), 1))
