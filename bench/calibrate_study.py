@@ -23,8 +23,8 @@ import torch
 
 from isentrope import evaluation, hf
 from isentrope._command_line import progress_of
+from isentrope._reading import load_causal, passages_of
 from isentrope.calibration import LEAST_VARIANCE, calibrate, entropies, rules_of
-from isentrope.evaluate_command import load_model, passages_of
 from isentrope.evaluation import BLOCK, Method, Results
 from isentrope.heads import plain as finite
 from isentrope.heads import slopes
@@ -182,7 +182,7 @@ def main():
     parser.add_argument("--lengths", nargs="+", type=int, required=True)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    study = Study(*load_model(arguments.model, "bfloat16", "study"), arguments)
+    study = Study(*load_causal(arguments.model, "bfloat16", "study"), arguments)
     for text in arguments.texts:
         study.add(text)
         arguments.output.write_text(json.dumps(study.to_dict()) + "\n")

@@ -44,10 +44,12 @@ HeadValues values_of(const json& layers) {
 }
 
 HeadValues difference(const HeadValues& a, const HeadValues& b) {
+  if (!std::ranges::equal(a, b, {}, &std::vector<double>::size, &std::vector<double>::size))
+    throw Error("[report] entropy must be of the same heads everywhere; got other numbers of them");
   HeadValues result = a;
   for (std::size_t layer = 0; layer < result.size(); ++layer) {
     for (std::size_t head = 0; head < result[layer].size(); ++head) {
-      result[layer][head] -= b.at(layer).at(head);
+      result[layer][head] -= b[layer][head];
     }
   }
   return result;

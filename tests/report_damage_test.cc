@@ -7,8 +7,10 @@
 
 #include "isentrope/error.h"
 #include "report/bench.h"
+#include "report/calibration.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
+#include "tests/support/results.h"
 
 namespace isentrope::report {
 namespace {
@@ -106,6 +108,25 @@ TEST(DamagedReport, OfAnInspection) {
     document["mean"][name] = values;
   damage(document, inspection_report);
 }
+
+TEST(DamagedReport, OfACalibration) { damage(small_calibration(), calibration_report); }
+
+TEST(DamagedReport, OfACalibrationWithOtherHeads) {
+  for (const json& heads : {json({{1.0, 2.0}}), json({{1.0, 2.0}, {0.5}})}) {
+    json document = small_calibration();
+    document["entropy"]["stretched"] = heads;
+    try {
+      (void)calibration_report(document);
+      ADD_FAILURE() << heads;
+    } catch (const Error& error) {
+      EXPECT_STREQ(
+          error.what(),
+          "[report] entropy must be of the same heads everywhere; got other numbers of them");
+    }
+  }
+}
+
+TEST(DamagedReport, OfAnEvaluation) { damage(small_evaluation(), evaluation_report); }
 
 }  // namespace
 }  // namespace isentrope::report

@@ -7,6 +7,7 @@
 
 #include "isentrope/error.h"
 #include "report/bench.h"
+#include "report/calibration.h"
 #include "report/extrapolation.h"
 #include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
@@ -15,6 +16,7 @@
 #include "report/records.h"
 #include "report/result.h"
 #include "report/study.h"
+#include "tests/support/results.h"
 
 namespace isentrope::report {
 namespace {
@@ -171,6 +173,39 @@ TEST(BenchReport, SaysWhatIsWrong) {
   bench = bench_sample();
   bench["limits"]["targets"] = json::array();
   EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
+}
+
+// Minus signs are true ones; a dash stands for an error that one block or passage cannot tell.
+const std::vector<const char*> kLosses = {">3.2500<", ">3.1250<",  ">\u22120.1250<", ">0.0312<",
+                                          ">4.5000<", ">+0.0625<", ">\u2013<",       "512 to 768"};
+
+TEST(CalibrationReport, HoldsGainVerdictLossesAndHeads) {
+  const std::string html = own_part(calibration_report(small_calibration()));
+  for (const char* part :
+       {"Attention temperature of small", "RoPE stretched by yarn:4, trained on 8192 tokens",
+        "e^0.2500", "kept: better by more than two standard errors", "2.000", "+0.500", "+0.125",
+        "local", "sink", "+1.000"})
+    EXPECT_TRUE(has(html, part)) << part;
+  for (const char* part : kLosses) EXPECT_TRUE(has(html, part)) << part;
+  json document = small_calibration();
+  document["kept"] = false;
+  EXPECT_TRUE(has(calibration_report(document), "not kept: no better by two standard errors"));
+  document["nll"] = json::array();
+  const std::string without = own_part(calibration_report(document));
+  EXPECT_TRUE(has(without, "not judged: no text was kept apart"));
+  EXPECT_FALSE(has(without, "Nats a token"));
+}
+
+TEST(EvaluationReport, HoldsLossesAndAnswers) {
+  json document = small_evaluation();
+  const std::string html = own_part(evaluation_report(document));
+  for (const char* part :
+       {"Loss by position of small", "3 passages of novel.txt, RoPE stretched by linear:2",
+        "Retrieval", "scaled<wbr>(1.1)", ">1.75<", ">2.38<"})
+    EXPECT_TRUE(has(html, part)) << part;
+  for (const char* part : kLosses) EXPECT_TRUE(has(html, part)) << part;
+  document.erase("retrieval");
+  EXPECT_FALSE(has(evaluation_report(document), "Retrieval"));
 }
 
 TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {

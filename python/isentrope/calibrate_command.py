@@ -9,34 +9,34 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from isentrope._command_line import check_outputs, count, progress_of, run, write_report
-from isentrope.evaluate_command import dtype_of, load_model, passages_of, table
+from isentrope._command_line import Outputs, Parser, progress_of, run, text_count, token_count, whole_number
+from isentrope._files import name_of, read_text
+from isentrope._reading import dtype_of, load_causal, passages_of
+from isentrope.evaluate_command import table
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="isentrope calibrate",
         description="Measures the gain of the logits that gives a model with stretched RoPE the entropy it has "
         "without, and keeps it where text that was kept apart is read better with it, by two standard errors.",
         epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file")
-    parser.add_argument("--text", type=Path, required=True, metavar="FILE",
-                        help="ordinary text; its first half calibrates, its second decides")  # fmt: skip
+    parser.add_model_and_text("ordinary text; its first half calibrates, its second decides")
     parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
-    parser.add_argument("--length", type=count, default=3072, help="tokens of each text that calibrates (3072)")
-    parser.add_argument("--texts", type=count, default=2, help="how many of them (2)")
+    parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text that calibrates (3072)")
+    parser.add_argument("--texts", type=text_count, default=2, help="how many of them (2)")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
     scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
-    parser.add_argument("--passages", type=int, default=3,
+    parser.add_argument("--passages", type=whole_number(0, 10_000), default=3,
                         help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
-    parser.add_argument("--lengths", nargs="+", type=int, metavar="N",
+    parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
                         help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
                         help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
     parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the result as JSON; - for standard output")
+    parser.add_json()
     parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
     parser.add_argument("--report", type=Path, metavar="FILE", help="the report, one HTML file")
     parser.set_defaults(per="model")
@@ -48,19 +48,18 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     from isentrope.evaluation import BLOCK, Results
     from isentrope.rope import parse, trained_length
 
-    rope, dtype = parse(options.rope), dtype_of(options.dtype)
-    model, tokenizer = load_model(options.model, dtype, "calibrate")
+    rope, dtype, text = parse(options.rope), dtype_of(options.dtype), read_text(options.text)
+    model, tokenizer = load_causal(options.model, dtype, "calibrate")
     trained = trained_length(model)
     lengths = options.lengths or [part * trained // 2 // BLOCK * BLOCK for part in (1, 2, 3)]
-    text = options.text.read_text(errors="replace")
     half = len(text) // 2
     length = min(options.length, trained)
     texts = passages_of(tokenizer, text[:half], options.texts, length, "calibrate")
     passages = []
-    if options.passages > 0:
+    if options.passages:
         passages = passages_of(tokenizer, text[half:], options.passages, lengths[-1] + 1, "calibrate")
     settings = {
-        "model": options.model.name, "text": options.text.name, "rope": rope.parameters, "dtype": dtype,
+        "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
         "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
         "passages": [int(p.sum()) for p in passages],
     }  # fmt: skip
@@ -69,8 +68,8 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
         results=Results(options.resume, settings), progress=progress_of("calibrate"),
     )  # fmt: skip
     return found.to_dict() | {
-        "model": options.model.name, "architecture": model.config.get_text_config().model_type,
-        "text": options.text.name, "texts": len(texts), "length": length, "dtype": dtype,
+        "model": name_of(options.model), "architecture": model.config.get_text_config().model_type,
+        "text": name_of(options.text), "texts": len(texts), "length": length, "dtype": dtype,
     }  # fmt: skip
 
 
@@ -120,21 +119,15 @@ def elsewhere(result: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _calibrate(options: argparse.Namespace) -> None:
+    outputs = Outputs(options.json, options.output, page=options.report, resume=options.resume)
+    result = _calibrated(options)
+    outputs.write(result, _told(result))
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Exits 0, or 2 with a message when an argument does not fit."""
-    options = _parser().parse_args(arguments)
-
-    def body() -> None:
-        check_outputs("calibrate", [options.json, options.output, options.report, options.resume])
-        result = _calibrated(options)
-        print(json.dumps(result) if str(options.json) == "-" else _told(result))
-        for path in (options.output, options.json):
-            if path and str(path) != "-":
-                path.write_text(json.dumps(result))
-        if options.report:
-            write_report(result, options.report)
-
-    return run("calibrate", body)
+    """The exit status, as `run` has it."""
+    return run("calibrate", _parser(), _calibrate, arguments)
 
 
 if __name__ == "__main__":

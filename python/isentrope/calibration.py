@@ -12,16 +12,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from isentrope import hf
+from isentrope._files import read_text
 from isentrope.evaluation import (
     BLOCK, Difference, LayerRules, Method, Results, beats, check_passages, compare, evaluate, set_rules,
 )  # fmt: skip
 from isentrope.heads import kinds, plain, slopes
+from isentrope.inspection import recorded
 from isentrope.rope import Stretch, parse, stretch_rope, stretched, trained_length, yarn_attention_factor
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -112,12 +114,14 @@ def rules_of(log_gains: Tensor) -> LayerRules:
 
 @torch.no_grad()
 def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
-    """Of every head, over blocks of rows of every text. The model's attention is isentrope's already."""
+    """Of every head, over blocks of rows of every text. The model's attention is isentrope's already.
+
+    Raises ValueError when the model computes NaN.
+    """
     layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
     found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
     for tokens in texts:
-        with hf.record("entropy", "variance", "distance", "support") as records:
-            model.base_model(input_ids=tokens[None].to(model.device), use_cache=False)
+        records = recorded("calibrate", model, tokens, ("entropy", "variance", "distance", "support"))
         of_layer = sorted(records, key=lambda record: layers[id(record.module)])
         for name, columns in found.items():
             values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double().cpu()
@@ -283,20 +287,52 @@ def apply(model: nn.Module, calibration: Calibration | str | Path | dict[str, An
     By default both act on inputs longer than the model was trained on alone, and shorter ones are read as before.
     always: at every length; the stretch is then in the model's configuration.
 
-    Raises ValueError when the model does not use isentrope or the document is no calibration.
+    Raises ValueError, before anything is changed, when the model does not use isentrope or the document is no calibration
+    of such a model.
     """
-    found = calibration.to_dict() if isinstance(calibration, Calibration) else calibration
+    found: Any = calibration.to_dict() if isinstance(calibration, Calibration) else calibration
+    where = "the document"
     if isinstance(found, (str, Path)):
-        found = json.loads(Path(found).read_text())
-    if not isinstance(found, dict) or found.get("kind") != "calibration":
-        raise ValueError("[apply] the document must be a calibration; got another kind")
-    stretch = parse(json.dumps(found["rope"]["parameters"]) if found["rope"]["parameters"] else "none")
-    rules = [ScaleRule(text) for text in ([found["rule"]] if isinstance(found["rule"], str) else found["rule"])]
-    hf.attentions(model)  # refuses a model of another attention before anything is changed
-    if not always:
-        rules = [beyond(rule, found["trained_length"]) for rule in rules]
-    stretch_rope(model, stretch, switched=not always)
+        where, found = str(found), _read(Path(found))
+    stretch, rules = _applicable(where, found, always)
+    layers = len(hf.attentions(model))
+    if len(rules) not in (1, layers):
+        raise ValueError(f"[apply] {where} must have one rule, or one for each of {layers} layers; got {len(rules)}")
+    try:
+        stretch_rope(model, stretch, switched=not always)
+    except ValueError as error:
+        raise ValueError(f"[apply] {where} must fit the model; got {error}") from error
     set_rules(model, rules)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"[apply] {path} must be JSON; got none at character {error.pos}") from error
+
+
+def _applicable(where: str, found: Any, always: bool) -> tuple[Stretch, LayerRules]:
+    """What a calibration says. Raises ValueError where it is none."""
+
+    def fail(required: str, got: Any) -> NoReturn:
+        raise ValueError(f"[apply] {where} must {required}; got {repr(got)[:100]}")
+
+    if not isinstance(found, dict) or found.get("kind") != "calibration" or found.get("version") != 1:
+        fail("be a calibration of version 1", found)
+    trained, texts, rope = found.get("trained_length"), found.get("rule"), found.get("rope")
+    if type(trained) is not int or not 1 <= trained < 1 << 40:
+        fail("have a trained_length of at least 1", trained)
+    try:
+        rules = [ScaleRule(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        switched = [beyond(rule, trained) for rule in rules]
+    except (KeyError, TypeError, ValueError):
+        fail("have rules that are gains", texts)
+    try:
+        stretch = parse(json.dumps(rope["parameters"]))
+    except (KeyError, TypeError, ValueError):
+        fail("have rope with the parameters of a stretch", rope)
+    return stretch, rules if always else switched
 
 
 def beyond(rule: ScaleRule, trained: int) -> ScaleRule:

@@ -16,23 +16,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from isentrope._command_line import Parser, described, put, run, whole_number
+from isentrope._files import read_text
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+
+def _parser() -> Parser:
+    parser = Parser(
         prog="isentrope check --backend gpu",
         description="Conformance problems through the Triton kernels, against the float64 reference: on the GPU of this "
         "machine, or without one in Triton's interpreter, where a problem should be small.",
         epilog="example: isentrope check --backend gpu 'dt=bf16 shape=1x4:2x33x65x16 mask=causal:bottom_right bwd=1'. "
+        "A window lies around key i + keys - queries for query i, causal or not; with causal:top_left around key i. "
         "Exit status 1 when one fails, 2 for input that is no problem.",
     )
     parser.add_argument("lines", nargs="*", metavar="LINE", help="a problem, as one argument")
     parser.add_argument("--backend", choices=["gpu"], default="gpu", help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help="problems, one a line; # begins a comment")
-    parser.add_argument("--generate", type=int, default=0, help="so many problems, from --seed")
-    parser.add_argument("--seed", type=int, default=1, help="names the set of generated problems (1)")
-    parser.add_argument(
-        "--work", type=int, default=8000, help="size of generated problems: multiplications of a forward pass (8000)"
-    )
+    parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="so many problems, from --seed")
+    parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="names the set of generated problems (1)")
+    parser.add_argument("--work", type=whole_number(1, 10**12), default=8000,
+                        help="size of generated problems: multiplications of a forward pass (8000)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON on stdout: verdicts, and the largest ratios")
     parser.add_argument("--quiet", action="store_true", help="show only what did not pass")
     return parser
@@ -54,7 +57,7 @@ def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
 
     lines = list(arguments.lines)
     if arguments.file is not None:
-        text = (line.partition("#")[0].strip() for line in arguments.file.read_text().splitlines())
+        text = (line.partition("#")[0].strip() for line in read_text(arguments.file).splitlines())
         lines += [line for line in text if line]
     if not lines and not arguments.generate:
         raise ValueError("a problem LINE, --file or --generate must be given")
@@ -82,7 +85,10 @@ def _silent(device: str) -> Iterator[None]:
 def _judged(problem: Any, device: str) -> dict[str, Any]:
     if problem.unsupported:
         return {"problem": problem.line, "outcome": "SKIPPED", "reason": problem.unsupported}
-    problem.run(device)
+    try:
+        problem.run(device)
+    except Exception as error:
+        raise ValueError(f"{problem.line}: {described(error)}") from error
     return {"problem": problem.line, **problem.verdict()}
 
 
@@ -92,10 +98,10 @@ def _print(verdict: dict[str, Any], target: str) -> None:
     # A ratio that is null is infinite: a result is not finite that should be.
     worst = max(passes, key=lambda x: float("inf") if x["error_over_budget"] is None else x["error_over_budget"], default=None)
     detail = "" if worst is None else f"  error/budget {worst['error_over_budget'] or 0:.3g}: {worst['worst']}"
-    print(f"{verdict['outcome']:<10} {target:<8} {verdict['problem']}{reason}{detail}")
+    put(f"{verdict['outcome']:<10} {target:<8} {verdict['problem']}{reason}{detail}")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _check(arguments: argparse.Namespace) -> int:
     device = _device()
     target = "interpreter" if device == "cpu" else device
     counts: collections.Counter[str] = collections.Counter()
@@ -116,20 +122,16 @@ def _run(arguments: argparse.Namespace) -> int:
     summary = {name: counts[name.upper()] for name in ("passed", "failed", "mistrusted", "skipped")}
     if arguments.json:
         maxima = {name: {target: {"maximum": ratio}} for name, ratio in sorted(most.items())}
-        print(json.dumps({"verdicts": shown, "summary": summary, "error_over_budget": maxima}, indent=1))
+        put(json.dumps({"verdicts": shown, "summary": summary, "error_over_budget": maxima}, indent=1))
     else:
-        print(", ".join(f"{count} {name}" for name, count in summary.items()))
+        put(", ".join(f"{count} {name}" for name, count in summary.items()))
     return 1 if summary["failed"] else 0
 
 
-def main() -> None:
-    arguments = _parser().parse_args()
-    try:
-        sys.exit(_run(arguments))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"isentrope check: {error}", file=sys.stderr)
-        sys.exit(2)
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("check", _parser(), _check, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
+from isentrope._files import read_text, write_text
 from isentrope.rope import NO_STRETCH, Stretch, stretched
 from isentrope.rules import ScaleRule
 
@@ -40,7 +41,8 @@ class Difference:
     """Mean loss of a method over a bin of positions, in nats a token, and its difference to the first one's: negative is
     better.
 
-    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over passages (NaN for one).
+    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over passages, each
+    NaN for a single one.
     """
 
     method: str
@@ -54,7 +56,7 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method, "from": self.first, "to": self.last,
-            "mean": self.mean, "difference": self.difference, "se": self.se,
+            "mean": self.mean, "difference": self.difference, "se": None if math.isnan(self.se) else self.se,
             "se_passages": None if math.isnan(self.se_passages) else self.se_passages,
         }  # fmt: skip
 
@@ -75,7 +77,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
     """Loss of every token after the first, float32 [tokens - 1], in nats.
 
     tokens: int64 [tokens]. The prompt goes through in chunks with a cache, so that memory beyond the cache does not
-    grow with the length, and logits exist for 256 positions at a time.
+    grow with the length, and logits exist for 256 positions at a time. Raises ValueError where a loss is no number.
     """
     from transformers import DynamicCache
 
@@ -90,7 +92,11 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
         for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
             logits = _capped(model, head(piece)).float()
             found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
-    return torch.cat(found).cpu()
+    losses = torch.cat(found).cpu()
+    if not losses.isfinite().all():
+        first = int((~losses.isfinite()).nonzero()[0])
+        raise ValueError(f"[losses] the model must compute numbers; got {losses[first].item()} for token {first + 1}")
+    return losses
 
 
 def _capped(model: nn.Module, logits: Tensor) -> Tensor:
@@ -108,7 +114,8 @@ def blocks_of(losses: Tensor) -> list[float]:
 class Results:
     """Losses by method and passage, kept in a file as they come, so that a run may be stopped and taken up again.
 
-    The file begins with a line that says what was run; a file of another run is an error.
+    The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
+    holds anything else.
     """
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
@@ -116,19 +123,19 @@ class Results:
         self._found: dict[tuple[str, int], list[float]] = {}
         if path is None:
             return
-        if path.exists():
-            first, *rest = path.read_text().splitlines() or [""]
-            if json.loads(first or "null") != settings:
-                raise ValueError(f"[evaluate] {path} must be of this model, text and settings; got another run's")
-            for line in rest:
-                try:
-                    one = json.loads(line)
-                except json.JSONDecodeError:
-                    continue  # the line that was being written when the run was stopped
-                self._found[one["method"], one["passage"]] = one["nll"]
+        if path.exists() and not path.is_file():
+            raise ValueError(f"[Results] {path} must be a file that can be read again; got a folder, a device or a pipe")
+        if path.exists() and (text := read_text(path)):
+            first, *rest = text.split("\n")
+            if _parsed(path, 1, first) != settings:
+                raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
+            # The last one is empty, or was being written when the run was stopped.
+            for number, line in enumerate(rest[:-1], 2):
+                method, passage, nll = _finished(path, number, line)
+                self._found[method, passage] = nll
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def get(self, method: str, passage: int) -> list[float] | None:
         return self._found.get((method, passage))
@@ -138,6 +145,21 @@ class Results:
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps({"method": method, "passage": passage, "nll": nll}) + "\n")
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ValueError(f"[Results] line {number} of {path} must be JSON; got {line[:60]!r}") from None
+
+
+def _finished(path: Path, number: int, line: str) -> tuple[str, int, list[float]]:
+    match _parsed(path, number, line):
+        case {"method": str(method), "passage": int(passage), "nll": [*nll]}:
+            if all(isinstance(x, float) and math.isfinite(x) for x in nll):
+                return method, passage, nll
+    raise ValueError(f"[Results] line {number} of {path} must have method, passage and nll; got {line[:60]!r}")
 
 
 def evaluate(
@@ -164,7 +186,9 @@ def evaluate(
     with hf.reading(model):
         try:
             for method in methods:
-                missing = [i for i in range(len(passages)) if results.get(method.name, i) is None]
+                set_rules(model, method.rules)  # refuses those that do not fit before the first is read with
+            for method in methods:
+                missing = [i for i in range(len(passages)) if not _known(results, method, i, lengths[-1] // BLOCK)]
                 if not missing:
                     continue
                 with stretched(model, method.rope):
@@ -177,6 +201,20 @@ def evaluate(
         finally:
             set_rules(model, None)
     return compare(results, methods, len(passages), lengths)
+
+
+def _known(results: Results, method: Method, passage: int, blocks: int) -> bool:
+    nll = results.get(method.name, passage)
+    if nll is not None and len(nll) != blocks:
+        raise ValueError(f"[evaluate] results must have {blocks} blocks of a passage; got {len(nll)} of {method.name}")
+    return nll is not None
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """ValueError unless they are edges of bins."""
+    edges = list(lengths)
+    if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
+        raise ValueError(f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {edges}")
 
 
 def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Sequence[int]) -> None:
@@ -193,15 +231,11 @@ def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
     """Raises where `evaluate` would, before anything is computed."""
     if isinstance(passages, Tensor):
         raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
-    edges = list(lengths)
-    if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
-        raise ValueError(
-            f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {edges}"
-        )
+    check_lengths(lengths)
     for passage in passages:
-        if passage.numel() < edges[-1] + 1:
+        if passage.numel() < lengths[-1] + 1:
             raise ValueError(
-                f"[evaluate] passages must have at least {edges[-1] + 1} tokens; got one of {passage.numel()}"
+                f"[evaluate] passages must have at least {lengths[-1] + 1} tokens; got one of {passage.numel()}"
             )
 
 

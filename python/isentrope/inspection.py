@@ -116,7 +116,7 @@ def inspect(
     with hf.reading(model):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         for done, tokens in enumerate(sequences):
-            by_text.append(_binned(_run(model, tokens), layers, edges))
+            by_text.append(_binned(recorded("inspect", model, tokens, _WANTED), layers, edges))
             if progress is not None:
                 progress(done + 1, len(sequences))
     return _summary(model, sequences, edges, by_text)
@@ -131,17 +131,21 @@ def _tokens(text: str | Tensor, tokenizer: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _run(model: nn.Module, tokens: Tensor) -> list[hf.Record]:
+def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[str]) -> list[hf.Record]:
+    """Statistics of every attention that reads `tokens`, entropy among them.
+
+    Raises ValueError, in the name of `function`, when there is none or when the model computes NaN.
+    """
     # Without the head, whose logits for a whole vocabulary would be most of the memory.
     options = {} if not getattr(model.config, "use_cache", False) else {"use_cache": False}
-    with hf.record(*_WANTED) as records:
+    with hf.record(*wanted) as records:
         model.base_model(input_ids=tokens[None].to(model.device), **options)
     if not records:
-        raise ValueError("[inspect] the model must call the attention it was given; got a model that did not")
+        raise ValueError(f"[{function}] the model must call the attention it was given; got a model that did not")
     for call, (_, statistics) in enumerate(records):
         if statistics.entropy.isnan().any():
             raise ValueError(
-                f"[inspect] the model must compute numbers; got NaN in the {call + 1}. of its {len(records)} attentions"
+                f"[{function}] the model must compute numbers; got NaN in the {call + 1}. of its {len(records)} attentions"
             )
     return records
 

@@ -66,11 +66,14 @@ def parse(text: str) -> Stretch:
 def _from_json(text: str) -> Stretch:
     try:
         parameters = json.loads(text)
-        kind, factor = parameters["rope_type"], float(parameters.get("factor") or 1.0)
-    except (ValueError, KeyError, TypeError) as error:
+        kind, given = parameters["rope_type"], parameters.get("factor")
+        factor = 1.0 if given is None else float(given)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {text!r}") from error
     if kind not in KINDS:
         raise ValueError(f"[rope] rope_type must be one of {', '.join(KINDS)}; got {kind!r}")
+    if isinstance(given, (bool, str)) or not (math.isfinite(factor) and factor >= 1):
+        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {given!r}")
     if kind in ("yarn", "longrope"):
         parameters["attention_factor"] = 1.0
     return Stretch(kind, factor, parameters)
@@ -109,7 +112,7 @@ def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[s
             head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
             dim = int(head_dim * own.get("partial_rotary_factor", 1.0))
             changed |= {"rope_type": "default", "rope_theta": own["rope_theta"] * stretch.factor ** (dim / (dim - 2))}
-            del changed["factor"]
+            changed.pop("factor", None)
         if stretch.kind in ("yarn", "longrope", "llama3"):
             changed.setdefault("original_max_position_embeddings", trained)
         return changed
@@ -189,10 +192,14 @@ def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) 
     rotaries = _rotaries(model)
     changed = copy.deepcopy(config)
     changed.rope_parameters = _stretched_parameters(config, stretch, trained)
-    for parent, name in rotaries:
-        own = getattr(parent, name)
-        device = next(own.buffers()).device
-        new = type(own)(changed).to(device)
+    owns = [getattr(parent, name) for parent, name in rotaries]
+    try:
+        news = [type(own)(changed).to(next(own.buffers()).device) for own in owns]
+    except Exception as error:  # transformers looks at a stretch where it computes with it, and raises what it likes
+        raise ValueError(
+            f"[rope] transformers must take the parameters; got {stretch.parameters}, {type(error).__name__}: {error}"
+        ) from error
+    for (parent, name), own, new in zip(rotaries, owns, news):
         setattr(parent, name, SwitchedRope(own, new, trained) if switched else new)
     if switched:
         setattr(model.config, SWITCHED, stretch.parameters)

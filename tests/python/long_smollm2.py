@@ -12,14 +12,14 @@ import torch
 
 import isentrope
 import isentrope.hf
-from isentrope.inspect_command import load
+from isentrope._reading import load
 
 CORPUS = Path(__file__).parents[2] / "data/king-james.txt"
 
 
 @pytest.fixture(scope="module")
 def model_and_tokens():
-    model, tokenizer, _ = load(Path(os.environ["ISENTROPE_SMOLLM2"]))
+    model, tokenizer, _ = load(Path(os.environ["ISENTROPE_SMOLLM2"]), "inspect")
     tokens = tokenizer(CORPUS.read_text()[:100_000], return_tensors="pt", verbose=False)["input_ids"]
     return model.eval(), tokens
 

@@ -4,10 +4,13 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import transformers as hf
+from test_command_line import command as command_here
+from test_command_line import refused
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
@@ -118,6 +121,35 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
     with pytest.raises(ValueError, match="must be of this model, text and settings"):
         evaluation.Results(file, {"a": 2})
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage and nll; got"),
+     ('{"method": "a", "passage": 0}', "method, passage and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
+     ('{"method": 5, "passage": 0, "nll": [1.5]}', "and nll"), ('{"method": "a", "passage": 0, "nll": 1.5}', "and nll"),
+     ('{"method": "a", "passage": 0, "nll": [1.5]}', "results must have 2 blocks of a passage; got 1 of a")],
+)  # fmt: skip
+def test_a_damaged_file_of_results_is_refused_by_name(tmp_path, line, message):
+    file = tmp_path / "run.jsonl"
+    before = f'{{"a": 1}}\n{line}\n{{"method": "a", "passage": 1, "nll": [1.5, 2.5]}}\n'
+    file.write_text(before)
+    with pytest.raises(ValueError, match=message):
+        results = evaluation.Results(file, {"a": 1})
+        evaluation.evaluate(model(), tokens(2, 513), [evaluation.Method("a")], lengths=[0, 512], results=results)
+    assert file.read_text() == before
+
+
+def test_results_are_kept_in_a_file_alone(tmp_path):
+    (tmp_path / "empty").touch()
+    evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5])
+    assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0) == [1.5]
+    for path in ("/dev/zero", tmp_path):
+        with pytest.raises(ValueError, match="must be a file that can be read again"):
+            evaluation.Results(Path(path), {})
+    (tmp_path / "text").write_text("no JSON")
+    with pytest.raises(ValueError, match="line 1 of .*text must be JSON; got 'no JSON'"):
+        evaluation.Results(tmp_path / "text", {})
 
 
 @pytest.mark.parametrize(
@@ -255,6 +287,54 @@ def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
         assert not torch.allclose(changed, long) and not torch.allclose(fresh(text[None, :500]).logits, short)
 
 
+def pointers(value, at=()):
+    """Of every value inside, containers included."""
+    yield at
+    for key, inside in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else []):
+        yield from pointers(inside, (*at, key))
+
+
+def damaged(document, at, replacement):
+    copied = json.loads(json.dumps(document))
+    *parents, last = at
+    place = copied
+    for key in parents:
+        place = place[key]
+    if replacement is None:
+        del place[last]
+    else:
+        place[last] = replacement
+    return copied
+
+
+def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path):
+    made, file = model(), tmp_path / "rule.json"
+    document = isentrope.calibrate(made, tokens(1, 512), rope="yarn:4", per="head").to_dict()
+    document = {key: document[key] for key in ("kind", "version", "rope", "trained_length", "rule")}
+    made.set_attn_implementation("isentrope")
+    own = dict(made.config.rope_parameters)
+    refused = 0
+    for at in [at for at in pointers(document) if at]:
+        for replacement in (None, [], {}, "text", -1, 0.5, True, ["text"], ["logn(512)"], ["scaled(1.1)"] * 3, {"rope_type": []}):
+            file.write_text(json.dumps(damaged(document, at, replacement)))
+            try:
+                isentrope.hf.apply(made, file)
+            except ValueError as error:
+                refused += 1
+                assert str(file) in str(error) and "; got " in str(error), error
+                assert made.config.rope_parameters == own and not hasattr(made.config, rope.SWITCHED)
+            else:  # the version of true, another text
+                made = model()
+                made.set_attn_implementation("isentrope")
+    assert refused > 80
+    for text in ("", "{", "[]", "5", '{"kind": "evaluation"}'):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"\[apply\] .*rule.json must be .*; got"):
+            isentrope.hf.apply(made, file)
+    with pytest.raises(OSError, match='cannot read ".*none.json": No such file'):
+        isentrope.hf.apply(made, tmp_path / "none.json")
+
+
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("rope", ["yarn:4", "ntk:4"])
 def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
@@ -354,10 +434,10 @@ def test_evaluate_as_a_command(saved, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [(["--rope", "spiral:2"], "the stretch must be"), (["--rope", "yarn:4", "--lengths", 0, 100], "multiples of 256"),
-     (["--rope", "yarn:4", "--lengths", 0, 1 << 20], "the text must have at least")],
+     (["--rope", "yarn:4", "--lengths", 0, 1 << 20], "the text must have at least"),
+     (["--rope", '{"rope_type": "yarn", "factor": -2}'], "the factor of yarn must be a number of at least 1; got -2"),
+     (["--rope", '{"rope_type": "llama3", "factor": 2}', "--lengths", 512, 1024], "transformers must take the parameters")],
 )  # fmt: skip
 def test_the_command_ends_in_one_line(saved, arguments, message):
     folder, text = saved
-    done = command("calibrate", folder, "--text", text, *arguments)
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 2 and last.startswith("isentrope calibrate: [") and message in last
+    refused("calibrate", command_here("calibrate", folder, "--text", text, *arguments), message)

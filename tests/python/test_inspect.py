@@ -14,7 +14,8 @@ import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
-from isentrope.inspect_command import _tokenised, readings, stretches
+from isentrope._reading import stretches, tokenised
+from isentrope.inspect_command import readings
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
@@ -137,10 +138,10 @@ def test_long_texts_are_tokenised_where_they_are_read():
 
     text = "".join(chr(0x100 + i // 1000) for i in range(50_000))
     tokenizer = Characters()
-    found = _tokenised(tokenizer, text, 3, 10)
+    found = tokenised(tokenizer, text, 3, 10)
     assert [x[0].item() - 0x100 for x in found] == [0, 24, 49] and {len(x) for x in found} == {10}
     assert tokenizer.asked == 480
-    assert [x[0].item() for x in _tokenised(tokenizer, "abcdefghij", 2, 4)] == [ord("a"), ord("g")]
+    assert [x[0].item() for x in tokenised(tokenizer, "abcdefghij", 2, 4)] == [ord("a"), ord("g")]
 
 
 def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
@@ -150,9 +151,9 @@ def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
         def __call__(self, text, **_):
             return {"input_ids": torch.tensor([[2, *(ord(x) for x in text)]])}
 
-    found = _tokenised(WithBeginning(), "abcdefghij", 2, 4)
+    found = tokenised(WithBeginning(), "abcdefghij", 2, 4)
     assert [x.tolist() for x in found] == [[2, *b"abc"], [2, *b"hij"]]
-    assert {x[0].item() for x in _tokenised(WithBeginning(), "abcdefghij" * 1000, 2, 4)} == {2}
+    assert {x[0].item() for x in tokenised(WithBeginning(), "abcdefghij" * 1000, 2, 4)} == {2}
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_the_command_writes_table_json_and_report(folder):
                      "--output", folder / "report.html")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "of ln n" in result.stdout and "rule today: standard" in result.stdout
-    assert "text 2 of 2" in result.stderr
+    assert "text: 2 of 2" in result.stderr
     found = json.loads((folder / "out.json").read_text())
     assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"
     page = Path(folder / "report.html").read_text()
@@ -192,9 +193,9 @@ def test_the_command_names_what_is_wrong(folder):
     result = command(folder / "tiny", "--text", folder / "none.txt")
     assert result.returncode == 2 and "none.txt" in result.stderr
     result = command(folder / "tiny", "--text", folder / "text.txt", "--output", folder)
-    assert result.returncode == 2 and "must be a file that can be written" in result.stderr
+    assert result.returncode == 2 and "it is a folder" in result.stderr
     result = command(folder / "tiny", "--text", folder / "text.txt", "--max-length", -5)
-    assert result.returncode == 2 and "must be at least 1; got -5" in result.stderr
+    assert result.returncode == 2 and "a whole number from 1 to 100000000 is needed; got -5" in result.stderr
 
 
 def test_without_transformers_the_command_says_what_to_install(folder):

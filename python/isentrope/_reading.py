@@ -1,0 +1,109 @@
+"""What the commands read: a model of this machine, and stretches of a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+# More than tokenizers take for a token, over a stretch of text.
+_CHARACTERS_A_TOKEN = 16
+
+
+def load(path: Path, command: str) -> tuple[Any, Any, bool]:
+    """Model, tokenizer, and whether it is causal, of a folder or a GGUF file, on this machine alone.
+
+    Raises ValueError when it is neither, when it cannot be loaded, or when it brings code of its own.
+    """
+    if path.is_dir() and not (path / "config.json").exists():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1:
+            raise ValueError(f"[{command}] MODEL must be a folder with config.json or a GGUF file; got {path}")
+        path = files[0]
+    if not path.exists():
+        raise ValueError(f"[{command}] MODEL must exist; got {path}")
+    # Without the option transformers asks on the terminal whether to run the code.
+    folder, options = path, {"local_files_only": True, "trust_remote_code": False}
+    if path.is_file():
+        folder, options = path.parent, options | {"gguf_file": path.name}
+    try:
+        return _loaded(folder, options)
+    except Exception as error:  # of a damaged file: from the readers of many formats, who raise what they like
+        if "trust_remote_code" in str(error):
+            reason = "one that brings code of its own, which is not run"
+        else:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(f"[{command}] MODEL must be one that transformers loads; got {reason}") from error
+
+
+def dtype_of(asked: str) -> str:
+    """What "auto" means here: prefill of SmolLM2-135M in bfloat16 takes half the time where the processor multiplies it."""
+    import torch
+
+    # Older versions of torch do not tell what a processor has.
+    has = getattr(torch.cpu, "get_capabilities", dict)()
+    fast = has.get("avx512_bf16") or has.get("amx_bf16")
+    return ("bfloat16" if fast else "float32") if asked == "auto" else asked
+
+
+def load_causal(path: Path, dtype: str, command: str) -> tuple[Any, Any]:
+    """Model and tokenizer. Raises ValueError as `load` does, and for a model of another kind."""
+    import torch
+
+    model, tokenizer, causal = load(path, command)
+    if not causal:
+        raise ValueError(f"[{command}] MODEL must be a causal language model; got {type(model).__name__}")
+    return model.to(getattr(torch, dtype)).eval(), tokenizer
+
+
+def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(folder, **options)
+    causal = "gguf_file" in options or any("CausalLM" in name for name in config.architectures or [])
+    kind = AutoModelForCausalLM if causal else AutoModel
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    if "gguf_file" in options:
+        tokenizer.add_bos_token = _begins_texts(folder / options["gguf_file"])
+    return kind.from_pretrained(folder, **options), tokenizer, causal
+
+
+def _begins_texts(file: Path) -> bool:
+    """Whether the model of a GGUF file was trained on texts that begin with a token of their own, which transformers
+    does not take over: Gemma reads badly without."""
+    from gguf import GGUFReader
+
+    field = GGUFReader(file).fields.get("tokenizer.ggml.add_bos_token")
+    return field is not None and bool(field.contents())
+
+
+def stretches(text: Any, count: int, length: int) -> list[Any]:
+    """`count` runs of at most `length` characters or tokens, evenly spread."""
+    length = min(length, len(text))
+    gap = (len(text) - length) / max(count - 1, 1)
+    starts = sorted({int(i * gap) for i in range(count)})
+    return [text[start : start + length] for start in starts]
+
+
+def tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
+    """Evenly spread stretches of the text, each of which begins as the tokenizer has texts begin. Tokenizers are slower
+    than they look: no more than those can need."""
+
+    def tokens(text: str) -> Any:
+        return tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
+
+    room = _CHARACTERS_A_TOKEN * length
+    if len(text) <= count * room:
+        from torch import cat
+
+        whole = tokens(text)
+        first = whole[: int(whole[:1].tolist() == [getattr(tokenizer, "bos_token_id", None)])]
+        return [cat([first, part]) for part in stretches(whole[len(first) :], count, length - len(first))]
+    return [tokens(run)[:length] for run in stretches(text, count, room)]
+
+
+def passages_of(tokenizer: Any, text: str, passages: int, length: int, command: str) -> list[Any]:
+    """Evenly spread stretches of `length` tokens. ValueError where the text is too short for one."""
+    found = [tokens for tokens in tokenised(tokenizer, text, passages, length) if tokens.numel() >= length]
+    if not found:
+        raise ValueError(f"[{command}] the text must have at least {length} tokens; got fewer")
+    return found
