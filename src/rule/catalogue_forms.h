@@ -1,5 +1,5 @@
 // Closed forms from arguments: the arithmetic between a rule's parameters and the members of its
-// form. rule_catalogue.cc says which rule takes which.
+// form. catalogue.cc says which rule takes which.
 #pragma once
 
 #include <algorithm>
