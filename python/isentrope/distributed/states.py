@@ -12,7 +12,7 @@ from isentrope.distributed.exchange import Group, exchange, group_name, resolved
 from isentrope.functions import Rule, StatisticNames, attention
 from isentrope.states import AttentionState
 from isentrope.states import merge as merge_two
-from isentrope.statistics import Statistics, statistic_names
+from isentrope.statistics import BITS, Statistics, statistic_names, wanted_bits
 
 
 def merge(state: AttentionState, group: Group = None) -> AttentionState:
@@ -77,13 +77,13 @@ def decode(
     that of the sequence. The rest, errors included, as in `isentrope.attention`. Not differentiable.
     """
     names = statistic_names(return_stats)
-    needed = {"lse", *(names or ())} | ({"entropy"} if "variance" in (names or ()) else set())
+    needed = wanted_bits(names or ())  # what gradients take up again is what merging does
     with torch.no_grad():
         output, statistics = attention(
             q, k, v, rule=rule, scale=scale, causal="top_left", window_size=window_size, chunk_size=chunk_size,
             prefix_keys=prefix_keys, soft_cap=soft_cap,
             key_begin=key_begin, key_end=key_end, query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
-            sequence_keys=sequence_keys, return_stats=[name for name in Statistics._fields if name in needed],
+            sequence_keys=sequence_keys, return_stats=[name for name, bit in BITS.items() if needed & bit],
         )  # fmt: skip
         merged = merge(AttentionState(output, statistics), group)
         output, lse = merged.output, merged.statistics.lse

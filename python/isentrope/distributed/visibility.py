@@ -6,7 +6,19 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from isentrope._operators import Call
 from isentrope.distributed.layout import Range, joined, overlap
+
+# The arguments of the operators: those that say which keys a row sees, here in a Mask or in the place of a Segment;
+# those that hide nothing; and those that no call over several ranks takes.
+_KNOWN = {
+    "causal", "window_left", "window_right", "chunk_size", "prefix_keys", "key_begin", "key_end", "cu_seqlens_q",
+    "cu_seqlens_k", "query_offset", "key_offset", "sequence_keys",
+    "q", "k", "v", "sinks", "rule", "soft_cap", "compiled_scale", "compiled_soft_cap",
+    "lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed",
+}  # fmt: skip
+if unknown := set(Call._fields) - _KNOWN:
+    raise ImportError(f"isentrope.distributed: visibility.py must know every argument; got {', '.join(unknown)}")
 
 
 class Sequence(NamedTuple):
