@@ -98,7 +98,7 @@ void Data::make_mask() {
   }
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
-    // Rows that admit nothing must occur.
+    // Rows that see nothing must occur.
     if (pairs > 0 && p.queries > 2)
       std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }

@@ -9,12 +9,13 @@
 namespace isentrope::check {
 namespace {
 
-// Register tiles are 2 ... 32 wide and 2 ... 12 tall, strips 6, 12, 24 or 48, blocks 128 and 256.
+// Register tiles are 2 ... 12 tall and 2 ... 32 wide, as wide as panels and row tiles; query tiles
+// have 24 or 48 rows, gradient tiles 128 keys and key blocks 256.
 constexpr std::int64_t kLengths[] = {
     1,  2,  3,   4,   5,   6,   7,   8,   9,   11,  12,  13,  15,  16,  17,  23,  24,
     25, 29, 31,  32,  33,  37,  47,  48,  49,  53,  63,  64,  65,  71,  72,  73,  95,
     96, 97, 101, 113, 127, 128, 129, 131, 143, 145, 191, 193, 199, 241, 255, 256, 257};
-// Runs of queries and of keys begin anew, and the keys of a decode step are split, at these.
+// Blocks of queries and of keys begin anew, and the keys of a decode step are split, at these.
 constexpr std::int64_t kLongLengths[] = {383, 385,  511,  512,  513,  521,
                                          768, 1021, 1023, 1024, 1025, 1537};
 constexpr std::int64_t kCacheLengths[] = {4095, 4096, 4097, 4099, 5000, 6143, 6145, 8191, 8193};

@@ -8,9 +8,10 @@
 
 namespace isentrope::check {
 
-// Multiplications and additions of a problem: 2 (dim + value_dim) for each admitted pair forward,
-// and the five products of the backward pass where the problem has one. Of these, `from_inputs` are
-// those of two inputs: scores, again in the backward pass, and dp. `scores` counts the pairs.
+// Multiplications and additions of a problem: forward 2 (dim + value_dim) for each pair of a row
+// and a key it sees, and the five products of the backward pass where the problem has one. Of
+// these, `from_inputs` are those of two inputs: scores, again in the backward pass, and dp.
+// `scores` counts the pairs.
 struct Work {
   double flops = 0, from_inputs = 0, scores = 0;
 };

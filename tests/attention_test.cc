@@ -22,7 +22,7 @@ Problem shaped(std::int64_t batch, std::int64_t heads, std::int64_t queries, std
   return p;
 }
 
-// Lengths around the edges of lanes, panels, strips and blocks, primes, and every option.
+// Lengths around the edges of lanes, panels, row tiles and blocks, primes, and every option.
 std::vector<Problem> problems() {
   std::vector<Problem> list;
   const auto add = [&list](Problem problem, Causal causal, const ScaleRule& rule,

@@ -250,7 +250,7 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
   }
 }
 
-TEST(TileRanges, HoldEveryAdmittedKeyOfTheBlockAndNoOther) {
+TEST(TileRanges, HoldEverySeenKeyOfTheBlockAndNoOther) {
   constexpr std::size_t kRows = 3;
   constexpr std::int64_t kFirst = 10, kBlock = 4;
   const std::vector<KeyRange> ranges = {{0, 0},   {0, 5},   {9, 12},  {10, 14},

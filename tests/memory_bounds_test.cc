@@ -204,17 +204,17 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
       reinterpret_cast<float*>(memories.emplace_back(std::size_t{12} * kStep).data()),
       {1, 2, 2, 3},
       {0, 2, 1, kStep}};
-  View<std::uint8_t, 4> admitted{
+  View<std::uint8_t, 4> mask{
       reinterpret_cast<std::uint8_t*>(memories.emplace_back(std::size_t{3} * kStep).data()),
       {1, 2, 2, 3},
       {0, 2, 1, kStep}};
-  if (!bias || !admitted) GTEST_SKIP() << "the system refuses that much address space";
+  if (!bias || !mask) GTEST_SKIP() << "the system refuses that much address space";
   for (std::int64_t i = 0; i < 12; ++i) {
     bias(0, i / 6, i / 3 % 2, i % 3) = options.bias(0, i / 6, i / 3 % 2, i % 3);
-    admitted(0, i / 6, i / 3 % 2, i % 3) = options.attn_mask(0, i / 6, i / 3 % 2, i % 3);
+    mask(0, i / 6, i / 3 % 2, i % 3) = options.attn_mask(0, i / 6, i / 3 % 2, i % 3);
   }
   options.bias = bias;
-  options.attn_mask = admitted;
+  options.attn_mask = mask;
 
   attention_forward({q, k, v}, options, {output, {}});
   each(output, [&](float x, std::size_t i) { EXPECT_EQ(x, want.output[i]); });

@@ -104,14 +104,14 @@ TEST_P(RowPaths, ARowWithoutKeysIsZeroWhateverHidesThem) {
   }
 }
 
-TEST_P(RowPaths, OneAdmittedKeyReturnsItsValueExactlyWhateverLambda) {
+TEST_P(RowPaths, OneSeenKeyReturnsItsValueExactlyWhateverLambda) {
   for (const char* line : kPaths) {
     for (const float lambda : {0.0f, 1.0f, -3.0f, 1e6f}) {
       SCOPED_TRACE(line);
       const Data data(parse_problem(line));
       const Problem& p = data.problem;
       const std::int64_t begin = p.keys - p.queries - 2,
-                         end = begin + 1;  // which the diagonal admits
+                         end = begin + 1;  // which the diagonal lets it see
       AttentionOptions options = data.options();
       options.mask.key_begin = one(begin);
       options.mask.key_end = one(end);
@@ -173,7 +173,7 @@ std::vector<float> row_of(const std::vector<float>& values, std::int64_t row,
   return {begin, begin + columns};
 }
 
-TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
+TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatSeeItAndNoOther) {
   for (const char* line : kPaths) {
     for (const char* hiding : {"", " admitted=1", " bias=1"}) {
       SCOPED_TRACE(std::string(line) + hiding);
@@ -194,11 +194,11 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatAdmitItAndNoOther) {
       for (std::int64_t row = 0; row < p.heads * p.queries; ++row) {
         const std::int64_t head = row / p.queries, query = row % p.queries;
         const KeyRange range = row_view(options.mask, 0, query, p.queries, p.keys).keys;
-        bool admits = head / (p.heads / p.kv_heads) == 0 && range.begin <= key && key < range.end;
-        if (options.attn_mask) admits = admits && options.attn_mask(0, head, query, key) != 0;
-        if (options.bias) admits = admits && options.bias(0, head, query, key) != -kInfinity;
+        bool sees = head / (p.heads / p.kv_heads) == 0 && range.begin <= key && key < range.end;
+        if (options.attn_mask) sees = sees && options.attn_mask(0, head, query, key) != 0;
+        if (options.bias) sees = sees && options.bias(0, head, query, key) != -kInfinity;
         const std::vector<float> output = row_of(got.output, row, p.value_dim);
-        if (admits) {
+        if (sees) {
           for (const float value : output) ASSERT_TRUE(std::isnan(value)) << "row " << row;
           ASSERT_TRUE(std::isnan(got.lse[static_cast<std::size_t>(row)]));
           if (p.page_size > 0) continue;

@@ -1,4 +1,4 @@
-// Mask: which keys a row may see. A structural mask admits one interval of keys per row.
+// Mask: which keys a row may see. Of a structural mask a row sees one interval of keys.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace isentrope {
 
 // Where the causal diagonal lies when there are fewer or more queries than keys. With 2 queries and
-// 4 keys (x: admitted):
+// 4 keys (x: seen):
 //
 //   top_left  x . . .      bottom_right  x x x .
 //             x x . .                    x x x x
 enum class Causal { none, top_left, bottom_right };
 
-// All parts combine: a row sees the keys that every part admits, and those of its prefix.
+// All parts combine: a row sees the keys that no part masks, and those of its prefix.
 //
 // Query i lies at position i + query_offset + keys - queries, so that the last query meets the last
 // key: FlashAttention's alignment, with causal and without. It lies at i + query_offset with

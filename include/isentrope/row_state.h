@@ -1,6 +1,6 @@
 // RowState: what one row knows after seeing some of its keys.
 //
-// For the admitted logits z_j of a set of keys, with m = max z_j and t_j = z_j - m,
+// For the logits z_j of a set of keys that the row sees, with m = max z_j and t_j = z_j - m,
 //
 //   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
 //   s_distance = sum e^t |i - j|, i the row's position and j the key's
@@ -23,14 +23,14 @@ namespace isentrope {
 struct RowState {
   double max = -std::numeric_limits<double>::infinity();
   double s0 = 0, s1 = 0, s1_prime = 0, s2 = 0;
-  std::int64_t support = 0;  // admitted keys; 0 exactly for the identity
+  std::int64_t support = 0;  // keys seen; 0 exactly for the identity
   double s_distance = 0;
 
   [[nodiscard]] bool empty() const { return support == 0; }
   bool operator==(const RowState&) const = default;
 };
 
-// The state of one admitted key, so many keys away from the row's position. A NaN or +inf logit
+// The state of one key that is seen, so many keys away from the row's position. A NaN or +inf logit
 // makes it NaN; a -inf one weighs nothing.
 [[nodiscard]] inline RowState row_state_of(double logit, double distance = 0) {
   if (logit == -std::numeric_limits<double>::infinity()) return {logit, 0, 0, 0, 0, 1};
@@ -71,7 +71,7 @@ struct RowStats {
   double lse = -std::numeric_limits<double>::infinity();        // ln sum e^z
   double entropy = 0;                                           // -sum p ln p, in [0, ln support]
   double collision = 0;                                         // sum p^2, in [1 / support, 1]
-  double max_logit = -std::numeric_limits<double>::infinity();  // largest admitted z
+  double max_logit = -std::numeric_limits<double>::infinity();  // largest z
   double variance = 0;                                          // of z under p: the varentropy
   double distance = 0;                                          // sum p |i - j|, in keys
   std::int64_t support = 0;  // test this to recognise an empty row

@@ -11,7 +11,7 @@
 namespace isentrope {
 
 // One T for each statistic, Count for those that count: views, vectors, tensors of all rows'
-// numbers. In nats where they have a unit. A row that admits no key has lse -inf, max_logit -inf
+// numbers. In nats where they have a unit. A row that sees no key has lse -inf, max_logit -inf
 // and 0 everywhere else.
 template <typename T, typename Count = T>
 struct StatisticFields {
@@ -20,9 +20,9 @@ struct StatisticFields {
   T collision{};  // sum p^2, in [1 / support, 1]
   T variance{};   // of z under p: the varentropy
   T distance{};   // sum p_j |i - j| in keys, from the row's position (mask.h) to those of its keys
-  T max_logit{};  // largest admitted z_j
+  T max_logit{};  // largest z_j
   T lambda{};     // the softmax scale the row was given
-  Count support{};  // admitted keys
+  Count support{};  // keys the row sees
 };
 
 // Views [batch, heads, queries]. Those without data are not computed.

@@ -25,7 +25,7 @@ def scaled_dot_product_attention(
         query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], of types as in `isentrope.attention`;
             what stands before is broadcast. With enable_gqa the heads of key and value, their third axis from the
             end, divide those of query.
-        attn_mask: bool, True admits a key, or floating point, added to the logits; broadcastable to
+        attn_mask: bool, True lets a row see a key, or floating point, added to the logits; broadcastable to
             [..., queries, keys].
         dropout_p: at least 0 and below 1; which weights is drawn from torch's generator.
         is_causal: query i sees keys 0 ... i, also where there are more keys than queries; not beside attn_mask.

@@ -124,7 +124,7 @@ def attention(
             padding (Llama 4); 0: no chunks.
         prefix_keys: an integer, or integers [batch]; the first so many keys of each sequence, padding aside, are seen by
             all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size or a window to the left.
-        attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True admits a key, False hides it from
+        attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True lets a row see a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
         is_causal, enable_gqa: as in `scaled_dot_product_attention`: causal="top_left", and whether heads of q may share
@@ -143,7 +143,7 @@ def attention(
         return_stats: False, True, or the names of some `Statistics`.
 
     Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it
-    and `Statistics`. A row that admits no key has output 0. Output and statistics are differentiable with respect
+    and `Statistics`. A row that sees no key has output 0. Output and statistics are differentiable with respect
     to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
 
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.

@@ -138,9 +138,9 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
     if mask is None or mask.dtype == torch.bool:
         return None if mask is None else mask[..., :keys], bias
     mask = mask[..., :keys]
-    admitted = mask > torch.finfo(mask.dtype).min / 2
-    added = torch.where(admitted, mask, 0)
-    return admitted, added if bias is None else added + bias
+    seen = mask > torch.finfo(mask.dtype).min / 2
+    added = torch.where(seen, mask, 0)
+    return seen, added if bias is None else added + bias
 
 
 AttentionInterface.register(NAME, attention_forward)

@@ -14,7 +14,7 @@ class Statistics(NamedTuple):
     """Statistics of every row, each [batch, heads, queries], or None where it was not asked for.
 
     float32, but `support`, which is int64. In nats, `distance` in keys. `lse`, `entropy`, `collision`, `variance` and
-    `distance` carry gradients; `lambda_` does where the caller gave it. A row that admits no key has lse and max_logit
+    `distance` carry gradients; `lambda_` does where the caller gave it. A row that sees no key has lse and max_logit
     -inf, and 0 elsewhere.
     """
 
@@ -29,11 +29,11 @@ class Statistics(NamedTuple):
     distance: Tensor | None = None
     """sum p_j |i - j|, from the row's position to those of the keys it attends to: local heads against global ones."""
     max_logit: Tensor | None = None
-    """Largest admitted z_j. Divided by lambda_: the largest score."""
+    """Largest z_j. Divided by lambda_: the largest score."""
     lambda_: Tensor | None = None
     """The softmax scale the row was given."""
     support: Tensor | None = None
-    """Keys the row admits."""
+    """Keys the row sees."""
 
     @property
     def effective_keys(self) -> Tensor:

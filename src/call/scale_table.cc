@@ -24,16 +24,16 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
     : queries_(in.q.extents[2]) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const ScaleRule& rule = options.rule;
-  const auto& admitted = options.attn_mask;
-  counts_keys_ = !options.lambda && admitted && rule.reads(LengthSource::visible);
+  const auto& attn_mask = options.attn_mask;
+  counts_keys_ = !options.lambda && attn_mask && rule.reads(LengthSource::visible);
   reads_length_ =
       !options.lambda && (rule.reads(LengthSource::visible) || rule.reads(LengthSource::position) ||
                           rule.reads(LengthSource::total));
   if (options.lambda || (reads_length_ && !batches_are_alike(options.mask)) ||
-      (counts_keys_ && admitted.strides[0] != 0)) {
+      (counts_keys_ && attn_mask.strides[0] != 0)) {
     batches_ = batches;
   }
-  if (options.lambda || rule.heads() > 1 || (counts_keys_ && admitted.strides[1] != 0)) {
+  if (options.lambda || rule.heads() > 1 || (counts_keys_ && attn_mask.strides[1] != 0)) {
     heads_ = heads;
   }
   const std::int64_t rows = batches_ * heads_ * queries;

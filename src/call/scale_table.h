@@ -18,7 +18,7 @@ namespace isentrope {
 }
 
 // The length of a row as rules have it: `visible` counts the keys that a boolean mask leaves of
-// those the structural masks admit.
+// those that the structural masks let the row see.
 [[nodiscard]] RowLength counted_length(const AttentionOptions& options, std::int64_t batch,
                                        std::int64_t head, std::int64_t query, std::int64_t queries,
                                        std::int64_t keys);

@@ -130,10 +130,9 @@ class BackwardTask {
     std::size_t pair_keys, pair_rows;
   };
 
-  // visit() with tile_ listed for one tile of queries after the other, until it returns false.
+  // Lists one query tile after the other in tile_ for visit(), until that returns false. Heads come
+  // one after the other, so that the keys and values of a group are packed once for all of them.
   template <typename Visit>
-  // Query heads come one after the other, so that the keys and values of a group are packed once
-  // for all of them.
   bool for_each_query_tile(const Visit& visit) {
     const std::int64_t first_head = item_.kv_head * sizes_.group;
     for (std::int64_t head = first_head; head < first_head + sizes_.group; ++head) {

@@ -52,6 +52,8 @@ void DqAccum::add_up(const ParallelFor& parallel_for) const {
       std::fill(sum.begin(), sum.end(), 0.0f);
       float lambda_sum = 0;
       for (std::size_t block = 0; block < dq_.size(); ++block) {
+        // Shares lie row after row, for their memory is our own. The caller's dq may have any
+        // strides, hence write_row().
         const std::int64_t at = (index * queries + query) * dim;
         const float* share = static_cast<const float*>(dq_[block].data) + at;
         for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += share[c];
@@ -87,15 +89,16 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
   if (!gradient.d_output || !options.sinks) return;
   // In double: a head's gradient is a sum over all rows of all batches, most of it cancelling.
   std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
-  for_each_row(gradient.output.extents, [&](std::int64_t batch, std::int64_t head,
-                                            std::int64_t query) {
+  const auto add_row = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
     const double lse = gradient.statistics.lse(batch, head, query);
     // A row without keys gives its whole weight to the sink, whatever that is: no gradient.
     if (std::isinf(lse) && lse < 0) return;
     // What it leaves the keys, seen from the sink: 1 - that would cancel.
-    const double of_sink = non_sink_weight(options.sinks(head), lse);
-    sums[static_cast<std::size_t>(head)] -= of_sink * output_product(gradient, batch, head, query);
-  });
+    const double sink_weight = non_sink_weight(options.sinks(head), lse);
+    const double product = output_product(gradient, batch, head, query);
+    sums[static_cast<std::size_t>(head)] -= sink_weight * product;
+  };
+  for_each_row(gradient.output.extents, add_row);
   for (std::size_t head = 0; head < sums.size(); ++head) {
     d_sinks(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
   }

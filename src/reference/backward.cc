@@ -22,8 +22,7 @@ struct Sum {
   }
 };
 
-// dp_j = w m_j do.v_j for each admitted key of a row, w the weight beside the sink, m_j dropout's
-// factor.
+// dp_j = w m_j do.v_j for each key that a row sees, w the non-sink weight, m_j dropout's factor.
 std::vector<Sum> weight_gradients(const Input& in, const Row& row,
                                   const std::vector<double>& d_output) {
   const std::int64_t value_dim = in.v.extents[3];
@@ -33,7 +32,7 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
     for (std::int64_t c = 0; c < value_dim; ++c) {
       const std::size_t column =
           row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
-      const double product = row.beside_sink * key.kept * at(d_output, column) *
+      const double product = row.non_sink_weight * key.kept * at(d_output, column) *
                              in.v(row.batch, row.kv_head, key.index, c);
       dp.add(product, std::abs(product));
     }
@@ -53,7 +52,7 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   Sum mean;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double p = std::exp(row.keys[j].log_p);
-    mean.add(row.beside_sink * p * dp[j].value, row.beside_sink * p * dp[j].magnitude);
+    mean.add(row.non_sink_weight * p * dp[j].value, row.non_sink_weight * p * dp[j].magnitude);
   }
   const auto& d = g.d_statistics;
   const double d_lse = at(d.lse, row.index), d_entropy = at(d.entropy, row.index);
@@ -130,7 +129,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!alone)
-        d_sinks.add(row.head, -row.of_sink * p * dp[j].value, row.of_sink * p * dp[j].magnitude);
+        d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,
+                    row.sink_weight * p * dp[j].magnitude);
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
@@ -138,7 +138,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
         dk.add(key_row * dim + c, ds * q, ds_magnitude * std::abs(q));
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
-        const double d = row.beside_sink * p * key.kept *
+        const double d = row.non_sink_weight * p * key.kept *
                          at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
         dv.add(key_row * value_dim + c, d, std::abs(d));
       }

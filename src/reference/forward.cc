@@ -16,7 +16,8 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
     for (const Key& key : row.keys) {
       const double p = std::exp(key.log_p);
       for (std::int64_t c = 0; c < value_dim; ++c) {
-        const double v = row.beside_sink * key.kept * in.v(row.batch, row.kv_head, key.index, c);
+        const double v =
+            row.non_sink_weight * key.kept * in.v(row.batch, row.kv_head, key.index, c);
         output[static_cast<std::size_t>(c)] += p * v;
         magnitude[static_cast<std::size_t>(c)] += p * std::abs(v);
         sum[static_cast<std::size_t>(c)] += std::abs(v);

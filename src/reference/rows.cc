@@ -17,7 +17,7 @@ double bias_of(const Input& in, const AttentionOptions& options, const Row& row,
 }
 
 // Whether boolean mask and bias leave the row this key.
-bool is_admitted(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
+bool is_seen(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
   if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
   return bias_of(in, options, row, j) != -kInfinity;
 }
@@ -112,15 +112,15 @@ void for_each_row(const Input& in, const AttentionOptions& options,
         const RowView view = row_view(options.mask, batch, query, queries, keys);
         resolve_scale(in, options, row);
         for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
-          if (!is_admitted(in, options, row, j)) continue;
+          if (!is_seen(in, options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
           row.keys.back().distance = std::abs(static_cast<double>(view.own_key - j));
         }
         row.statistics = statistics_of(row.keys);
         if (in.sinks || options.sinks) {
           const double sink = in.sinks ? in.sinks(head) : options.sinks(head);
-          row.beside_sink = 1 / (1 + std::exp(sink - row.statistics.lse));
-          row.of_sink = 1 / (1 + std::exp(row.statistics.lse - sink));
+          row.non_sink_weight = 1 / (1 + std::exp(sink - row.statistics.lse));
+          row.sink_weight = 1 / (1 + std::exp(row.statistics.lse - sink));
         }
         visit(row);
       }

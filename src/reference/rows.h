@@ -8,7 +8,7 @@
 
 namespace isentrope::reference {
 
-// A key that a row admits.
+// A key that a row sees.
 struct Key {
   std::int64_t index;
   double score;            // q.k
@@ -24,10 +24,10 @@ struct Row {
   std::int64_t batch, head, kv_head, query;
   std::size_t index;  // of the row, row-major
   double before_cap, after_cap, on_bias;
-  std::vector<Key> keys;  // admitted
+  std::vector<Key> keys;  // that it sees
   RowStats statistics;
-  double beside_sink;  // weight that the sink leaves the keys; 1 without one
-  double of_sink;      // and its own, with the digits that 1 - beside_sink would cancel
+  double non_sink_weight;  // what the sink leaves the keys; 1 without one
+  double sink_weight;      // its own, with the digits that 1 - non_sink_weight would cancel
 };
 
 // Every row, in row-major order: one at a time, for a row holds all its keys.

@@ -68,6 +68,8 @@ HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size
   const T* rows[hn::MaxLanes(Floats())];
   for (std::size_t r = 0; r < lanes; ++r) {
     prefetch_row(from, first + r + lanes);
+    // A row that is missing reads the last one, so that no load needs a condition; it counts as 0
+    // below.
     rows[r] = reinterpret_cast<const T*>(from.row(HWY_MIN(first + r, from.count() - 1)));
   }
   std::size_t c = 0;

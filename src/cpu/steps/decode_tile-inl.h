@@ -41,6 +41,8 @@ HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t que
     hn::Vec<Floats> sums[kRows][4];
 #pragma GCC unroll 16
     for (std::size_t key = 0; key < 4; ++key) {
+      // The last group takes its last key again for those that are not there: behind `count` the
+      // scores may hold anything, but there is nothing to read.
       const T* row =
           keys.data + static_cast<std::ptrdiff_t>(HWY_MIN(j + key, count - 1)) * keys.stride;
 #pragma GCC unroll 16

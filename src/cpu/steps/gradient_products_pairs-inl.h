@@ -61,6 +61,8 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
   void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
     const PairKernels& kernels = Bf16Pairs::kernels();
     const std::size_t width = panel_width(), rows = tile.queries.rows, row_pairs = (rows + 1) / 2;
+    // A pair of which one key alone is seen is summed as a whole: dz is 0 at the other, and what
+    // packing left beside it is finite.
     const std::size_t pair = tile.ranges.first / 2, last = tile.ranges.last;
     for (std::size_t row = 0; row < rows; row += kRegisterRows) {
       kernels.add_rows({.rows = HWY_MIN(kRegisterRows, rows - row),

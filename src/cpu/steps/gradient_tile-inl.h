@@ -33,7 +33,7 @@ struct RowGradient {
   std::int64_t own_key = 0;  // i, where d_distance may differ from 0
 };
 
-// In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) admitted.
+// In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) seen.
 // Out:  p and dz in place, both 0 outside [begin, end) by selection: what is masked may be NaN.
 // first_key: of the call, the first column's. kMoments: whether linear, quadratic or collision may
 // differ from 0; kDistance: whether d_distance may.
@@ -68,9 +68,9 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
     auto dz = hn::Mul(p, slope);
     if (!all) {
       const auto before_end = hn::FirstN(d, end > j ? end - j : 0);
-      const auto admitted = hn::AndNot(hn::FirstN(d, begin > j ? begin - j : 0), before_end);
-      p = hn::IfThenElseZero(admitted, p);
-      dz = hn::IfThenElseZero(admitted, dz);
+      const auto seen = hn::AndNot(hn::FirstN(d, begin > j ? begin - j : 0), before_end);
+      p = hn::IfThenElseZero(seen, p);
+      dz = hn::IfThenElseZero(seen, dz);
     }
     hn::Store(p, d, weights + j);
     hn::Store(dz, d, gradients + j);

@@ -34,12 +34,12 @@ struct LogitTerms {
   float soft_cap = 0, after_cap = 1, on_bias = 1;
   const float* bias = nullptr;
   std::int64_t bias_stride = 0;
-  const std::uint8_t* admitted = nullptr;
-  std::int64_t admitted_stride = 0;
+  const std::uint8_t* mask = nullptr;
+  std::int64_t mask_stride = 0;
 
   // Whether boolean mask or bias hide this key from the row.
   [[nodiscard]] bool is_masked(std::int64_t key) const {
-    return (admitted && admitted[key * admitted_stride] == 0) ||
+    return (mask && mask[key * mask_stride] == 0) ||
            (bias && bias[key * bias_stride] == -std::numeric_limits<float>::infinity());
   }
 };
@@ -57,8 +57,8 @@ HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadSca
     terms.bias_stride = options.bias.strides[3];
   }
   if (options.attn_mask) {
-    terms.admitted = &options.attn_mask(batch, head, query, first);
-    terms.admitted_stride = options.attn_mask.strides[3];
+    terms.mask = &options.attn_mask(batch, head, query, first);
+    terms.mask_stride = options.attn_mask.strides[3];
   }
   return terms;
 }

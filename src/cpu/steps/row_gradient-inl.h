@@ -73,7 +73,7 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
   };
   const float lse = value(of.lse);
   non_sink = 0;
-  // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it admit
+  // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it see
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
   if (lse == -std::numeric_limits<float>::infinity()) return {.lse_log2 = lse};
   const auto& sink = call.options.sinks;

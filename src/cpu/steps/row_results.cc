@@ -31,6 +31,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   const RowStatistics& to = call.output.statistics;
   for_each_statistic(
       [&]<typename T>(const Statistic& statistic, const View<T, 3>& view) {
+        // Lambda is the rule's and support a count: both follow below.
         if (view && statistic.of_row)
           view(batch, head, query) = static_cast<T>(stats.*statistic.of_row);
       },

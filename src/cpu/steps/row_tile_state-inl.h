@@ -170,11 +170,14 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     store(hn::Sub(log_s0, mean), stats.entropy);
     store(hn::Mul(hn::Mul(hn::Load(d, state.s2 + r), factor), factor), stats.collision);
     store(max, stats.max_logit);
+    // The difference of two rounded numbers may be below 0, which no variance is.
     store(max_or_nan(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
     store(hn::Mul(hn::Load(d, state.s_distance + r), factor), stats.distance);
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {
+    // The key of the maximum weighs 1, so a smaller sum, or NaN, is that of an empty row or of
+    // logits that are not finite.
     if (state.s0[r] >= 1) continue;
     const RowStats row = finalize(state.row(r));
     for_each_statistic(

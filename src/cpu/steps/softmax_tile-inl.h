@@ -37,8 +37,8 @@ HWY_INLINE void mask_outside(float* logits, std::size_t begin, std::size_t end,
     if (j >= begin && j + lanes <= end) continue;
     const auto before_end = hn::FirstN(d, end > j ? end - j : 0);
     const auto before_begin = hn::FirstN(d, begin > j ? begin - j : 0);
-    const auto admitted = hn::AndNot(before_begin, before_end);
-    hn::Store(hn::IfThenElse(admitted, hn::Load(d, logits + j), masked), d, logits + j);
+    const auto seen = hn::AndNot(before_begin, before_end);
+    hn::Store(hn::IfThenElse(seen, hn::Load(d, logits + j), masked), d, logits + j);
   }
 }
 
