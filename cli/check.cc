@@ -90,6 +90,9 @@ int check_command(int argc, char** argv) {
       "reference:\n"
       "isentrope check 'dt=bf16 shape=2x8:2x333x517x64 mask=causal:bottom_right,window=100:0 "
       "bwd=1'\n"
+      "A window lies around key i + keys - queries for query i, causal or not; with "
+      "causal:top_left "
+      "around key i.\n"
       "Exit status 1 when one fails, 2 for input that is no problem.",
       "isentrope check");
   CheckArguments arguments;

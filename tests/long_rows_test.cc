@@ -67,9 +67,9 @@ TEST_P(LongRows, AMillionEqualKeysHaveTheEntropyOfTheirNumber) {
 }
 
 // Bytes that one forward and one backward pass allocate beyond their inputs and results, at most.
-std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::string& mask) {
+std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::string& words) {
   const std::string length = std::to_string(n);
-  const Data data(parse_problem("shape=1x1x" + length + "x" + length + "x8 mask=" + mask));
+  const Data data(parse_problem("shape=1x1x" + length + "x" + length + "x8 " + words));
   const auto rows = static_cast<std::size_t>(n);
   std::vector<float> output(rows * 8), lse(rows), dq(rows * 8), dk(rows * 8), dv(rows * 8);
   const auto tensor = [&](std::vector<float>& values) {
@@ -95,9 +95,9 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
   return {forward, backward};
 }
 
-void expect_linear(const std::string& mask) {
-  const auto [forward, backward] = extra_memory(16384, mask);
-  const auto [forward4, backward4] = extra_memory(65536, mask);
+void expect_linear(const std::string& words) {
+  const auto [forward, backward] = extra_memory(16384, words);
+  const auto [forward4, backward4] = extra_memory(65536, words);
   std::printf(
       "extra memory at n = 16384: forward %.2f MB, backward %.2f MB; at n = 65536: %.2f MB, %.2f "
       "MB "
@@ -114,10 +114,17 @@ void expect_linear(const std::string& mask) {
 }
 
 // A window saves the time; which tiles are visited has no part in what is allocated.
-TEST(Memory, GrowsWithTheLengthOfTheRows) { expect_linear("causal:bottom_right,window=256:0"); }
+TEST(Memory, GrowsWithTheLengthOfTheRows) {
+  expect_linear("mask=causal:bottom_right,window=256:0");
+}
+
+// Which weights fall is computed anew in the backward pass, and kept nowhere.
+TEST(Memory, GrowsWithTheLengthOfTheRowsWithDropout) {
+  expect_linear("mask=causal:bottom_right,window=256:0 dropout=0.1");
+}
 
 // The same without a mask, minutes of work: make test-long.
-TEST(Memory, DISABLED_GrowsWithTheLengthOfTheRowsWithoutAMask) { expect_linear("none"); }
+TEST(Memory, DISABLED_GrowsWithTheLengthOfTheRowsWithoutAMask) { expect_linear("mask=none"); }
 
 }  // namespace
 }  // namespace isentrope::check
