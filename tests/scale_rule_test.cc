@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <numbers>
 #include <string>
 
@@ -285,10 +285,11 @@ TEST(ScaleRule, OutOfDomainNamesTheArgument) {
 TEST(ScaleRule, AMillionEvaluationsTakeATenthOfASecond) {
   for (const ScaleRule& rule : ScaleRule::all()) {
     double sum = 0;
-    const auto start = std::chrono::steady_clock::now();
+    // Of the processor, whatever else the machine does.
+    const std::clock_t start = std::clock();
     for (std::int64_t n = 1; n <= 1000000; ++n) sum += rule.lambda(last_row(n), 128);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(seconds.count(), 0.5) << rule.text() << " " << sum;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    EXPECT_LT(seconds, 0.5) << rule.text() << " " << sum;
   }
 }
 
