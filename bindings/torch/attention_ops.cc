@@ -1,6 +1,7 @@
 // The operators on tensors: attention, its gradients, a decode step on a paged cache, and the
 // lengths of rows.
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,6 +18,22 @@
 
 namespace isentrope::stable {
 namespace {
+
+// Nothing is written before all of it holds. What there is one of for each sequence is checked for
+// the batch: a call for a single sequence sees its own alone.
+void validate_decode(AttentionInput in, const AttentionOptions& options,
+                     const View<const std::int64_t, 1>& keys) {
+  const std::int64_t batches = in.q.extents[0];
+  for (std::int64_t batch = 0; batch < batches; ++batch)
+    in.pages.keys = std::max(in.pages.keys, keys(batch));
+  validate_input("decode", in, options);
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const AttentionInput its = batch_of(in, batch, keys(batch));
+    const AttentionOptions its_options = batch_of(options, batch);
+    validate_input("decode", its, its_options);
+    validate_tables("decode", its, its_options);
+  }
+}
 
 // Sequences of a batch differ in length, and with it in the position of their queries: each is a
 // call of its own. Many of them share the threads, one of them has all.
@@ -117,11 +134,13 @@ void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
                 std::to_string(batches) + " sequences; got " + std::to_string(pages.extents[0]) +
                 " and " + std::to_string(lengths.extents[0]));
   }
-  if (is_float64(call.q)) return decode_in_float64(call, pages, lengths, wanted, stack);
-  AttentionInput in = call.input();
+  AttentionInput in = is_float64(call.q) ? shapes_of(call) : call.input();
   in.pages.block_table = pages;
+  const AttentionOptions options = call.options();
+  validate_decode(in, options, lengths);
+  if (is_float64(call.q)) return decode_in_float64(call, pages, lengths, wanted, stack);
   Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, call.options(), results.views(), lengths);
+  decode_batch(in, options, results.views(), lengths);
   results.put(stack);
 }
 

@@ -148,14 +148,10 @@ void attention_backward_in_float64(const CallArguments& call, std::int64_t wante
 void decode_in_float64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
                        const View<const std::int64_t, 1>& keys, std::int64_t wanted,
                        StableIValue* stack) {
-  AttentionInput shapes = shapes_of(call);
-  shapes.pages.block_table = block_table;
   Results results(call.q, call.v.size(3), wanted);
   const reference::Input in = call.input_in_float64();
   for (std::int64_t batch = 0; batch < in.q.extents[0]; ++batch) {
     const AttentionOptions options = batch_of(call.options(), batch);
-    validate_input("attention", batch_of(shapes, batch, keys(batch)), options);
-    validate_tables("attention", batch_of(shapes, batch, keys(batch)), options);
     const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys(batch), in.k.extents[3]};
     const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys(batch), in.v.extents[3]};
     const std::vector<double> k = gathered(in.k, block_table, batch, k_extents),

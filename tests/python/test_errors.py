@@ -126,13 +126,18 @@ def test_varlen_attention_names_the_argument(changed, error, message):
         ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must name pages below 2; got 4294967296"),
         ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must name pages below 2; got -4294967296"),
         ({"seqused_k": torch.tensor([8, 3])}, ValueError, "block_table must have .* a column for each page"),
+        ({"seqused_k": torch.tensor([5, -1])}, ValueError, "block_table must have .* for -1 keys"),
+        ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),
+        ({"prefix_keys": torch.tensor([1, 2, 3])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[3\\]"),
+        ({"sinks": torch.zeros(3)}, ValueError, "sinks must have shape"),
+        ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative"),
         ({"q": Q.clone().requires_grad_()}, ValueError, "must not require gradients"),
     ],
 )
 def test_decode_names_the_argument(changed, error, message):
     arguments = {"q": Q, "k_cache": K, "v_cache": V, "block_table": torch.tensor([[0], [1]]),
                  "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=rf"\[decode\] .*{message}"):
         isentrope.decode(**arguments)
 
 
