@@ -85,7 +85,8 @@ _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
 def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False) -> Tiles:
     """Of a kernel: "forward", "few rows" (a decode step's, as few as tensor cores take), "query gradient" or
-    "key gradient". columns: the larger of both padded head dimensions. masked: with a boolean mask or a bias."""
+    "key gradient". columns: the larger of both padded head dimensions. masked: with a boolean mask or a bias, and the
+    key gradient with padded dimensions."""
     if chip.kind == "interpreter":
         return _INTERPRETED.get(kernel, Tiles(32, 32, 4, 1))
     name = f"masked {kernel}" if masked and kernel != "few rows" else kernel

@@ -113,6 +113,5 @@ def with_tiles_of_others() -> list[Variant]:
 
 
 def padded() -> list[Variant]:
-    """As many dimensions more as long_compiled.py has time for. Backward passes at 96 spill (docs/gpu.md)."""
-    bf16 = torch.bfloat16
-    return [Variant(bf16, 32), Variant(bf16, 32, backward=True), Variant(bf16, 96)]
+    """As many dimensions more as long_compiled.py has time for."""
+    return [Variant(torch.bfloat16, dim, backward=backward) for dim in (32, 96) for backward in (False, True)]
