@@ -20,19 +20,22 @@ namespace isentrope::stable {
 namespace {
 
 // Nothing is written before all of it holds. What there is one of for each sequence is checked for
-// the batch: a call for a single sequence sees its own alone.
+// the batch: a call for a single sequence sees its own alone. What fits the fewest keys and the
+// most fits all between.
 void validate_decode(AttentionInput in, const AttentionOptions& options,
                      const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0];
-  for (std::int64_t batch = 0; batch < batches; ++batch)
-    in.pages.keys = std::max(in.pages.keys, keys(batch));
-  validate_input("decode", in, options);
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const AttentionInput its = batch_of(in, batch, keys(batch));
-    const AttentionOptions its_options = batch_of(options, batch);
-    validate_input("decode", its, its_options);
-    validate_tables("decode", its, its_options);
+  std::int64_t fewest = batches > 0 ? keys(0) : 0, most = fewest;
+  for (std::int64_t batch = 1; batch < batches; ++batch) {
+    fewest = std::min(fewest, keys(batch));
+    most = std::max(most, keys(batch));
   }
+  for (const std::int64_t count : {most, fewest}) {
+    in.pages.keys = count;
+    validate_input("decode", in, options);
+  }
+  for (std::int64_t batch = 0; batch < batches; ++batch)
+    validate_tables("decode", batch_of(in, batch, keys(batch)), batch_of(options, batch));
 }
 
 // Sequences of a batch differ in length, and with it in the position of their queries: each is a

@@ -58,6 +58,11 @@ class Parser(argparse.ArgumentParser):
         )
         self.add_argument("--text", type=Path, required=True, metavar="FILE", help=text)
 
+    def add_dtype_and_resume(self) -> None:
+        self.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
+                          help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
+        self.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+
     def add_json(self) -> None:
         self.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE",
                           help="the result as JSON; without FILE, or as -, on standard output")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
     if like.stride(1) < like.stride(2):
         return like.new_empty((batch, rows, heads, columns)).transpose(1, 2)
     return like.new_empty((batch, heads, rows, columns))
+
+
+def refuse_unknown(who: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """ImportError for what the library has and `who` has not: it would be ignored without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ImportError(f"{who} must know every {what}; got {', '.join(unknown)}")
 
 
 def check_ranks(**tensors: Tensor) -> None:

@@ -33,9 +33,7 @@ def _parser() -> Parser:
                         help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
     parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
                         help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-                        help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+    parser.add_dtype_and_resume()
     parser.add_json()
     parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
     parser.add_argument("--report", type=Path, metavar="FILE", help="the report, one HTML file")

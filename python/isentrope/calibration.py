@@ -208,9 +208,11 @@ def calibrate(
     trained = trained_length(model)
     if len(passages):
         check_passages(passages, lengths)
-    if len(passages) and lengths[-1] < _first_beyond(trained, lengths) + BLOCK:
-        raise ValueError(f"[calibrate] lengths must reach beyond the trained {trained} by {BLOCK}; got {list(lengths)}")
-    longest = lengths[-1] if len(passages) else max(trained + 1, int(trained * stretch.factor))
+        longest = lengths[-1]
+        if longest < _first_beyond(trained, lengths) + BLOCK:
+            raise ValueError(f"[calibrate] lengths must reach beyond the trained {trained} by {BLOCK}; got {list(lengths)}")
+    else:
+        longest = max(trained + 1, int(trained * stretch.factor))
     with hf.reading(model):
         unstretched = entropies(model, texts)
         wanted = unstretched.entropy

@@ -30,9 +30,7 @@ def _parser() -> Parser:
     parser.add_argument("--passages", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
     parser.add_argument("--chunk", type=token_count, default=1024, help="tokens that go through the model at once (1024)")
     parser.add_argument("--retrieval", action="store_true", help="ask for numbers at 8 distances as well")
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-                        help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+    parser.add_dtype_and_resume()
     parser.add_json()
     parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
     return parser

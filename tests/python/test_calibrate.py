@@ -1,165 +1,18 @@
-"""Stretching RoPE, losses by position, and the gain that gives a stretched model its entropy back."""
+"""The gain that gives a stretched model its entropy back: measured, judged, applied, and as a command."""
 
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers as hf
-from test_command_line import command as command_here
-from test_command_line import refused
+from tiny_model import command, command_of_its_own, model, refused, tokens
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 import isentrope.hf
-from isentrope import calibration, evaluation, heads, retrieval, rope
+from isentrope import calibration, evaluation, heads, rope
 from isentrope.calibrate_command import elsewhere
-
-CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, head_dim=8, max_position_embeddings=512)  # fmt: skip
-
-
-def model(seed=3, **changes):
-    torch.manual_seed(seed)
-    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**(CONFIG | changes))).eval()
-    for name, parameter in made.named_parameters():
-        if "q_proj" in name or "k_proj" in name:
-            parameter.data *= 20  # heads with a temperature to speak of
-    return made
-
-
-def tokens(count, length, seed=5):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(0, 61, (length,), generator=generator) for _ in range(count)]
-
-
-@pytest.mark.parametrize("text", ["linear:4", "dynamic:2", "ntk:8", "yarn:4", "none"])
-def test_a_stretch_is_its_text(text):
-    stretch = rope.parse(text)
-    assert stretch.text == text
-    if text != "none":
-        again = rope.parse(json.dumps(stretch.parameters))
-        assert again.parameters == stretch.parameters and again.kind == stretch.kind
-
-
-@pytest.mark.parametrize("text", ["yarn", "yarn:", "yarn:0.5", "yarn:nan", "spiral:4", "{", '{"factor": 2}', '{"rope_type": "x"}', ""])
-def test_a_stretch_that_is_none_is_refused_by_name(text):
-    with pytest.raises(ValueError, match=r"\[rope\].*got"):
-        rope.parse(text)
-
-
-@pytest.mark.parametrize("text", ["linear:4", "ntk:4", "yarn:4"])
-def test_frequencies_are_those_of_transformers_without_its_factor_on_the_logits(text):
-    made = model()
-    stretch = rope.parse(text)
-    parameters = dict(made.config.rope_parameters)
-    if stretch.kind == "ntk":
-        theta = parameters["rope_theta"] * 4 ** (8 / 6)
-        want, _ = made.model.rotary_emb.compute_default_rope_parameters(
-            hf.LlamaConfig(**CONFIG, rope_parameters={"rope_type": "default", "rope_theta": theta})
-        )
-    else:
-        extra = {"original_max_position_embeddings": 512} if stretch.kind == "yarn" else {}
-        config = hf.LlamaConfig(**CONFIG, rope_parameters=parameters | {"rope_type": stretch.kind, "factor": 4.0} | extra)
-        want, _ = hf.modeling_rope_utils.ROPE_INIT_FUNCTIONS[stretch.kind](config)
-    own = made.model.rotary_emb
-    with rope.stretched(made, stretch):
-        found = made.model.rotary_emb
-        torch.testing.assert_close(found.inv_freq, want)
-        assert found.attention_scaling == 1
-    assert made.model.rotary_emb is own and made.config.rope_parameters == parameters
-
-
-def test_a_model_that_is_stretched_already_is_refused():
-    made = model()
-    rope.stretch_rope(made, rope.parse("yarn:4"))
-    with pytest.raises(ValueError, match="must not stretch RoPE already; got rope_type 'yarn'"):
-        rope.stretch_rope(made, rope.parse("linear:2"))
-    assert rope.trained_length(made) == 512
-
-
-@pytest.mark.parametrize("chunk", [64, 100, 1024])
-def test_losses_in_chunks_are_those_of_one_pass(chunk):
-    made, (text,) = model(), tokens(1, 700)
-    with torch.no_grad():
-        want = torch.nn.functional.cross_entropy(made(text[None, :-1]).logits[0], text[1:], reduction="none")
-    made.set_attn_implementation("isentrope")
-    torch.testing.assert_close(evaluation.losses(made, text, chunk), want, rtol=1e-4, atol=1e-4)
-
-
-def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
-    results = evaluation.Results(None, {})
-    for passage, (a, b) in enumerate([(3.0, 2.9), (4.0, 3.8)]):
-        results.add("a", passage, [a] * 4)
-        results.add("b", passage, [b, b, b - 0.1, b - 0.1])
-    methods = [evaluation.Method("a"), evaluation.Method("b")]
-    found = evaluation.compare(results, methods, 2, [0, 512, 1024])
-    late = found[-1]
-    gaps = torch.tensor([-0.2, -0.2, -0.3, -0.3], dtype=torch.float64)
-    assert (late.method, late.first, late.last) == ("b", 512, 1024)
-    assert late.difference == pytest.approx(-0.25) and late.mean == pytest.approx(3.25)
-    assert late.se == pytest.approx(gaps.std().item() / 2)
-    assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
-    assert evaluation.beats(late) and not evaluation.beats(found[0])
-
-
-def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
-    made, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
-    methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
-    first = evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
-    with file.open("a") as half:
-        half.write('{"method": "sharp", "passa')  # what a killed run leaves
-    calls = []
-    again = evaluation.evaluate(
-        made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
-        progress=lambda *step: calls.append(step),
-    )  # fmt: skip
-    assert again == first and calls == []
-    assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
-    with pytest.raises(ValueError, match="must be of this model, text and settings"):
-        evaluation.Results(file, {"a": 2})
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage and nll; got"),
-     ('{"method": "a", "passage": 0}', "method, passage and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
-     ('{"method": 5, "passage": 0, "nll": [1.5]}', "and nll"), ('{"method": "a", "passage": 0, "nll": 1.5}', "and nll"),
-     ('{"method": "a", "passage": 0, "nll": [1.5]}', "results must have 2 blocks of a passage; got 1 of a")],
-)  # fmt: skip
-def test_a_damaged_file_of_results_is_refused_by_name(tmp_path, line, message):
-    file = tmp_path / "run.jsonl"
-    before = f'{{"a": 1}}\n{line}\n{{"method": "a", "passage": 1, "nll": [1.5, 2.5]}}\n'
-    file.write_text(before)
-    with pytest.raises(ValueError, match=message):
-        results = evaluation.Results(file, {"a": 1})
-        evaluation.evaluate(model(), tokens(2, 513), [evaluation.Method("a")], lengths=[0, 512], results=results)
-    assert file.read_text() == before
-
-
-def test_results_are_kept_in_a_file_alone(tmp_path):
-    (tmp_path / "empty").touch()
-    evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5])
-    assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0) == [1.5]
-    for path in ("/dev/zero", tmp_path):
-        with pytest.raises(ValueError, match="must be a file that can be read again"):
-            evaluation.Results(Path(path), {})
-    (tmp_path / "text").write_text("no JSON")
-    with pytest.raises(ValueError, match="line 1 of .*text must be JSON; got 'no JSON'"):
-        evaluation.Results(tmp_path / "text", {})
-
-
-@pytest.mark.parametrize(
-    "lengths, passages, message",
-    [([0, 100], tokens(1, 600), "multiples of 256"), ([256], tokens(1, 600), "at least two"),
-     ([0, 512], tokens(1, 300), "at least 513 tokens"), ([0, 256], [], "passages and methods")],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_before_the_model_runs(lengths, passages, message):
-    with pytest.raises(ValueError, match=message):
-        evaluation.evaluate(None, passages, [evaluation.Method("a")], lengths=lengths)
 
 
 @pytest.mark.parametrize("per", ["model", "layer", "head"])
@@ -366,26 +219,6 @@ def test_one_gain_is_transformers_own_attention_factor():
     assert "only for YaRN" in str(elsewhere(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
 
 
-class Words:
-    """A tokenizer of bytes, which are below 61 where the model's vocabulary is."""
-
-    def __call__(self, text, add_special_tokens=True):
-        return {"input_ids": [byte % 61 for byte in text.encode()]}
-
-
-def test_questions_lie_as_far_from_their_answers_as_they_say():
-    passage = torch.full((2000,), 60)
-    asked = retrieval.prompt(Words(), passage, [200, 800, 1500], seed=2)
-    flat = asked.tokens.tolist()
-    for distance, answer in zip(asked.distances, asked.answers):
-        value = flat[answer.start + 1 : answer.stop + 1]
-        text = "".join(map(chr, value))
-        first = next(i for i in range(len(flat)) if flat[i : i + len(value)] == value)
-        assert first < answer.start and abs((answer.start + 1 - first) - distance) < 160, (distance, text)
-    with pytest.raises(ValueError, match="longer than the distances"):
-        retrieval.prompt(Words(), passage, [1990])
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
@@ -399,18 +232,13 @@ def saved(tmp_path_factory):
     return folder, text
 
 
-def command(name, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", f"isentrope.{name}_command", *map(str, arguments)], capture_output=True, text=True
-    )
-
-
 def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     folder, text = saved
     rule, page = tmp_path / "rule.json", tmp_path / "report.html"
-    done = command("calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2,
-                   "--lengths", 0, 512, 1024, "--output", rule, "--json", "-", "--report", page,
-                   "--resume", tmp_path / "run.jsonl")  # fmt: skip
+    done = command_of_its_own(
+        "calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2, "--lengths", 0, 512, 1024,
+        "--output", rule, "--json", "-", "--report", page, "--resume", tmp_path / "run.jsonl",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert json.loads(rule.read_text()) == found and isinstance(found["kept"], bool)
@@ -423,8 +251,10 @@ def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
 
 def test_evaluate_as_a_command(saved, tmp_path):
     folder, text = saved
-    done = command("evaluate", folder, "--text", text, "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
-                   "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-")  # fmt: skip
+    done = command_of_its_own(
+        "evaluate", folder, "--text", text, "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
+        "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["method"] for row in found["nll"]] == ["standard"] * 2 + ["scaled(1.1)"] * 2
@@ -440,4 +270,4 @@ def test_evaluate_as_a_command(saved, tmp_path):
 )  # fmt: skip
 def test_the_command_ends_in_one_line(saved, arguments, message):
     folder, text = saved
-    refused("calibrate", command_here("calibrate", folder, "--text", text, *arguments), message)
+    refused("calibrate", command("calibrate", folder, "--text", text, *arguments), message)

@@ -17,9 +17,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+import tiny_model
 import torch
 import transformers as hf
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tiny_model import command, process, refused
 
 import isentrope
 
@@ -37,16 +38,8 @@ every_command = pytest.mark.parametrize("name", [*READERS, "check"])
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("made")
-    config = hf.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                            num_key_value_heads=2, head_dim=8, max_position_embeddings=512)  # fmt: skip
-    hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "tiny")
-    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(tmp_path / "tiny")
-    (tmp_path / "text.txt").write_text(" ".join(f"w{(i * i) % 61}" for i in range(2600)))
-    return tmp_path
+    plain = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**tiny_model.CONFIG, max_position_embeddings=512))
+    return tiny_model.save(plain, tmp_path_factory.mktemp("made"), words=2600)
 
 
 @pytest.fixture
@@ -62,31 +55,10 @@ def ordinary(name, folder):
     return [folder / "tiny", "--text", folder / "text.txt", *READERS[name]]
 
 
-def command(name, *arguments, stdout=None):
-    """In this process, since most of a command's time goes into its imports."""
-    main = importlib.import_module(f"isentrope.{name}_command").main
-    out, err = io.StringIO() if stdout is None else stdout, io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(list(map(str, arguments)))
-    return SimpleNamespace(returncode=code, stdout=stdout or out.getvalue(), stderr=err.getvalue())
-
-
-def process(name, *arguments):
-    return [sys.executable, "-m", f"isentrope.{name}_command", *map(str, arguments)]
-
-
 def shell(words, name, *arguments):
     """The words of a shell, in which "$@" is the command."""
     call = ["/bin/sh", "-c", words, "sh", *process(name, *arguments)]
     return subprocess.run(call, capture_output=True, text=True)
-
-
-def refused(name, result, words):
-    # Progress and what transformers logs may come before.
-    assert result.returncode == 2, result.stderr
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith(f"isentrope {name}: ") and words in last, result.stderr
-    assert "Traceback" not in result.stderr and "report a bug" not in result.stderr
 
 
 @every_command

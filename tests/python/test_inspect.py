@@ -4,21 +4,18 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import tiny_model
 import torch
 import transformers as hf
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 from isentrope._reading import stretches, tokenised
 from isentrope.inspect_command import readings
 
-CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
+CONFIG = tiny_model.CONFIG | {"max_position_embeddings": 64}
 
 
 def model(silent_layer=None):
@@ -158,18 +155,11 @@ def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
 
 @pytest.fixture
 def folder(tmp_path):
-    model().save_pretrained(tmp_path / "tiny")
-    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(tmp_path / "tiny")
-    (tmp_path / "text.txt").write_text(" ".join(f"w{(i * i) % 61}" for i in range(300)))
-    return tmp_path
+    return tiny_model.save(model(), tmp_path, words=300)
 
 
 def command(*arguments, environment={}):
-    call = [sys.executable, "-m", "isentrope.inspect_command", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, text=True, env=os.environ | environment)
+    return tiny_model.command_of_its_own("inspect", *arguments, env=os.environ | environment)
 
 
 def test_the_command_writes_table_json_and_report(folder):

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isentrope._operators import Call
+from isentrope import _operators
 from isentrope.distributed.layout import Range, joined, overlap
 
 # The arguments of the operators: those that say which keys a row sees, here in a Mask or in the place of a Segment;
@@ -17,8 +17,7 @@ _KNOWN = {
     "q", "k", "v", "sinks", "rule", "soft_cap", "compiled_scale", "compiled_soft_cap",
     "lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed",
 }  # fmt: skip
-if unknown := set(Call._fields) - _KNOWN:
-    raise ImportError(f"isentrope.distributed: visibility.py must know every argument; got {', '.join(unknown)}")
+_operators.refuse_unknown("isentrope.distributed: visibility.py", "argument", _operators.Call._fields, _KNOWN)
 
 
 class Sequence(NamedTuple):

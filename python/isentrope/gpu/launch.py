@@ -16,7 +16,7 @@ from isentrope.gpu.forward import forward_kernel
 from isentrope.gpu.gradient_rows import gradient_rows_kernel
 from isentrope.gpu.gradient_tile import Given
 from isentrope.gpu.key_gradient import key_gradient_kernel
-from isentrope.gpu.operands import Call, RuleTables, refuse_unknown
+from isentrope.gpu.operands import Call, RuleTables
 from isentrope.gpu.query_gradient import query_gradient_kernel
 from isentrope.gpu.rows import rows_kernel
 from isentrope.gpu.softmax import LOG2E, Wanted
@@ -29,11 +29,14 @@ _FUSED = {"enable_fp_fusion": True}
 _FAR = 1 << 62
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
-refuse_unknown("statistic", _operators.BITS, (*_STATISTICS, "lambda_", "support"))
 _WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
-refuse_unknown(
-    "gradient of a statistic", (s["name"] for s in _operators.STATISTICS if s["differentiable"]), _WITH_GRADIENTS
+_operators.refuse_unknown(
+    "isentrope.gpu: the kernels", "statistic of the library", _operators.BITS, (*_STATISTICS, "lambda_", "support")
 )
+_operators.refuse_unknown(
+    "isentrope.gpu: the kernels", "gradient of a statistic of the library",
+    (s["name"] for s in _operators.STATISTICS if s["differentiable"]), _WITH_GRADIENTS,
+)  # fmt: skip
 
 
 def _slice(name: str, wanted: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -28,14 +27,7 @@ _KNOWN = frozenset((
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
-def refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """ImportError for what the library has and the kernels have not: they would ignore it without a word."""
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ImportError(f"isentrope.gpu: the kernels must know every {what} of the library; got {', '.join(unknown)}")
-
-
-refuse_unknown("argument", _CALL, _KNOWN)
+_operators.refuse_unknown("isentrope.gpu: the kernels", "argument of the library", _CALL, _KNOWN)
 
 
 class Call:

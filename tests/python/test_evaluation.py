@@ -1,0 +1,112 @@
+"""Losses by position, their differences and errors, the file of results, and questions far from their answers."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_model import model, tokens
+
+import isentrope
+from isentrope import evaluation, retrieval
+
+
+@pytest.mark.parametrize("chunk", [64, 100, 1024])
+def test_losses_in_chunks_are_those_of_one_pass(chunk):
+    made, (text,) = model(), tokens(1, 700)
+    with torch.no_grad():
+        want = torch.nn.functional.cross_entropy(made(text[None, :-1]).logits[0], text[1:], reduction="none")
+    made.set_attn_implementation("isentrope")
+    torch.testing.assert_close(evaluation.losses(made, text, chunk), want, rtol=1e-4, atol=1e-4)
+
+
+def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
+    results = evaluation.Results(None, {})
+    for passage, (a, b) in enumerate([(3.0, 2.9), (4.0, 3.8)]):
+        results.add("a", passage, [a] * 4)
+        results.add("b", passage, [b, b, b - 0.1, b - 0.1])
+    methods = [evaluation.Method("a"), evaluation.Method("b")]
+    found = evaluation.compare(results, methods, 2, [0, 512, 1024])
+    late = found[-1]
+    gaps = torch.tensor([-0.2, -0.2, -0.3, -0.3], dtype=torch.float64)
+    assert (late.method, late.first, late.last) == ("b", 512, 1024)
+    assert late.difference == pytest.approx(-0.25) and late.mean == pytest.approx(3.25)
+    assert late.se == pytest.approx(gaps.std().item() / 2)
+    assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
+    assert evaluation.beats(late) and not evaluation.beats(found[0])
+
+
+def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
+    made, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
+    methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
+    first = evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
+    with file.open("a") as half:
+        half.write('{"method": "sharp", "passa')  # what a killed run leaves
+    calls = []
+    again = evaluation.evaluate(
+        made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
+        progress=lambda *step: calls.append(step),
+    )  # fmt: skip
+    assert again == first and calls == []
+    assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="must be of this model, text and settings"):
+        evaluation.Results(file, {"a": 2})
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage and nll; got"),
+     ('{"method": "a", "passage": 0}', "method, passage and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
+     ('{"method": 5, "passage": 0, "nll": [1.5]}', "and nll"), ('{"method": "a", "passage": 0, "nll": 1.5}', "and nll"),
+     ('{"method": "a", "passage": 0, "nll": [1.5]}', "results must have 2 blocks of a passage; got 1 of a")],
+)  # fmt: skip
+def test_a_damaged_file_of_results_is_refused_by_name(tmp_path, line, message):
+    file = tmp_path / "run.jsonl"
+    before = f'{{"a": 1}}\n{line}\n{{"method": "a", "passage": 1, "nll": [1.5, 2.5]}}\n'
+    file.write_text(before)
+    with pytest.raises(ValueError, match=message):
+        results = evaluation.Results(file, {"a": 1})
+        evaluation.evaluate(model(), tokens(2, 513), [evaluation.Method("a")], lengths=[0, 512], results=results)
+    assert file.read_text() == before
+
+
+def test_results_are_kept_in_a_file_alone(tmp_path):
+    (tmp_path / "empty").touch()
+    evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5])
+    assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0) == [1.5]
+    for path in ("/dev/zero", tmp_path):
+        with pytest.raises(ValueError, match="must be a file that can be read again"):
+            evaluation.Results(Path(path), {})
+    (tmp_path / "text").write_text("no JSON")
+    with pytest.raises(ValueError, match="line 1 of .*text must be JSON; got 'no JSON'"):
+        evaluation.Results(tmp_path / "text", {})
+
+
+@pytest.mark.parametrize(
+    "lengths, passages, message",
+    [([0, 100], tokens(1, 600), "multiples of 256"), ([256], tokens(1, 600), "at least two"),
+     ([0, 512], tokens(1, 300), "at least 513 tokens"), ([0, 256], [], "passages and methods")],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_the_model_runs(lengths, passages, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(None, passages, [evaluation.Method("a")], lengths=lengths)
+
+
+class Words:
+    """A tokenizer of bytes, which are below 61 where the model's vocabulary is."""
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": [byte % 61 for byte in text.encode()]}
+
+
+def test_questions_lie_as_far_from_their_answers_as_they_say():
+    passage = torch.full((2000,), 60)
+    asked = retrieval.prompt(Words(), passage, [200, 800, 1500], seed=2)
+    flat = asked.tokens.tolist()
+    for distance, answer in zip(asked.distances, asked.answers):
+        value = flat[answer.start + 1 : answer.stop + 1]
+        text = "".join(map(chr, value))
+        first = next(i for i in range(len(flat)) if flat[i : i + len(value)] == value)
+        assert first < answer.start and abs((answer.start + 1 - first) - distance) < 160, (distance, text)
+    with pytest.raises(ValueError, match="longer than the distances"):
+        retrieval.prompt(Words(), passage, [1990])

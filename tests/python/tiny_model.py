@@ -1,0 +1,71 @@
+"""A model of two layers with a vocabulary of 61, text for it, and the commands that read them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+CONFIG: dict[str, Any] = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                              num_attention_heads=4, num_key_value_heads=2, head_dim=8)  # fmt: skip
+
+
+def model(seed=3, **changes):
+    """With heads that have a temperature to speak of, trained on 512 tokens."""
+    torch.manual_seed(seed)
+    config = hf.LlamaConfig(**(CONFIG | {"max_position_embeddings": 512} | changes))
+    made = hf.AutoModelForCausalLM.from_config(config).eval()
+    for name, parameter in made.named_parameters():
+        if "q_proj" in name or "k_proj" in name:
+            parameter.data *= 20
+    return made
+
+
+def tokens(count, length, seed=5):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 61, (length,), generator=generator) for _ in range(count)]
+
+
+def save(made, folder: Path, words: int) -> Path:
+    """The model in folder/tiny with a tokenizer of words w1 ... w60, and so many of them in folder/text.txt."""
+    made.save_pretrained(folder / "tiny")
+    vocabulary = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(folder / "tiny")
+    (folder / "text.txt").write_text(" ".join(f"w{(i * i) % 61}" for i in range(words)))
+    return folder
+
+
+def process(name, *arguments):
+    return [sys.executable, "-m", f"isentrope.{name}_command", *map(str, arguments)]
+
+
+def command(name, *arguments, stdout=None):
+    """In this process, since most of a command's time goes into its imports."""
+    main = importlib.import_module(f"isentrope.{name}_command").main
+    out, err = io.StringIO() if stdout is None else stdout, io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(map(str, arguments)))
+    return SimpleNamespace(returncode=code, stdout=stdout or out.getvalue(), stderr=err.getvalue())
+
+
+def command_of_its_own(name, *arguments, **options):
+    return subprocess.run(process(name, *arguments), capture_output=True, text=True, **options)
+
+
+def refused(name, result, words):
+    # Progress and what transformers logs may come before.
+    assert result.returncode == 2, result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"isentrope {name}: ") and words in last, result.stderr
+    assert "Traceback" not in result.stderr and "report a bug" not in result.stderr
