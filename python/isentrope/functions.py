@@ -264,7 +264,18 @@ def decode(
 
     n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
     """
-    call = call_of(q, k_cache, v_cache, **({"causal": True} | _known("decode", options)))
+    try:
+        return _decode(q, k_cache, v_cache, block_table, seqused_k, return_stats, _known("decode", options))
+    except (TypeError, ValueError) as error:
+        # What a step has of attention's arguments is checked where attention's are, and by that name.
+        raise type(error)(str(error).replace("[attention]", "[decode]", 1)) from None
+
+
+def _decode(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor,
+    return_stats: StatisticNames, options: dict[str, Any],
+) -> Any:  # fmt: skip
+    call = call_of(q, k_cache, v_cache, **{"causal": True, **options})
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
     if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call):

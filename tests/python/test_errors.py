@@ -5,6 +5,7 @@ import torch
 
 import isentrope
 from isentrope._operators import Call
+from isentrope.functions import SequenceOptions
 
 Q = torch.randn(2, 4, 5, 8)
 K = V = torch.randn(2, 2, 7, 8)
@@ -71,6 +72,7 @@ WRONG = {
     "statistics": ({"return_stats": ("entropie",)}, ValueError, "return_stats must be .* got 'entropie'"),
 }  # fmt: skip
 
+DECODES = {"q", "k", "v", "return_stats", *SequenceOptions.__annotations__}
 
 ELSEWHERE = {
     "attn_mask": torch.ones(5, 7, dtype=torch.bool), "bias": torch.zeros(5, 7), "sinks": torch.zeros(4),
@@ -139,6 +141,16 @@ def test_decode_names_the_argument(changed, error, message):
                  "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
     with pytest.raises(error, match=rf"\[decode\] .*{message}"):
         isentrope.decode(**arguments)
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if DECODES.issuperset(WRONG[name][0])])
+def test_decode_says_of_attentions_arguments_that_they_are_its_own(name):
+    changed, error, _ = WRONG[name]
+    arguments = {"q": Q, "k": K, "v": V, "seqused_k": torch.tensor([5, 7])} | changed
+    caches = {"k_cache": arguments.pop("k"), "v_cache": arguments.pop("v")}
+    with pytest.raises(error) as raised:
+        isentrope.decode(**arguments, **caches, block_table=torch.tensor([[0], [1]]))
+    assert str(raised.value).startswith(("[decode] ", "[scale_rule] ")), raised.value
 
 
 def test_a_number_that_compares_equal_is_still_no_number():
