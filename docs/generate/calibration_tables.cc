@@ -122,13 +122,13 @@ std::string error_of(const json& difference) {
 }
 
 // One row a method: its loss where it is the one compared with, else its difference.
-void add_losses(Rows& rows, const std::string& model, const json& differences) {
+void add_losses(Rows& rows, const json& differences) {
   const std::string against = differences.front().at("method");
   std::string method;
   for (const json& difference : differences) {
     if (difference.at("method") != method) {
       method = difference.at("method");
-      rows.push_back({model, method});
+      rows.push_back({method});
     }
     rows.back().push_back(
         method == against ? decimal(difference.at("mean"), 3) + " nats"
@@ -146,14 +146,14 @@ std::string losses_tables(const std::vector<json>& studies, const std::string& a
       if (!group.contains(against)) continue;
       const json& differences = group.at(against);
       if (rows.empty()) {
-        rows = {{"model", "method"}};
+        rows = {{study.at("model")}};
         for (const json& bin : differences) {
           if (bin.at("method") != differences.front().at("method")) break;
           rows.front().push_back(fmt::format("{} to {}", report::compact(bin.at("from")),
                                              report::compact(bin.at("to"))));
         }
       }
-      add_losses(rows, study.at("model"), differences);
+      add_losses(rows, differences);
     }
     tables += (tables.empty() ? "" : "\n") + markdown_table(rows);
   }
@@ -164,13 +164,6 @@ std::string losses_tables(const std::vector<json>& studies, const std::string& a
 
 std::map<std::string, std::string> calibration_tables(const std::filesystem::path& docs) {
   const std::vector<json> studies = studies_of(docs);
-  if (studies.empty()) {
-    const std::string nothing = "The study has not been run to its end yet.\n";
-    return {{"calibration-gains", nothing},
-            {"calibration-heads", nothing},
-            {"calibration-losses", nothing},
-            {"calibration-optimum", nothing}};
-  }
   return {{"calibration-gains", gains_table(studies)},
           {"calibration-heads", heads_table(studies)},
           {"calibration-losses", losses_tables(studies, "no gain")},
