@@ -84,19 +84,28 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
     tokens = tokens.to(model.device)
     cache = DynamicCache(config=model.config)
     head = model.get_output_embeddings()
+    memory = torch.empty(BLOCK, head.weight.shape[0], dtype=torch.float32, device=model.device)
     found = []
     for start in range(0, tokens.numel() - 1, chunk):
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
         hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
         targets = tokens[start + 1 : start + 1 + inputs.numel()]
         for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
-            logits = _capped(model, head(piece)).float()
-            found.append(nn.functional.cross_entropy(logits, target, reduction="none"))
+            logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
+            found.append(_cross_entropy_within(logits, target))
     losses = torch.cat(found).cpu()
     if not losses.isfinite().all():
         first = int((~losses.isfinite()).nonzero()[0])
         raise ValueError(f"[losses] the model must compute numbers; got {losses[first].item()} for token {first + 1}")
     return losses
+
+
+def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
+    """By row, at the cost of the logits. Memory for a result of their size, asked for anew each time, takes the system a sixth
+    of the time of a model with 262,144 words."""
+    wanted = logits.gather(1, targets[:, None]).squeeze(1)
+    largest = logits.amax(1, keepdim=True)
+    return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
 
 
 def _capped(model: nn.Module, logits: Tensor) -> Tensor:
