@@ -180,8 +180,7 @@ class BackwardTask {
   void pack_queries() {
     for (std::size_t r = 0; r < tile_.rows; ++r) {
       tile_.lambda[r] = scale_log2(tile_.scale.before_cap[tile_.query(r)]);
-      tile_.gradients[r] =
-          row_gradient(call_, item_.batch, tile_.head, tile_.query(r), tile_.non_sink_weight[r]);
+      tile_.gradients[r] = row_gradient(tile_, r, tile_.non_sink_weight[r]);
     }
     products_->pack_queries(tile_);
   }

@@ -93,16 +93,12 @@ class Operand {
   // strides.
   void resolve() {
     if (column_stride_ == 1) return;
-    const std::int64_t size = size_of(tensor_.type);
     // A copy is whole rows one after the other, hence even, and in place for every product.
     std::byte* to = copy_.at(0, count_ * row_bytes());
-    for (std::size_t r = 0; r < count_; ++r) {
-      for (std::int64_t c = 0; c < tensor_.extents[3]; ++c) {
-        std::memcpy(to + c * size, rows_[r] + c * column_stride_ * size,
-                    static_cast<std::size_t>(size));
-      }
+    for (std::size_t r = 0; r < count_; ++r, to += row_bytes()) {
+      // A size that is known saves a call of memcpy an element.
+      size_of(tensor_.type) == 4 ? gather<4>(rows_[r], to) : gather<2>(rows_[r], to);
       rows_[r] = to;
-      to += row_bytes();
     }
     column_stride_ = 1;
     step_ = static_cast<std::ptrdiff_t>(row_bytes());
@@ -148,6 +144,12 @@ class Operand {
   }
 
  private:
+  template <std::ptrdiff_t Size>
+  void gather(const std::byte* from, std::byte* to) const {
+    for (std::int64_t c = 0; c < tensor_.extents[3]; ++c, to += Size)
+      std::memcpy(to, from + c * column_stride_ * Size, Size);
+  }
+
   [[nodiscard]] const std::byte* at_offset(std::int64_t elements) const {
     return static_cast<const std::byte*>(tensor_.data) + elements * size_of(tensor_.type);
   }

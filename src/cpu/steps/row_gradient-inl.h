@@ -17,6 +17,7 @@
 #include "src/cpu/kernels.h"
 #include "src/cpu/product/load-inl.h"
 #include "src/cpu/steps/gradient_tile-inl.h"
+#include "src/cpu/steps/query_tile-inl.h"
 #include "src/cpu/steps/row_results.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -45,28 +46,28 @@ HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b
 }
 
 // do.output. A rounded sum would reach every weight of the row: it is taken in double.
-HWY_INLINE double row_product(const AttentionGradientInput& g, std::int64_t batch,
-                              std::int64_t head, std::int64_t query) {
+HWY_INLINE double row_product(const QueryTile& tile, std::size_t row) {
+  const AttentionGradientInput& g = tile.call.gradient;
+  const std::int64_t query = tile.query(row);
   const auto product = [&]<typename T>(const T*) {
-    const auto row_of = [&](const ConstTensor& tensor) {
-      return static_cast<const T*>(tensor.data) + batch * tensor.strides[0] +
-             head * tensor.strides[1] + query * tensor.strides[2];
-    };
-    return dot_in_double(row_of(g.output), row_of(g.d_output),
-                         static_cast<std::size_t>(g.output.extents[3]));
+    const T* output = static_cast<const T*>(g.output.data) + tile.batch * g.output.strides[0] +
+                      tile.head * g.output.strides[1] + query * g.output.strides[2];
+    return dot_in_double(output, reinterpret_cast<const T*>(tile.d_output.row(row)),
+                         tile.d_output.columns());
   };
-  if (g.output.type == g.d_output.type && g.output.strides[3] == 1 && g.d_output.strides[3] == 1) {
+  if (g.output.type == g.d_output.type && g.output.strides[3] == 1) {
     if (g.output.type == DType::f32) return product(static_cast<const float*>(nullptr));
     if (g.output.type == DType::bf16) return product(static_cast<const BFloat16*>(nullptr));
   }
-  return output_product(g, batch, head, query);
+  return output_product(g, tile.batch, tile.head, query);
 }
 
 // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
 // dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor non_sink_weight on do alone.
-HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch, std::int64_t head,
-                                    std::int64_t query, float& non_sink) {
+HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row, float& non_sink) {
+  const BackwardCall& call = tile.call;
   const AttentionGradientInput& g = call.gradient;
+  const std::int64_t batch = tile.batch, head = tile.head, query = tile.query(row);
   const ConstRowStatistics &of = g.statistics, &d = g.d_statistics;
   const auto value = [&](const View<const float, 3>& view) {
     return view ? view(batch, head, query) : 0.0f;
@@ -79,7 +80,7 @@ HWY_INLINE RowGradient row_gradient(const BackwardCall& call, std::int64_t batch
   const auto& sink = call.options.sinks;
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
   non_sink = static_cast<float>(share);
-  const double mean_dp = g.d_output ? share * row_product(g, batch, head, query) : 0.0;
+  const double mean_dp = g.d_output ? share * row_product(tile, row) : 0.0;
   const float d_collision = value(d.collision), d_variance = value(d.variance);
   return {.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
           .entropy = value(of.entropy),
