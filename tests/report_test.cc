@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
@@ -12,10 +11,10 @@
 #include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
-#include "report/page.h"
 #include "report/records.h"
 #include "report/result.h"
 #include "report/study.h"
+#include "tests/support/html.h"
 #include "tests/support/results.h"
 
 namespace isentrope::report {
@@ -23,28 +22,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
 json sample() {
   std::ifstream file(RESULT_JSON);
   return json::parse(file);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-int count(const std::string& text, const std::string& part) {
-  int result = 0;
-  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++result;
-  return result;
-}
-
-// The page without the library, which is not ours to check.
-std::string own_part(const std::string& html) {
-  const auto begin = html.find("<script>\n/*!");
-  if (begin == html.npos) return html;
-  return html.substr(0, begin) + html.substr(html.find("</script>", begin));
 }
 
 std::string message_of(const json& document) {
@@ -54,103 +34,6 @@ std::string message_of(const json& document) {
     return error.what();
   }
   return "no error";
-}
-
-LineChart two_points() {
-  LineChart chart;
-  chart.title = "title";
-  chart.series = {{"a", {1, 2}, {3, 4}}};
-  return chart;
-}
-
-TEST(Numbers, ReadAsPeopleWriteThem) {
-  EXPECT_EQ(decimal(43.268, 2), "43.27");
-  EXPECT_EQ(decimal(-1.5, 1), "−1.5");
-  EXPECT_EQ(decimal(-0.001, 2), "0.00");
-  EXPECT_EQ(decimal(kNaN, 2), "–");
-  EXPECT_EQ(signed_decimal(7.42, 2), "+7.42");
-  EXPECT_EQ(signed_decimal(0.001, 2), "0.00");
-  EXPECT_EQ(compact(1024), "1024");
-  EXPECT_EQ(compact(4205742), "4,205,742");
-  EXPECT_EQ(compact(10000), "10,000");
-  EXPECT_EQ(compact(0.001), "0.001");
-  EXPECT_EQ(compact(-12345), "−12,345");
-}
-
-TEST(Text, EscapesWhateverItIsGiven) {
-  const std::string hostile = "<b>&\"'</b>";
-  for (const Text& text : {Text(hostile), Text().plain(hostile), Text().strong(hostile),
-                           Text().code(hostile), Text().symbol(hostile), Text().small(hostile),
-                           Text().link(hostile, "https://x/" + hostile)}) {
-    EXPECT_FALSE(has(text.html(), "<b>")) << text.html();
-    EXPECT_TRUE(has(text.html(), "&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;")) << text.html();
-  }
-}
-
-TEST(Text, CodeKeepsEveryCharacterAndBreaksAtWords) {
-  EXPECT_EQ(Text().code("a_b(c=1)").html(), "<code>a_<wbr>b<wbr>(c=1)</code>");
-  EXPECT_EQ(Text().code("").html(), "<code></code>");
-  EXPECT_EQ(Text().code("(_").html(), "<code>(_</code>");
-}
-
-TEST(Text, LinksLeadToTheWebOnly) {
-  EXPECT_NO_THROW((void)Text().link("x", "#here"));
-  EXPECT_THROW((void)Text().link("x", "javascript:alert(1)"), Error);
-  EXPECT_THROW((void)Text().link("x", "data:text/html,x"), Error);
-}
-
-TEST(Page, WithoutPlotsCarriesNoLibrary) {
-  const std::string html = Page("t").heading("h").prose("p").html();
-  EXPECT_LT(html.size(), 20000U);
-  EXPECT_FALSE(has(html, "<script"));
-}
-
-TEST(Page, TakesBracesForText) {
-  EXPECT_TRUE(has(Page("{{body}}").prose("{{style}}").html(), "<p>{{style}}</p>"));
-}
-
-TEST(Page, NoStringEndsTheScriptItIsIn) {
-  LineChart chart = two_points();
-  chart.x_label = "</script><!--<script>";
-  const std::string html = Page("t").plot(line_plot(chart)).html();
-  EXPECT_EQ(count(html, "<script"), count(html, "</script>"));
-  EXPECT_EQ(count(html, "<script"), 3);  // the specification, the library, the page's own
-  EXPECT_FALSE(has(html, "<!--"));
-}
-
-TEST(LinePlot, ShowsEveryNumberInItsTable) {
-  LineChart chart;
-  chart.series = {{"a", {1, 2, 3}, {1.5, kNaN, 3.5}, {0.25, 0, 0}}, {"b", {2, 4}, {20, 40}}};
-  const Plot plot = line_plot(chart);
-  ASSERT_EQ(plot.numbers.groups.size(), 1U);
-  EXPECT_EQ(plot.numbers.groups[0].rows.size(), 4U);
-  const std::string html = Page("t").plot(plot).html();
-  for (const char* number : {">1.50\u00a0±\u00a00.25<", ">3.50<", ">20.00<", ">40.00<", ">–<"})
-    EXPECT_TRUE(has(html, number)) << number;
-  EXPECT_EQ(plot.spec["data"][0]["values"].size(), 4U);
-}
-
-TEST(LinePlot, RejectsWhatItCannotDraw) {
-  LineChart chart = two_points();
-  chart.series[0].y.pop_back();
-  EXPECT_THROW((void)line_plot(chart), Error);
-  chart = two_points();
-  chart.series[0].spread = {1};
-  EXPECT_THROW((void)line_plot(chart), Error);
-  chart = two_points();
-  chart.series[0].x[0] = 0;
-  EXPECT_NO_THROW((void)line_plot(chart));
-  chart.x_axis = Axis::log2;
-  EXPECT_THROW((void)line_plot(chart), Error);
-}
-
-TEST(LinePlot, ALogarithmicBarStaysAboveZero) {
-  LineChart chart = two_points();
-  chart.y_axis = Axis::log10;
-  chart.series[0].spread = {5, 1};
-  const json points = line_plot(chart).spec["data"][0]["values"];
-  EXPECT_EQ(points[0]["low"], 3);
-  EXPECT_EQ(points[1]["low"], 3);
 }
 
 json bench_sample() { return json::parse(std::ifstream(BENCH_JSON)); }

@@ -1,0 +1,25 @@
+// Looks into pages.
+#pragma once
+
+#include <string>
+
+namespace isentrope::report {
+
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+inline int count(const std::string& text, const std::string& part) {
+  int result = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++result;
+  return result;
+}
+
+// The page without the library, which is not ours to check.
+inline std::string own_part(const std::string& html) {
+  const auto begin = html.find("<script>\n/*!");
+  if (begin == html.npos) return html;
+  return html.substr(0, begin) + html.substr(html.find("</script>", begin));
+}
+
+}  // namespace isentrope::report
