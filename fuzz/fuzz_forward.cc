@@ -55,9 +55,7 @@ void run(ByteSource bytes) {
     require(got.support[row] == want.statistics[row].support,
             [&] { return "wrong support: " + text_of(p); });
     check_bounds(got, row, p);
-    const bool uncertain =
-        is_uncertain(p, want.logit_magnitude[row]) || overflows(data, want.lambda[row], row);
-    settle(p, want, row, uncertain, got);
+    settle(p, want, row, is_uncertain(data, want, row), got);
   }
   const check::Ratio ratio = forward_error_over_budget(data, got);
   require(ratio.worst <= 1,

@@ -73,12 +73,6 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
   data.refresh();
 }
 
-// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is
-// where numbers are so large that float cannot tell the keys apart, or infinite.
-inline bool is_uncertain(const check::Problem& p, double logit_magnitude) {
-  return !(static_cast<double>(p.dim + 16) * 0x1p-24 * logit_magnitude < 0.03);
-}
-
 // Kernels scale queries in float, by lambda in log2. Beyond its range a product with 0 is NaN,
 // where the reference has 0.
 inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
@@ -88,6 +82,13 @@ inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
     return std::isfinite(q) &&
            std::abs(std::numbers::log2e * lambda * q) > std::numeric_limits<float>::max();
   });
+}
+
+// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is
+// where numbers are so large that float cannot tell the keys apart, or infinite.
+inline bool is_uncertain(const check::Data& data, const reference::Result& want, std::size_t row) {
+  const double rounding = static_cast<double>(data.problem.dim + 16) * 0x1p-24;
+  return !(rounding * want.logit_magnitude[row] < 0.03) || overflows(data, want.lambda[row], row);
 }
 
 }  // namespace isentrope::fuzz
