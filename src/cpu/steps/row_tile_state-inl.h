@@ -106,7 +106,10 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
     // Nothing but zeros is measured from -inf, and -inf times 0 would be NaN. Rows that see their
     // first keys need no powers: 1.02 times at n = 64.
     if (hn::AllTrue(d, hn::Eq(before, lowest))) continue;
-    const auto shift = hn::IfThenZeroElse(hn::Eq(before, lowest), hn::Sub(before, max));
+    // Rows that are NaN get theirs from weights: the emulated target's exponential may not meet it.
+    const auto fall = hn::Sub(before, max);
+    const auto falls = hn::And(hn::Gt(before, lowest), hn::Le(fall, hn::Zero(d)));
+    const auto shift = hn::IfThenElseZero(falls, fall);
     const auto factor = hn::Exp(d, hn::Mul(hn::Set(d, kLn2), shift));
     const auto s0 = hn::Load(d, state.s0 + r), s1 = hn::Load(d, state.s1 + r);
     const auto shifted = hn::MulAdd(shift, s0, s1);
