@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -66,29 +67,70 @@ Rows heading_of(const Cell& cell, std::vector<std::string> first) {
 constexpr const char* kNothingYet =
     "No two seeds of a cell are done yet: there is no lead to show.\n";
 
+// A row of a cell: what one model leads by in accuracy, length by length.
+struct LeadRow {
+  std::string rule, kind;
+  std::map<std::int64_t, Lead> at;
+
+  [[nodiscard]] std::string seeds() const { return std::to_string(at.begin()->second.seeds); }
+};
+
+// In the order of the leads. One pair of seeds has no error, and is left out.
+std::vector<LeadRow> lead_rows(const Cell& cell) {
+  std::vector<LeadRow> rows;
+  if (cell.records.empty()) return rows;
+  for (const Lead& lead : report::leads_of(report::rules_json(cell.records))) {
+    if (lead.metric != "accuracy" || lead.seeds < 2) continue;
+    const auto is_its = [&](const LeadRow& x) {
+      return x.rule == lead.rule && x.kind == lead.kind;
+    };
+    auto row = std::ranges::find_if(rows, is_its);
+    if (row == rows.end()) row = rows.insert(row, {lead.rule, lead.kind, {}});
+    row->at.emplace(lead.length, lead);
+  }
+  return rows;
+}
+
+std::string in_words(const Lead& lead) {
+  return fmt::format("{} ± {} {}", report::signed_decimal(lead.lead.mean, 1),
+                     report::decimal(lead.lead.se, 1), report::name_of(lead.lead.verdict));
+}
+
 std::string leads_table(const std::vector<Cell>& cells) {
   Rows rows;
   for (const Cell& cell : cells) {
-    if (cell.records.empty()) continue;
-    std::map<std::string, std::map<std::int64_t, const Lead*>> by_row;
-    std::vector<std::string> names;
-    const std::vector<Lead> leads = report::leads_of(report::rules_json(cell.records));
-    for (const Lead& lead : leads) {
-      if (lead.metric != "accuracy" || lead.seeds < 2) continue;
-      const std::string name = report::row_name(lead.rule, lead.kind);
-      if (!by_row.contains(name)) names.push_back(name);
-      by_row[name][lead.length] = &lead;
+    for (const LeadRow& row : lead_rows(cell)) {
+      if (rows.empty()) rows = heading_of(cell, {"cell", "rule", "seeds"});
+      rows.push_back({cell.name, "`" + report::row_name(row.rule, row.kind) + "`", row.seeds()});
+      for (const auto& [length, lead] : row.at) rows.back().push_back(in_words(lead));
     }
-    if (names.empty()) continue;
-    if (rows.empty()) rows = heading_of(cell, {"cell", "rule", "seeds"});
-    for (const std::string& name : names) {
-      const auto& at = by_row.at(name);
-      rows.push_back({cell.name, "`" + name + "`", std::to_string(at.begin()->second->seeds)});
-      for (const auto& [length, lead] : at) {
-        rows.back().push_back(fmt::format("{} ± {} {}", report::signed_decimal(lead->lead.mean, 1),
-                                          report::decimal(lead->lead.se, 1),
-                                          report::name_of(lead->lead.verdict)));
+  }
+  return rows.empty() ? kNothingYet : markdown_table(rows);
+}
+
+// What was trained with a rule, and beside it, at the longest length, what takes no training: the
+// first rescaling of the plan, and the model of the standard scale with near keys only.
+std::string trained_leads_table(const std::vector<Cell>& cells) {
+  Rows rows;
+  for (const Cell& cell : cells) {
+    const std::vector<LeadRow> all = lead_rows(cell);
+    const auto at_last = [&](const auto& is_it) {
+      const auto row = std::ranges::find_if(all, is_it);
+      return row == all.end() ? "–" : in_words(row->at.rbegin()->second);
+    };
+    const std::string rescaled = at_last([](const LeadRow& x) { return x.kind == "rescaled"; });
+    const std::string near =
+        at_last([](const LeadRow& x) { return x.kind == "near" && x.rule == "standard"; });
+    for (const LeadRow& row : all) {
+      if (row.kind != "trained") continue;
+      if (rows.empty()) {
+        rows = heading_of(cell, {"cell", "rule", "seeds"});
+        const std::string last = rows.front().back();
+        rows.front().insert(rows.front().end(), {"rescaled, " + last, "near keys only, " + last});
       }
+      rows.push_back({cell.name, "`" + row.rule + "`", row.seeds()});
+      for (const auto& [length, lead] : row.at) rows.back().push_back(in_words(lead));
+      rows.back().insert(rows.back().end(), {rescaled, near});
     }
   }
   return rows.empty() ? kNothingYet : markdown_table(rows);
@@ -134,7 +176,7 @@ std::map<std::string, std::string> laboratory_tables(const std::filesystem::path
 
 std::string study_leads(const std::filesystem::path& docs) {
   const std::vector<Cell> cells = cells_of(docs);
-  return progress(cells) + "\n" + leads_table(cells);
+  return progress(cells) + "\n" + trained_leads_table(cells);
 }
 
 std::map<std::filesystem::path, report::LineChart> study_figures(
