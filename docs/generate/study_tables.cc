@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "docs/generate/tables.h"
+#include "isentrope/scale_rule.h"
 #include "report/extrapolation_charts.h"
 #include "report/leads.h"
 #include "report/numbers.h"
@@ -136,6 +138,51 @@ std::string trained_leads_table(const std::vector<Cell>& cells) {
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
+// The gain at which a curve is highest.
+double best_gain(const report::GainCurves& curves, std::int64_t length) {
+  const std::vector<double>& accuracy = curves.curve.at(length);
+  return curves.gains[std::ranges::max_element(accuracy) - accuracy.begin()];
+}
+
+// What a cell's best gain is at each length, from where to where over its seeds, and by how many
+// points it is better than 1.
+std::vector<std::string> best_gains(const Cell& cell) {
+  std::vector<report::GainCurves> of_seeds;
+  for (const nlohmann::json& record : cell.records) {
+    if (record.contains("gains")) of_seeds.push_back(report::cell_result({record}).gains);
+  }
+  std::vector<std::string> row = {cell.name, std::to_string(of_seeds.size())};
+  const report::GainCurves mean = report::cell_result(cell.records).gains;
+  const auto one = std::ranges::find(mean.gains, 1.0) - mean.gains.begin();
+  for (const auto& [length, accuracy] : mean.curve) {
+    std::set<double> best;
+    for (const report::GainCurves& curves : of_seeds) best.insert(best_gain(curves, length));
+    row.push_back(fmt::format(
+        "{:.2f} ({:.2f} to {:.2f}), {}", best_gain(mean, length), *best.begin(), *best.rbegin(),
+        report::signed_decimal(std::ranges::max(accuracy) - accuracy[one], 1)));
+  }
+  return row;
+}
+
+std::string best_gains_table(const std::vector<Cell>& cells) {
+  const ScaleRule rule = ScaleRule::entropy_invariant(64), standard = ScaleRule::standard();
+  Rows rows;
+  for (const Cell& cell : cells) {
+    const bool measured = std::ranges::any_of(
+        cell.records, [](const nlohmann::json& record) { return record.contains("gains"); });
+    if (!measured) continue;
+    if (rows.empty()) {
+      rows = heading_of(cell, {"cell", "seeds"});
+      rows.push_back({"`" + rule.text() + "`", "–"});
+      for (const std::int64_t n : cell.records.front().at("evaluation").at("lengths"))
+        rows.back().push_back(fmt::format(
+            "{:.2f}", rule.lambda({n, n - 1, n}, 64) / standard.lambda({n, n - 1, n}, 64)));
+    }
+    rows.push_back(best_gains(cell));
+  }
+  return rows.empty() ? "No curve is measured yet.\n" : markdown_table(rows);
+}
+
 std::string numbers_table(const std::vector<Cell>& cells) {
   Rows rows;
   for (const Cell& cell : cells) {
@@ -171,6 +218,7 @@ std::map<std::string, std::string> laboratory_tables(const std::filesystem::path
   return {{"study-grid", grid_table(cells)},
           {"study-leads", leads_table(cells)},
           {"study-numbers", numbers_table(cells)},
+          {"study-best-gains", best_gains_table(cells)},
           {"study-gains", figures.empty() ? "No curve is measured yet.\n" : figures}};
 }
 
