@@ -9,7 +9,6 @@
 #include <set>
 
 #include "docs/generate/tables.h"
-#include "isentrope/scale_rule.h"
 #include "report/extrapolation_charts.h"
 #include "report/leads.h"
 #include "report/numbers.h"
@@ -146,13 +145,12 @@ double best_gain(const report::GainCurves& curves, std::int64_t length) {
 
 // What a cell's best gain is at each length, from where to where over its seeds, and by how many
 // points it is better than 1.
-std::vector<std::string> best_gains(const Cell& cell) {
+std::vector<std::string> best_gains(const Cell& cell, const report::GainCurves& mean) {
   std::vector<report::GainCurves> of_seeds;
   for (const nlohmann::json& record : cell.records) {
     if (record.contains("gains")) of_seeds.push_back(report::cell_result({record}).gains);
   }
   std::vector<std::string> row = {cell.name, std::to_string(of_seeds.size())};
-  const report::GainCurves mean = report::cell_result(cell.records).gains;
   const auto one = std::ranges::find(mean.gains, 1.0) - mean.gains.begin();
   for (const auto& [length, accuracy] : mean.curve) {
     std::set<double> best;
@@ -165,20 +163,19 @@ std::vector<std::string> best_gains(const Cell& cell) {
 }
 
 std::string best_gains_table(const std::vector<Cell>& cells) {
-  const ScaleRule rule = ScaleRule::entropy_invariant(64), standard = ScaleRule::standard();
+  const std::string rule = "entropy_invariant(base=64)";
   Rows rows;
   for (const Cell& cell : cells) {
-    const bool measured = std::ranges::any_of(
-        cell.records, [](const nlohmann::json& record) { return record.contains("gains"); });
-    if (!measured) continue;
+    if (cell.records.empty()) continue;
+    const report::GainCurves mean = report::cell_result(cell.records).gains;
+    if (mean.gains.empty()) continue;
     if (rows.empty()) {
       rows = heading_of(cell, {"cell", "seeds"});
-      rows.push_back({"`" + rule.text() + "`", "–"});
-      for (const std::int64_t n : cell.records.front().at("evaluation").at("lengths"))
-        rows.back().push_back(fmt::format(
-            "{:.2f}", rule.lambda({n, n - 1, n}, 64) / standard.lambda({n, n - 1, n}, 64)));
+      rows.push_back({"`" + rule + "`", "–"});
+      for (const auto& [length, gain] : mean.of_rules.at(rule))
+        rows.back().push_back(fmt::format("{:.2f}", gain));
     }
-    rows.push_back(best_gains(cell));
+    rows.push_back(best_gains(cell, mean));
   }
   return rows.empty() ? "No curve is measured yet.\n" : markdown_table(rows);
 }
