@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <numbers>
 #include <random>
@@ -313,13 +313,13 @@ TEST(Domain, ErrorsNameTheArgumentItsDomainAndItsValue) {
   EXPECT_NE(message([] { return fit_log({}, {}); }).find("size"), std::string::npos);
 }
 
-// The claim is 0.1 s; other work may share the machine that runs the tests.
+// The claim is 0.1 s of the processor: other work may share the machine that runs the tests.
 TEST(Speed, FiveHundredCosineOptima) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const Range range = optima([](double n) { return cosine_optimum(n, 128); });
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_EQ(range.n.size(), 500);
-  EXPECT_LT(seconds.count(), 0.1);
+  EXPECT_LT(seconds, 0.1);
 }
 
 }  // namespace
