@@ -68,7 +68,7 @@ Rows heading_of(const Cell& cell, std::vector<std::string> first) {
 constexpr const char* kNothingYet =
     "No two seeds of a cell are done yet: there is no lead to show.\n";
 
-// A row of a cell: what one model leads by in accuracy, length by length.
+// A row of a cell: what one model leads by in one metric, length by length.
 struct LeadRow {
   std::string rule, kind;
   std::map<std::int64_t, Lead> at;
@@ -77,11 +77,11 @@ struct LeadRow {
 };
 
 // In the order of the leads. One pair of seeds has no error, and is left out.
-std::vector<LeadRow> lead_rows(const Cell& cell) {
+std::vector<LeadRow> lead_rows(const Cell& cell, const std::string& metric) {
   std::vector<LeadRow> rows;
   if (cell.records.empty()) return rows;
   for (const Lead& lead : report::leads_of(report::rules_json(cell.records))) {
-    if (lead.metric != "accuracy" || lead.seeds < 2) continue;
+    if (lead.metric != metric || lead.seeds < 2) continue;
     const auto is_its = [&](const LeadRow& x) {
       return x.rule == lead.rule && x.kind == lead.kind;
     };
@@ -93,14 +93,15 @@ std::vector<LeadRow> lead_rows(const Cell& cell) {
 }
 
 std::string in_words(const Lead& lead) {
-  return fmt::format("{} ± {} {}", report::signed_decimal(lead.lead.mean, 1),
-                     report::decimal(lead.lead.se, 1), report::name_of(lead.lead.verdict));
+  const int digits = lead.metric == "accuracy" ? 1 : 3;
+  return fmt::format("{} ± {} {}", report::signed_decimal(lead.lead.mean, digits),
+                     report::decimal(lead.lead.se, digits), report::name_of(lead.lead.verdict));
 }
 
-std::string leads_table(const std::vector<Cell>& cells) {
+std::string leads_table(const std::vector<Cell>& cells, const std::string& metric) {
   Rows rows;
   for (const Cell& cell : cells) {
-    for (const LeadRow& row : lead_rows(cell)) {
+    for (const LeadRow& row : lead_rows(cell, metric)) {
       if (rows.empty()) rows = heading_of(cell, {"cell", "rule", "seeds"});
       rows.push_back({cell.name, "`" + report::row_name(row.rule, row.kind) + "`", row.seeds()});
       for (const auto& [length, lead] : row.at) rows.back().push_back(in_words(lead));
@@ -114,7 +115,7 @@ std::string leads_table(const std::vector<Cell>& cells) {
 std::string trained_leads_table(const std::vector<Cell>& cells) {
   Rows rows;
   for (const Cell& cell : cells) {
-    const std::vector<LeadRow> all = lead_rows(cell);
+    const std::vector<LeadRow> all = lead_rows(cell, "accuracy");
     const auto at_last = [&](const auto& is_it) {
       const auto row = std::ranges::find_if(all, is_it);
       return row == all.end() ? "–" : in_words(row->at.rbegin()->second);
@@ -213,7 +214,8 @@ std::map<std::string, std::string> laboratory_tables(const std::filesystem::path
   for (const auto& [path, chart] : study_figures(docs))
     figures += fmt::format("![{}]({})\n", path.stem().string(), path.string());
   return {{"study-grid", grid_table(cells)},
-          {"study-leads", leads_table(cells)},
+          {"study-leads", leads_table(cells, "accuracy")},
+          {"study-leads-in-nats", leads_table(cells, "cross_entropy")},
           {"study-numbers", numbers_table(cells)},
           {"study-best-gains", best_gains_table(cells)},
           {"study-gains", figures.empty() ? "No curve is measured yet.\n" : figures}};
