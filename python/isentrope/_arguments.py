@@ -18,25 +18,22 @@ SDPAS = frozenset(("is_causal", "enable_gqa"))
 
 
 def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """The words of `scaled_dot_product_attention` that are others here."""
-    mask = options.get("attn_mask")
-    adds = isinstance(mask, Tensor) and mask.is_floating_point()
-    if not adds and SDPAS.isdisjoint(options):
-        return options
-    ours = {name: value for name, value in options.items() if name not in SDPAS}
-    for name in SDPAS & options.keys():
-        if not isinstance(options[name], bool):
-            raise TypeError(f"[attention] {name} must be a bool; got {options[name]!r}")
-    if options.get("is_causal", False):
-        if ours.get("causal", False) is not False:
-            raise ValueError(f"[attention] causal must be absent beside is_causal; got {ours['causal']!r}")
-        ours["causal"] = "top_left"
-    if not options.get("enable_gqa", True) and q.shape[-3:-2] != k.shape[-3:-2]:
+    """The words of `scaled_dot_product_attention` that are others here. Takes them out of `options`."""
+    is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
+    for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(value, bool):
+            raise TypeError(f"[attention] {name} must be a bool; got {value!r}")
+    if is_causal:
+        if options.get("causal", False) is not False:
+            raise ValueError(f"[attention] causal must be absent beside is_causal; got {options['causal']!r}")
+        options["causal"] = "top_left"
+    if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
         raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
-    if adds:
-        bias = ours.get("bias")
-        ours["attn_mask"], ours["bias"] = None, mask if bias is None else mask + bias
-    return ours
+    mask = options.get("attn_mask")
+    if isinstance(mask, Tensor) and mask.is_floating_point():
+        bias = options.get("bias")
+        options["attn_mask"], options["bias"] = None, mask if bias is None else mask + bias
+    return options
 
 
 def call_of(

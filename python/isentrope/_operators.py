@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import namedtuple
 from collections.abc import Collection, Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ SHARED = len(Call._fields)
 TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
 # Those with gradients; the last three are computed where somebody wants them.
 _DIFFERENTIABLE_AT = [Call._fields.index(name) for name in ("q", "k", "v", "bias", "lambda_", "sinks")]
+_with_gradients = itemgetter(*_DIFFERENTIABLE_AT)
 
 # What the library lists of each statistic, in the order of the bits of the argument `wanted`. The last one counts.
 STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())
@@ -190,11 +192,12 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
 
 def below_autograd(operator: Any) -> Any:
     """The operator where autograd has nothing to do, past what Python registers for it: a third of the time of a
-    call on one query."""
+    call on one query. The dispatcher stays: it knows of lazy negation, of modes, traces and profilers."""
+    call_it = operator._op  # what the operator itself calls
 
     def call(*args: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return operator(*args)
+            return call_it(*args)
 
     return call
 
@@ -224,7 +227,12 @@ _apply = super(torch.autograd.Function, _Differentiable).apply
 
 
 def differentiable(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _apply(*(args[at] for at in _DIFFERENTIABLE_AT), args)
+    return _apply(*_with_gradients(args), args)
+
+
+def requires_gradients(call: Call) -> bool:
+    # All arguments, of which most are no tensors, take a microsecond more.
+    return torch._C._any_requires_grad(*_with_gradients(call))
 
 
 def _no_second_order(ctx: Any, *_: Any) -> tuple:

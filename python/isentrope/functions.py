@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._arguments import call_of, in_our_words, integers, kind
-from isentrope._operators import FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable
+from isentrope._operators import (
+    FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable, requires_gradients,
+)  # fmt: skip
 from isentrope.rules import Rule
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
 
@@ -304,9 +306,8 @@ def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
 
 
 def _attend(call: Call, return_stats: StatisticNames) -> Any:
-    # Without gradients and statistics a call has nothing to return but its output.
     names = statistic_names(return_stats)
-    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
+    with_gradients = torch.is_grad_enabled()
     compiling = torch.compiler.is_compiling()
     if compiling and forward_ad._current_level >= 0:
         raise NotImplementedError(FORWARD_MODE)
@@ -314,10 +315,12 @@ def _attend(call: Call, return_stats: StatisticNames) -> Any:
         operator = _ATTENTION
     elif _transformed():
         operator = Transformable.apply
-    elif torch.is_grad_enabled() and torch._C._any_requires_grad(*call):
+    elif with_gradients and requires_gradients(call):
         operator = differentiable
     else:
-        operator = _WITHOUT_GRADIENTS
+        operator, with_gradients = _WITHOUT_GRADIENTS, False
+    # Without gradients and statistics a call has nothing to return but its output.
+    wanted = with_gradients * LSE if names is None else wanted_bits(names)
     output, statistics, support = operator(*call, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 

@@ -1,0 +1,146 @@
+"""Eager calls go past autograd, but past nobody who watches torch's dispatcher, and keep no thread waiting."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import isentrope
+
+FORWARD, BACKWARD = "isentrope::attention", "isentrope::attention_backward"
+
+
+def call():
+    q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
+    isentrope.attention(q, k, v).sum().backward()
+    with torch.no_grad():
+        return isentrope.attention(q, k, v)
+
+
+def profiled():
+    with torch.profiler.profile() as profile:
+        call()
+    return [event.name for event in profile.events()]
+
+
+def dispatched():
+    names = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        call()
+    return names
+
+
+@pytest.mark.parametrize("seen", [profiled, dispatched])
+def test_every_operator_is_seen(seen):
+    names = seen()
+    assert names.count(FORWARD) == 2
+    assert names.count(BACKWARD) == 1
+
+
+def test_a_function_mode_sees_the_operator():
+    names = []
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            names.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with Mode(), torch.no_grad():
+        isentrope.attention(*(torch.randn(1, 2, 3, 4) for _ in range(3)))
+    assert "isentrope.attention.default" in names
+
+
+def test_a_trace_holds_the_operator():
+    q = torch.randn(1, 2, 3, 4)
+    with torch.no_grad():
+        traced = torch.jit.trace(lambda x: isentrope.attention(x, x, x), q, check_trace=False)
+        assert FORWARD in str(traced.graph)
+        other = torch.randn_like(q)
+        torch.testing.assert_close(traced(other), isentrope.attention(other, other, other))
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_tensors_without_memory_reach_no_kernel_outside_their_mode_either(at):
+    tensors = [torch.randn(1, 2, 3, 4) for _ in range(3)]
+    with FakeTensorMode() as mode:
+        fake = [mode.from_tensor(x) for x in tensors]
+    assert isentrope.attention(*fake).shape == (1, 2, 3, 4)
+    assert isinstance(isentrope.attention(*fake), torch._subclasses.FakeTensor)
+    tensors[at] = fake[at]
+    with pytest.raises(Exception, match="FakeTensor"):
+        isentrope.attention(*tensors)
+
+
+def test_what_is_negated_lazily_is_negated():
+    q = torch.randn(1, 2, 3, 4)
+    negated = torch._neg_view(q)
+    assert negated.is_neg()
+    assert torch.equal(isentrope.attention(negated, q, q), isentrope.attention(-q, q, q))
+    assert torch.equal(isentrope.attention(q, q, negated), -isentrope.attention(q, q, q))
+
+
+def test_gradients_that_are_negated_lazily_or_zero_without_memory():
+    q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(1, 2, 3, 4)
+
+    def gradients(of):
+        return torch.autograd.grad(isentrope.attention(q, k, v), (q, k, v), of)
+
+    for ours, theirs in zip(gradients(torch._neg_view(upstream)), gradients(-upstream)):
+        assert torch.equal(ours, theirs)
+    for gradient in gradients(torch._efficientzerotensor(1, 2, 3, 4)):
+        assert torch.equal(gradient, torch.zeros(1, 2, 3, 4))
+
+
+def test_gradients_of_a_batch_of_gradients():
+    q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(5, 1, 2, 3, 4)
+    output = isentrope.attention(q, k, v)
+    together = torch.autograd.grad(output, (q, k, v), upstream, retain_graph=True, is_grads_batched=True)
+    for at, of in enumerate(upstream):
+        for all_of_them, alone in zip(together, torch.autograd.grad(output, (q, k, v), of, retain_graph=True)):
+            torch.testing.assert_close(all_of_them[at], alone)
+
+
+def test_tensors_that_are_not_dense_are_refused():
+    q = torch.randn(1, 2, 3, 4)
+    for other in (q.to_sparse(), q.to_mkldnn()):
+        with pytest.raises((NotImplementedError, RuntimeError, ValueError)):
+            isentrope.attention(other, other, other)
+
+
+def test_other_threads_go_on_meanwhile():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    q = torch.randn(1, 4, 4096, 64)
+    began, ticks, ended = threading.Event(), [], threading.Event()
+
+    def tick():
+        began.wait()
+        while not ended.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    other = threading.Thread(target=tick)
+    other.start()
+    try:
+        began.set()
+        begin = time.perf_counter()
+        isentrope.attention(q, q, q)
+        end = time.perf_counter()
+    finally:
+        ended.set()
+        other.join()
+        torch.set_num_threads(threads)
+    # Those that woke up before and after the call do not count.
+    assert sum(begin < at < end for at in ticks) > 3
