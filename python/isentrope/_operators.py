@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import namedtuple
 from collections.abc import Collection, Iterable
 from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,6 +28,32 @@ def _library() -> Path:
 
 torch.ops.load_library(str(_library()))
 OPS = torch.ops.isentrope
+
+# As all that the library refuses begins: [attention] k must ...; got ... Failures of torch itself are [isentrope] ...
+_REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
+
+
+def _named(error: RuntimeError) -> Exception:
+    """A ValueError for what the library refuses: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
+    return ValueError(str(error)) if _REFUSAL.match(str(error)) else error
+
+
+def _checked(operator: Any) -> Any:
+    def call(*args: Any) -> Any:
+        try:
+            return operator(*args)
+        except RuntimeError as error:
+            raise _named(error) from None
+
+    return call
+
+
+_NAMES = (
+    "attention", "attention_backward", "decode", "row_lengths", "check_call", "model_scale", "rule_text", "rule_lambda",
+    "rule_to_json", "rule_from_json", "rule_reads_position", "rule_table",
+)  # fmt: skip
+# The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
+CHECKED = SimpleNamespace(**{name: _checked(getattr(OPS, name)) for name in _NAMES})
 
 # The arguments that all operators share, by name, with their defaults: what the library lists, tensors first.
 DEFAULTS: dict[str, Any] = json.loads(OPS.call_defaults())
@@ -196,8 +224,11 @@ def below_autograd(operator: Any) -> Any:
     call_it = operator._op  # what the operator itself calls
 
     def call(*args: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return call_it(*args)
+        try:
+            with torch._C._AutoDispatchBelowAutograd():
+                return call_it(*args)
+        except RuntimeError as error:
+            raise _named(error) from None
 
     return call
 

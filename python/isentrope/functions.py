@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from isentrope._arguments import call_of, in_our_words, integers, kind
 from isentrope._operators import (
-    FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable, requires_gradients,
+    CHECKED, FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable, requires_gradients,
 )  # fmt: skip
 from isentrope.rules import Rule
 from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
@@ -286,7 +286,7 @@ def _decode(
     wanted = 0 if names is None else wanted_bits(names)
     table = _pages(integers("block_table", block_table, q, k_cache), k_cache)
     used = integers("seqused_k", seqused_k, q, k_cache)
-    output, statistics, support = OPS.decode(*call, table, used, wanted)
+    output, statistics, support = CHECKED.decode(*call, table, used, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
@@ -302,7 +302,7 @@ def _pages(table: Tensor, cache: Tensor) -> Tensor:
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
     """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
-    return OPS.row_lengths(*call_of(q, k, k, **_known("row_lengths", masks)))
+    return CHECKED.row_lengths(*call_of(q, k, k, **_known("row_lengths", masks)))
 
 
 def _attend(call: Call, return_stats: StatisticNames) -> Any:

@@ -30,7 +30,7 @@ except ModuleNotFoundError as _error:
 
 from isentrope import _positions, _saved_rules
 from isentrope._arguments import call_of
-from isentrope._operators import OPS
+from isentrope._operators import CHECKED
 from isentrope._row_masks import RowMask, row_mask
 from isentrope.functions import StatisticNames, _attend
 from isentrope.rope import stretch_as_saved
@@ -179,7 +179,7 @@ class ModelRule(NamedTuple):
 def model_rule(model: nn.Module) -> ModelRule:
     """The rule the model came with, from its configuration. Raises ValueError where that has impossible values."""
     config = model.config.get_text_config()
-    found = json.loads(OPS.model_scale(json.dumps(config.to_dict(), default=str)))
+    found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
     rule = ScaleRule(found["rule"])
     stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
     grows = rule.lambda_(64, 64) != rule.lambda_(1 << 24, 64)
@@ -214,7 +214,7 @@ def set_rule(
             raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
-        OPS.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
+        CHECKED.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
         own = model_rule(model)
         if own.by_length and not force:
             raise ValueError(
@@ -223,7 +223,7 @@ def set_rule(
             )
     for index in chosen:
         setattr(found[index], _RULE, rule or "standard")
-        setattr(found[index], _READS_POSITION, rule is not None and OPS.rule_reads_position(rule.text))
+        setattr(found[index], _READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
     rules = (getattr(module, _RULE, "standard") for module in found)
     _saved_rules.keep(model, [None if rule == "standard" else rule.text for rule in rules])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from isentrope._operators import OPS
+from isentrope._operators import CHECKED, OPS
 
 PerHead = float | Sequence[float]
 """One number for all heads, or one number for each."""
@@ -49,7 +49,7 @@ class ScaleRule:
     def __init__(self, text: str = "standard") -> None:
         if not isinstance(text, str):
             raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
-        self._text: str = OPS.rule_text(text)
+        self._text: str = CHECKED.rule_text(text)
 
     @property
     def text(self) -> str:
@@ -61,18 +61,18 @@ class ScaleRule:
         for name, value in (("n", n), ("d", d), ("head", head)):
             if not is_integer(value):
                 raise TypeError(f"[lambda_] {name} must be an integer; got {value!r}")
-        return OPS.rule_lambda(self._text, n, d, head)
+        return CHECKED.rule_lambda(self._text, n, d, head)
 
     def to_json(self) -> str:
         """`{"rule": "entropy_invariant", "base": 512}`; a product as `{"product": [...]}`."""
-        return OPS.rule_to_json(self._text)
+        return CHECKED.rule_to_json(self._text)
 
     @staticmethod
     def from_json(text: str) -> ScaleRule:
         """The inverse of to_json(); also takes omitted defaults, and a JSON string with the text form."""
         if not isinstance(text, str):
             raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
-        return ScaleRule(OPS.rule_from_json(text))
+        return ScaleRule(CHECKED.rule_from_json(text))
 
     @staticmethod
     def names() -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isentrope import _sdpa_gpu
 from isentrope._arguments import drawn_seed
-from isentrope._operators import LSE, OPS, Call
+from isentrope._operators import CHECKED, LSE, OPS, Call
 from isentrope.rules import ScaleRule, rule_text
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -64,7 +64,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     global _active
     if _active is not None:
         raise RuntimeError("[sdpa.activate] isentrope must not be active already; got a second activation")
-    text = OPS.rule_text(rule_text(rule, None))
+    text = CHECKED.rule_text(rule_text(rule, None))
     laid_out_for = _layout_of_outputs()
     own, own_backward, own_composed = (
         torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD, _COMPOSED)

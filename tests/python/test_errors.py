@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import isentrope
+from isentrope import _operators
 from isentrope._operators import Call
 from isentrope.functions import SequenceOptions
 
@@ -176,11 +177,26 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
         exported(Q.clone().requires_grad_(), K, V).sum().backward()
 
 
+@pytest.mark.parametrize(
+    "words, kind",
+    [("[attention] k must be float32; got float64", ValueError), ("[isentrope] torch could not make a tensor", RuntimeError),
+     ("not ours", RuntimeError)],
+)  # fmt: skip
+def test_what_the_library_refuses_is_a_value_error_under_every_torch(words, kind):
+    def refuses(*_):
+        # As it arrives from torch 2.15 on.
+        raise RuntimeError(words)
+
+    with pytest.raises(RuntimeError if kind is RuntimeError else ValueError) as found:
+        _operators._checked(refuses)(1, 2)
+    assert str(found.value) == words and type(found.value) is kind
+
+
 def test_backward_reads_no_statistics_of_other_strides():
     call = Call(Q, K, V)
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
-    with pytest.raises(ValueError, match="statistics must be contiguous"):
+    with pytest.raises((ValueError, RuntimeError), match="statistics must be contiguous"):
         torch.ops.isentrope.attention_backward(*call, 1, output, statistics, output, None, False, False, False)
 
 

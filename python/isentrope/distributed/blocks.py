@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from isentrope._operators import OPS
+from isentrope._operators import CHECKED
 from isentrope._operators import _no_second_order as no_second_order
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import Messages, Pending, resolved, start
@@ -166,7 +166,7 @@ def travelling_attention(
     c = parsed(configuration)
     tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
     # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
-    OPS.attention(*arguments(c, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), tensors), 0)
+    CHECKED.attention(*arguments(c, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), tensors), 0)
     journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
     held = journey.held[journey.rank]
     wanted = with_needs(c.statistics)
@@ -177,7 +177,7 @@ def travelling_attention(
             for segment, keys, values in calls(journey.mask, held, block):
                 (at,) = local_slices(held, [segment.queries])
                 call = arguments(c, segment, q[:, :, at], keys, values, without_sinks)
-                rows.add(at, OPS.attention(*call, wanted))
+                rows.add(at, CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
 
@@ -206,7 +206,7 @@ def travelling_attention_backward(
         for segment, keys, values in calls(journey.mask, held, block):
             (at,) = local_slices(held, [segment.queries])
             call = arguments(c, segment, q[:, :, at], keys, values, tensors)
-            dq, dk, dv, *_ = OPS.attention_backward(
+            dq, dk, dv, *_ = CHECKED.attention_backward(
                 *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
                 None if d_output is None else d_output[:, :, at],
                 None if d_statistics is None else d_statistics[..., at].contiguous(), False, False, False,

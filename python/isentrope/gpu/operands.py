@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isentrope import _operators
-from isentrope._operators import OPS
+from isentrope._operators import CHECKED
 from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
@@ -74,7 +74,7 @@ def _validate(like: tuple, table: tuple | None) -> None:
         if starts is not None and starts.dim() == 1 and len(starts) > 0:
             arguments[name] = torch.zeros(len(starts), dtype=starts.dtype)
             arguments[name][-1] = arguments[side].shape[2] * (len(starts) > 1)
-    OPS.check_call(*arguments.values(), None if table is None else torch.zeros(table, dtype=torch.int32))
+    CHECKED.check_call(*arguments.values(), None if table is None else torch.zeros(table, dtype=torch.int32))
     for name, wide in (("q", arguments["q"]), ("v", arguments["v"])):
         if wide.shape[3] > LARGEST_DIM:
             raise ValueError(
@@ -85,7 +85,7 @@ def _validate(like: tuple, table: tuple | None) -> None:
 
 @lru_cache(256)
 def _rule_table(rule: str, source: int, dim: int, first: int, count: int, capped: bool, device: Any) -> Tensor:
-    return OPS.rule_table(rule, source, dim, first, count, capped).to(device)
+    return CHECKED.rule_table(rule, source, dim, first, count, capped).to(device)
 
 
 class RuleTables:
