@@ -306,8 +306,9 @@ def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
 
 
 def _attend(call: Call, return_stats: StatisticNames) -> Any:
+    # Without gradients and statistics a call has nothing to return but its output.
     names = statistic_names(return_stats)
-    with_gradients = torch.is_grad_enabled()
+    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
     compiling = torch.compiler.is_compiling()
     if compiling and forward_ad._current_level >= 0:
         raise NotImplementedError(FORWARD_MODE)
@@ -315,12 +316,10 @@ def _attend(call: Call, return_stats: StatisticNames) -> Any:
         operator = _ATTENTION
     elif _transformed():
         operator = Transformable.apply
-    elif with_gradients and requires_gradients(call):
+    elif torch.is_grad_enabled() and requires_gradients(call):
         operator = differentiable
     else:
-        operator, with_gradients = _WITHOUT_GRADIENTS, False
-    # Without gradients and statistics a call has nothing to return but its output.
-    wanted = with_gradients * LSE if names is None else wanted_bits(names)
+        operator = _WITHOUT_GRADIENTS
     output, statistics, support = operator(*call, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 

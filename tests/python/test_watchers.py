@@ -69,6 +69,16 @@ def test_a_trace_holds_the_operator():
         torch.testing.assert_close(traced(other), isentrope.attention(other, other, other))
 
 
+def test_what_was_traced_without_gradients_has_them():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    q = torch.randn(1, 2, 3, 4)
+    graph = make_fx(lambda x: isentrope.attention(x, x, x))(q)
+    (ours,) = torch.autograd.grad(graph(q.requires_grad_()).sum(), q)
+    (theirs,) = torch.autograd.grad(isentrope.attention(q, q, q).sum(), q)
+    torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_tensors_without_memory_reach_no_kernel_outside_their_mode_either(at):
     tensors = [torch.randn(1, 2, 3, 4) for _ in range(3)]
