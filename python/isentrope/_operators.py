@@ -33,9 +33,9 @@ OPS = torch.ops.isentrope
 _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
 
 
-def _named(error: RuntimeError) -> Exception:
-    """A ValueError for what the library refuses: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
-    return ValueError(str(error)) if _REFUSAL.match(str(error)) else error
+def _is_refusal(error: RuntimeError) -> bool:
+    """Whether the library threw it, as a ValueError: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
+    return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
 def _checked(operator: Any) -> Any:
@@ -43,7 +43,9 @@ def _checked(operator: Any) -> Any:
         try:
             return operator(*args)
         except RuntimeError as error:
-            raise _named(error) from None
+            if not _is_refusal(error):
+                raise
+            raise ValueError(str(error)) from None
 
     return call
 
@@ -210,8 +212,10 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
     arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants)
     if torch._C._are_functorch_transforms_active():
         backward = TransformableBackward.apply
-    elif torch.is_grad_enabled() or torch.compiler.is_compiling():
+    elif torch.compiler.is_compiling():
         backward = OPS.attention_backward
+    elif torch.is_grad_enabled():
+        backward = CHECKED.attention_backward
     else:
         backward = _attention_backward
     found = backward(*arguments)
@@ -221,14 +225,17 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
 def below_autograd(operator: Any) -> Any:
     """The operator where autograd has nothing to do, past what Python registers for it: a third of the time of a
     call on one query. The dispatcher stays: it knows of lazy negation, of modes, traces and profilers."""
-    call_it = operator._op  # what the operator itself calls
+    # The handle in C++, past a call in Python. It is private to torch.
+    call_it = getattr(operator, "_op", operator)
 
     def call(*args: Any) -> Any:
         try:
             with torch._C._AutoDispatchBelowAutograd():
                 return call_it(*args)
         except RuntimeError as error:
-            raise _named(error) from None
+            if not _is_refusal(error):
+                raise
+            raise ValueError(str(error)) from None
 
     return call
 
@@ -313,7 +320,7 @@ class _Transformable(torch.autograd.Function):
 class Transformable(_Transformable):
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return OPS.attention(*args)
+        return CHECKED.attention(*args)
 
     setup_context = staticmethod(_save)
     backward = staticmethod(_gradients)
@@ -322,7 +329,7 @@ class Transformable(_Transformable):
 class TransformableBackward(_Transformable):
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        return OPS.attention_backward(*args)
+        return CHECKED.attention_backward(*args)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isentrope import _sdpa_gpu
 from isentrope._arguments import drawn_seed
-from isentrope._operators import CHECKED, LSE, OPS, Call
+from isentrope._operators import CHECKED, LSE, Call
 from isentrope.rules import ScaleRule, rule_text
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
@@ -54,7 +54,8 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     Whatever torch sends to them follows: the function itself, `nn.MultiheadAttention` and the transformer layers
     in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
     1/sqrt(d), and a mask hides keys from n. Calls with dropout, which torch has no fused kernel for, are taken too;
-    what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own.
+    what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own. From
+    torch 2.15 on a call of three dimensions is one of four, on CPUs.
 
     Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
 
@@ -74,7 +75,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
         if q.dtype not in _OURS:
             return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-        output, statistics, _ = OPS.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
+        output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
         return laid_out_for(q, output), _heads_inside(statistics[0])
 
     def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
@@ -82,7 +83,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
             return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
-        found = OPS.attention_backward(
+        found = CHECKED.attention_backward(
             *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False
         )
         return tuple(_heads_inside(gradient) for gradient in found[:3])
@@ -96,7 +97,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
         call = call._replace(dropout_p=dropout_p, dropout_seed=drawn_seed(q))
         # The weights, which torch's own returns beside the output, nobody asks for.
-        return OPS.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
+        return CHECKED.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
 
     with warnings.catch_warnings():
         # That kernels are overridden is what the caller has asked for.

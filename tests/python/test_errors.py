@@ -1,5 +1,7 @@
 """Arguments that do not fit are named, with what was expected and what was got."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -177,19 +179,49 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
         exported(Q.clone().requires_grad_(), K, V).sum().backward()
 
 
+@pytest.mark.parametrize("way", [_operators._checked, lambda f: _operators.below_autograd(SimpleNamespace(_op=f))])
 @pytest.mark.parametrize(
-    "words, kind",
-    [("[attention] k must be float32; got float64", ValueError), ("[isentrope] torch could not make a tensor", RuntimeError),
-     ("not ours", RuntimeError)],
-)  # fmt: skip
-def test_what_the_library_refuses_is_a_value_error_under_every_torch(words, kind):
+    "error, kind",
+    [
+        (RuntimeError("[attention] k must be float32; got float64"), ValueError),
+        (RuntimeError("[isentrope] torch could not make a tensor"), RuntimeError),
+        (RuntimeError("not ours"), RuntimeError),
+        (NotImplementedError("[mode] not here"), NotImplementedError),
+    ],
+)
+def test_what_the_library_refuses_is_a_value_error_under_every_torch(way, error, kind):
     def refuses(*_):
         # As it arrives from torch 2.15 on.
-        raise RuntimeError(words)
+        raise error from KeyError("why")
 
-    with pytest.raises(RuntimeError if kind is RuntimeError else ValueError) as found:
-        _operators._checked(refuses)(1, 2)
-    assert str(found.value) == words and type(found.value) is kind
+    with pytest.raises(kind) as found:
+        way(refuses)(1, 2)
+    assert str(found.value) == str(error) and type(found.value) is kind
+    assert kind is ValueError or isinstance(found.value.__cause__, KeyError)
+
+
+def _wrong():
+    return torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 5)
+
+
+def _under_sdpa():
+    q = torch.randn(1, 2, 3, 4)
+    with isentrope.sdpa.activate("ssmax(s=[1,2,3])"):
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.func.grad(lambda q, k: isentrope.attention(q, k, q).sum())(*_wrong()),
+        lambda: torch.vmap(lambda q, k: isentrope.attention(q, k, q))(*(x[None] for x in _wrong())),
+        lambda: torch.vmap(lambda q, k: isentrope.row_lengths(q, k))(*(x[None] for x in _wrong())),
+        _under_sdpa,
+    ],
+)
+def test_so_it_is_in_transforms_and_behind_torchs_own_function(call):
+    with pytest.raises(ValueError, match=r"\[attention\] \w+ must"):
+        call()
 
 
 def test_backward_reads_no_statistics_of_other_strides():

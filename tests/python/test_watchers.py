@@ -123,20 +123,18 @@ def test_gradients_of_a_batch_of_gradients():
 
 
 def test_tensors_that_are_not_dense_are_refused():
-    q = torch.randn(1, 2, 3, 4)
-    for other in (q.to_sparse(), q.to_mkldnn()):
-        with pytest.raises((NotImplementedError, RuntimeError, ValueError)):
-            isentrope.attention(other, other, other)
+    q = torch.randn(1, 2, 3, 4).to_sparse()
+    with pytest.raises(NotImplementedError, match="isentrope::attention"):
+        isentrope.attention(q, q, q)
 
 
 def test_other_threads_go_on_meanwhile():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     q = torch.randn(1, 4, 4096, 64)
-    began, ticks, ended = threading.Event(), [], threading.Event()
+    ticks, ended = [], threading.Event()
 
     def tick():
-        began.wait()
         while not ended.is_set():
             ticks.append(time.perf_counter())
             time.sleep(0.001)
@@ -144,7 +142,6 @@ def test_other_threads_go_on_meanwhile():
     other = threading.Thread(target=tick)
     other.start()
     try:
-        began.set()
         begin = time.perf_counter()
         isentrope.attention(q, q, q)
         end = time.perf_counter()
