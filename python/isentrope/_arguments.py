@@ -14,21 +14,18 @@ from isentrope.rules import Rule, is_integer, rule_text
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
 _NO_WINDOW = (-1, -1)
 
-# Words of `scaled_dot_product_attention` that are others here, with their defaults.
-SDPAS = {"is_causal": False, "enable_gqa": True}
-
 
 def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     """Changes `options` from the words of `scaled_dot_product_attention` to those that we have, and returns them."""
-    theirs = {name: options.pop(name, default) for name, default in SDPAS.items()}
-    for name, value in theirs.items():
+    is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
+    for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         if not isinstance(value, bool):
             raise TypeError(f"[attention] {name} must be a bool; got {value!r}")
-    if theirs["is_causal"]:
+    if is_causal:
         if options.get("causal", False) is not False:
             raise ValueError(f"[attention] causal must be absent beside is_causal; got {options['causal']!r}")
         options["causal"] = "top_left"
-    if not theirs["enable_gqa"] and q.shape[-3:-2] != k.shape[-3:-2]:
+    if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
         raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
     mask = options.get("attn_mask")
     if isinstance(mask, Tensor) and mask.is_floating_point():

@@ -49,7 +49,7 @@ def test_gradients_of_16_rows_take_half_as_long_again_as_sdpas(upstream, dim, ca
     )
     ratio = statistics.median(ours / theirs for ours, theirs in zip(found["isentrope"], found["sdpa"]))
     print(upstream, dim, causal, {name: statistics.median(values) for name, values in found.items()}, ratio)
-    assert ratio < 1.6  # 1.35 to 1.45 on a quiet machine
+    assert ratio < 1.6  # 1.33 to 1.47 on a quiet machine
 
 
 # The last one, for torch is not quite as before once its threads were set.

@@ -9,7 +9,6 @@ import typing_extensions
 
 import isentrope
 from isentrope import functions
-from isentrope._arguments import SDPAS
 from isentrope._operators import OPS, STATISTICS, Call
 
 
@@ -40,7 +39,7 @@ def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_so
     # What the functions call otherwise, or take by themselves.
     renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
     renamed |= {"compiled_scale", "compiled_soft_cap"}
-    assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size", *SDPAS}
+    assert set(Call._fields) - renamed == functions._KNOWN["attention"] - {"scale", "window_size", "is_causal", "enable_gqa"}
 
 
 def test_the_statistics_are_those_of_the_library():
