@@ -6,6 +6,7 @@ import json
 import re
 from collections import namedtuple
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,10 +39,11 @@ def _is_refusal(error: RuntimeError) -> bool:
     return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
-def _checked(operator: Any) -> Any:
+def _checked(operator: Any, within: Any = nullcontext) -> Any:
     def call(*args: Any) -> Any:
         try:
-            return operator(*args)
+            with within():
+                return operator(*args)
         except RuntimeError as error:
             if not _is_refusal(error):
                 raise
@@ -212,9 +214,7 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
     arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants)
     if torch._C._are_functorch_transforms_active():
         backward = TransformableBackward.apply
-    elif torch.compiler.is_compiling():
-        backward = OPS.attention_backward
-    elif torch.is_grad_enabled():
+    elif torch.is_grad_enabled() or torch.compiler.is_compiling():
         backward = CHECKED.attention_backward
     else:
         backward = _attention_backward
@@ -226,18 +226,7 @@ def below_autograd(operator: Any) -> Any:
     """The operator where autograd has nothing to do, past what Python registers for it: a third of the time of a
     call on one query. The dispatcher stays: it knows of lazy negation, of modes, traces and profilers."""
     # The handle in C++, past a call in Python. It is private to torch.
-    call_it = getattr(operator, "_op", operator)
-
-    def call(*args: Any) -> Any:
-        try:
-            with torch._C._AutoDispatchBelowAutograd():
-                return call_it(*args)
-        except RuntimeError as error:
-            if not _is_refusal(error):
-                raise
-            raise ValueError(str(error)) from None
-
-    return call
+    return _checked(getattr(operator, "_op", operator), torch._C._AutoDispatchBelowAutograd)
 
 
 _attention = below_autograd(OPS.attention.default)
