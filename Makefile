@@ -43,7 +43,7 @@ help:
 	@echo 'make test-arm   the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, run by QEMU, with the'
 	@echo '                cross compiler of SUITE=trixie'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
-	@echo 'make numerics   measure errors over budget on this machine, for docs/numerics.md'
+	@echo 'make numerics   measure errors over budget on this machine, for docs/contributors/numerics.md'
 	@echo 'make format     lay out the C++ files as .clang-format says'
 	@echo 'make clean      remove the build'
 
@@ -104,7 +104,7 @@ test: configure
 	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE long
 
-# The table and the figure of docs/numerics.md, from this machine.
+# The table and the figure of docs/contributors/numerics.md, from this machine.
 numerics: configure
 	@cmake --build $(BUILD) --target isentrope
 	@$(PROGRAM) check --generate 2000 --maxima --json > $(BUILD)/numerics.json

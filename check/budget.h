@@ -1,4 +1,4 @@
-// The error budget that separates right from wrong (docs/numerics.md).
+// The error budget that separates right from wrong (docs/contributors/numerics.md).
 #pragma once
 
 #include <map>

@@ -25,7 +25,7 @@ struct Result {
   std::vector<double> output;
   std::vector<RowStats> statistics;
   std::vector<double> lambda;
-  // Conditioning, from which error budgets are computed (docs/numerics.md).
+  // Conditioning, from which error budgets are computed (docs/contributors/numerics.md).
   std::vector<double> value_magnitude;  // sum_j p_j |v_jc|, per output component
   std::vector<double> value_sum;        // sum_j |v_jc|, per output component
   std::vector<double> logit_magnitude;  // largest sum of magnitudes in any logit of the row

@@ -1,4 +1,4 @@
-"""The shares of a row whose keys were split, merged by the row state's algebra (docs/row-state.md)."""
+"""The shares of a row whose keys were split, merged by the row state's algebra (docs/contributors/row-state.md)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Rounding:
         self.exponent = q.shape[3] * largest + s.lse.abs() + s.entropy
         self.each = ULP * (q.shape[2] * each + q.shape[3] + v.shape[3] + 2 * self.exponent)
         """Of a term, and of its addition to the others."""
-        # Distances are partial sums over all keys of a block, of up to 256, each rounded: docs/numerics.md.
+        # Distances are partial sums over all keys of a block, of up to 256, each rounded: docs/contributors/numerics.md.
         self.of_distance = ULP * min(q.shape[2], 256) ** 2 / 2
         # Products of bf16 round p and its gradient, and so does what ranks tell one another, and the result.
         self.of_product = self.each + (2.0**-7 if inputs[0].dtype == torch.bfloat16 else 0)
