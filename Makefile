@@ -16,8 +16,11 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test
 PROBLEMS := 1000
 
-.PHONY: help setup configure demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
-  bench-distributed test test-long test-peers test-asan test-tsan test-trixie test-arm numerics fuzz format clean
+# As many tests at a time as there are processors; and the language model that some of them read.
+CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
+
+.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
+  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics fuzz format clean
 
 help:
 	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
@@ -32,9 +35,9 @@ help:
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make bench-gpu  the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
 	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
-	@echo 'make test       build and run every test'
-	@echo 'make test-long  the tests that take minutes: many more problems, memory at 65536 keys,'
-	@echo '                a real language model'
+	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
+	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
+	@echo '                memory at 65536 keys (an hour)'
 	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
 	@echo '                of torch (PYTORCH=a checkout), with the operator in the place of sdpa and without'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
@@ -50,17 +53,23 @@ help:
 setup:
 	@scripts/setup
 
+setup-programs:
+	@scripts/setup programs
+
+# What runs our programs alone needs none of what tests do.
 configure: setup
+configure-programs: setup-programs
+configure configure-programs:
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON --log-level=NOTICE
 
-demo: configure
+demo: configure-programs
 	@cmake --build $(BUILD) --target programs
 	@scripts/study lab/demo.json --program $(PROGRAM) --output results/demo --records results/demo/study.json $(ARGS)
 	@$(PROGRAM) report results/demo/study.json
 
 # What docs/results/study.json holds is not trained again.
-study: configure
+study: configure-programs
 	@cmake --build $(BUILD) --target programs
 	@scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
 	@$(PROGRAM) report docs/results/study.json --output results/study/report.html
@@ -101,19 +110,19 @@ bench-distributed: configure
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
 
 test: configure
+	@cmake --build $(BUILD) --target fast_tests
+	@$(CTEST) -LE long
+
+test-all: configure
 	@cmake --build $(BUILD)
-	@ctest --test-dir $(BUILD) --output-on-failure -j 2 -LE long
+	@$(CTEST)
 
 # The table and the figure of docs/contributors/numerics.md, from this machine.
-numerics: configure
+numerics: configure-programs
 	@cmake --build $(BUILD) --target isentrope
 	@$(PROGRAM) check --generate 2000 --maxima --json > $(BUILD)/numerics.json
 	@python3 -m json.tool --compact $(BUILD)/numerics.json docs/results/numerics.json
 	@cmake --build $(BUILD) --target docs
-
-test-long: configure
-	@cmake --build $(BUILD)
-	@ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -L long
 
 test-peers: configure
 	@cmake --build $(BUILD) --target isentrope_operators
@@ -129,7 +138,8 @@ test-asan: setup
 test-tsan: setup
 	@cmake --preset tsan --log-level=NOTICE
 	@cmake --build build/tsan --target threads_test row_promises_test
-	@ctest --test-dir build/tsan --output-on-failure -R 'threads_test|row_promises_test.*Threads'
+	@build/tsan/bin/threads_test
+	@build/tsan/bin/row_promises_test --gtest_filter='*Threads*'
 
 test-trixie:
 	@scripts/in-debian trixie g++ pkgconf $(IN_TREE) $(LIBRARIES) -- sh -ec ' \

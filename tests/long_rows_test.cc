@@ -123,7 +123,7 @@ TEST(Memory, GrowsWithTheLengthOfTheRowsWithDropout) {
   expect_linear("mask=causal:bottom_right,window=256:0 dropout=0.1");
 }
 
-// The same without a mask, minutes of work: make test-long.
+// The same without a mask, minutes of work: make test-all.
 TEST(Memory, DISABLED_GrowsWithTheLengthOfTheRowsWithoutAMask) { expect_linear("mask=none"); }
 
 }  // namespace

@@ -59,8 +59,11 @@ def every_option(rank, ranks, way):
     compare(rank, ranks, 11, way, RULE, kv_heads=4)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("cases", [every_mask, every_length, every_option])
+ONE_OR_FOUR = [pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4)]
+
+
+@pytest.mark.parametrize("ranks", [2, *ONE_OR_FOUR])
+@pytest.mark.parametrize("cases", [pytest.param(every_mask, marks=pytest.mark.long), every_length, every_option])
 def test_equals_one_process(ranks, cases):
     run(ranks, each_way, cases, ranks)
 

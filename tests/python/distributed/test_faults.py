@@ -44,6 +44,7 @@ def ends(rank, method, backward):
     return told(lambda: output.sum().backward() if backward else called(method=method))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_rank_that_ends(method, backward):
@@ -61,6 +62,7 @@ def hangs(rank, before):
     return told(called)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [False, True], ids=["in the middle", "before the first call"])
 def test_a_rank_that_hangs(before):
     others = outcomes(3, hangs, before, limit=LIMIT)
@@ -103,6 +105,7 @@ def crosses(rank, method):
     return told(lambda: called(method=method, length=4 if rank else 8))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_ranks_that_call_with_other_arguments_than_each_other_later(method):
     check(outcomes(3, crosses, method, limit=LIMIT), "RuntimeError", "within the group's time limit")

@@ -20,6 +20,8 @@ WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False
 CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + variants.with_tiles_of_others()] + [
     (chip, variant) for chip in ("sm_80", "sm_100", "gfx942") for variant in WIDEST
 ]  # fmt: skip
+# One of each kind is compiled by make test, the others by make test-all.
+OF_EACH_KIND = [("sm_90", variant) for variant in (*WIDEST, Variant(torch.bfloat16, 128, few=True))]
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")
 
 
@@ -37,17 +39,22 @@ def check(chip, variant):
             assert ("HGMMA" in kernel.products) != without, what
 
 
-def chosen(backward):
-    """Backward passes are compiled in a process of their own, at the same time."""
-    found = [(chip, variant) for chip, variant in CHOSEN if variant.backward == backward]
+def chosen(backward, others):
+    """Backward passes are compiled in a process of their own, at the same time. others: the mark of those not of each kind."""
+    found = [
+        pytest.param(chip, variant, marks=() if (chip, variant) in OF_EACH_KIND else others)
+        for chip, variant in CHOSEN
+        if variant.backward == backward
+    ]
     return pytest.mark.parametrize("chip, variant", found, ids=lambda x: x if isinstance(x, str) else x.name)
 
 
-@chosen(backward=False)
+@chosen(backward=False, others=pytest.mark.long)
 def test_compiles(chip, variant):
     check(chip, variant)
 
 
+@pytest.mark.long
 def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
     chosen = set()
     tiles = plan.tiles
@@ -89,6 +96,7 @@ def without_statistics(source):
     return "\n".join(kept) + "\n"
 
 
+@pytest.mark.long
 def test_a_call_that_asks_for_no_statistics_pays_nothing():
     """It compiles to the same instructions as a kernel that has none in its source."""
     from isentrope.gpu import forward, softmax

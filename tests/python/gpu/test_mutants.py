@@ -114,7 +114,7 @@ def test_without_a_mistake_the_same_problems_pass(tmp_path):
     assert dict(zip(lines, forked(copied(tmp_path), lines))) == dict.fromkeys(lines, "PASSED")
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if i else ()) for i, name in enumerate(MUTANTS)])
 def test_a_mistake_is_caught(name, tmp_path):
     file, text, instead, line = MUTANTS[name]
     source = copied(tmp_path) / "gpu" / file

@@ -1,0 +1,53 @@
+# Two tiers of tests. What is labelled `long` is run by `make test-all` alone; the rest by `make test` too, which builds
+# what that takes: the target fast_tests. CONTRIBUTING.md says which test stands for which front door.
+add_custom_target(fast_tests)
+
+# isentrope_add_test(NAME [LONG] [PROGRAMS TARGET...] COMMAND ...): PROGRAMS are what has to be built for it.
+function(isentrope_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "" "PROGRAMS;COMMAND")
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  if(arg_LONG)
+    set_tests_properties(${name} PROPERTIES LABELS long TIMEOUT 7200)
+  elseif(arg_PROGRAMS)
+    add_dependencies(fast_tests ${arg_PROGRAMS})
+  endif()
+endfunction()
+
+# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY...): NAME.cc, a GoogleTest program. All of it is long, or the
+# cases that the filter names are.
+function(isentrope_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "LONG_CASES" "")
+  set(libraries ${arg_UNPARSED_ARGUMENTS})
+  isentrope_missing(missing ${libraries})
+  if(missing)
+    isentrope_left_out(${name} "${missing}")
+    return()
+  endif()
+  add_executable(${name} ${name}.cc)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${libraries} GTest::gtest_main)
+  isentrope_target(${name})
+  if(arg_LONG)
+    isentrope_add_test(${name} LONG COMMAND ${name})
+  elseif(arg_LONG_CASES)
+    isentrope_add_test(${name} PROGRAMS ${name} COMMAND ${name} --gtest_filter=-${arg_LONG_CASES})
+    isentrope_add_test(${name}.long LONG COMMAND ${name} --gtest_filter=${arg_LONG_CASES})
+  else()
+    isentrope_add_test(${name} PROGRAMS ${name} COMMAND ${name})
+  endif()
+endfunction()
+
+# isentrope_command_test(NAME VARIABLE PROGRAM [LONG | LONG_CASES FILTER] LIBRARY...): a test that runs a program, whose
+# path is the macro VARIABLE.
+function(isentrope_command_test name variable program)
+  isentrope_missing(missing ${program})
+  if(missing)
+    isentrope_left_out(${name} "${missing}")
+    return()
+  endif()
+  isentrope_test(${name} ${ARGN})
+  if(TARGET ${name})
+    target_compile_definitions(${name} PRIVATE ${variable}="$<TARGET_FILE:${program}>")
+    add_dependencies(${name} ${program})
+  endif()
+endfunction()
