@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/limits.h"
 #include "check/measure.h"
 #include "cli/commands.h"
 #include "cli/problems.h"
@@ -16,7 +17,6 @@
 #include "command/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
-#include "src/cpu/limits.h"
 #include "src/cpu/plan.h"
 
 namespace isentrope::cli {

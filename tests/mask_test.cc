@@ -1,11 +1,12 @@
-// Masks and plans against brute force: the definition of each, asked for every pair of row and key.
+// Masks and plans against brute force: masks against the reference's reading, for every pair of row
+// and key.
 
 #include "isentrope/mask.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "src/cpu/plan.h"
 #include "src/cpu/steps/tile_ranges.h"
+#include "src/reference/mask.h"
 
 namespace isentrope {
 namespace {
@@ -26,70 +28,28 @@ View<const std::int64_t, 1> view_of(const List& values) {
 
 constexpr std::int64_t kBatches = 2;
 
-// One mask over one call, read as its documentation reads.
-struct Definition {
+struct MaskedCall {
   Mask mask;
   std::int64_t batch, queries, keys;
-
-  // First query, end of queries, first key, end of keys of the row's document.
-  [[nodiscard]] std::array<std::int64_t, 4> document(std::int64_t query) const {
-    if (!mask.cu_seqlens_q) return {0, queries, 0, keys};
-    for (std::int64_t d = 0;; ++d) {
-      if (mask.cu_seqlens_q(d) <= query && query < mask.cu_seqlens_q(d + 1)) {
-        return {mask.cu_seqlens_q(d), mask.cu_seqlens_q(d + 1), mask.cu_seqlens_k(d),
-                mask.cu_seqlens_k(d + 1)};
-      }
-    }
-  }
-  [[nodiscard]] std::int64_t position(std::int64_t query) const {
-    const auto [q0, q1, k0, k1] = document(query);
-    const bool bottom_right = mask.causal == Causal::bottom_right ||
-                              (mask.causal == Causal::none && mask.sequence_keys == 0);
-    return query - q0 + mask.query_offset + (bottom_right ? (k1 - k0) - (q1 - q0) : 0);
-  }
-  // The position at which the sequence begins behind its padding.
-  [[nodiscard]] std::int64_t first() const { return mask.key_begin ? mask.key_begin(batch) : 0; }
-  [[nodiscard]] bool is_padding(std::int64_t at) const {
-    return at < first() || (mask.key_end && at >= mask.key_end(batch));
-  }
-  [[nodiscard]] double chunk(std::int64_t at) const {
-    return std::floor(static_cast<double>(at - first()) / static_cast<double>(mask.chunk_size));
-  }
-  [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
-    const std::int64_t at = position(query);
-    if (is_padding(key)) return false;
-    if (mask.prefix_keys && key < first() + mask.prefix_keys(batch)) return true;
-    if (mask.causal != Causal::none && key > at) return false;
-    if (mask.window_left >= 0 && key < at - mask.window_left) return false;
-    if (mask.window_right >= 0 && key > at + mask.window_right) return false;
-    return mask.chunk_size == 0 || chunk(key) == chunk(at);
-  }
 };
 
-void expect_as_defined(const Definition& d) {
+// row_view() against the reference's reading of the mask, pair by pair.
+void expect_as_defined(const MaskedCall& d) {
   for (std::int64_t query = 0; query < d.queries; ++query) {
     const RowView row = row_view(d.mask, d.batch, query, d.queries, d.keys);
-    const auto [q0, q1, k0, k1] = d.document(query);
+    const reference::MaskedRow defined(d.mask, d.batch, query, d.queries, d.keys);
     for (std::int64_t key = 0; key < d.keys; ++key) {
-      const bool sees = k0 <= key && key < k1 && d.sees(query, key - k0 + d.mask.key_offset);
-      ASSERT_EQ(row.keys.begin <= key && key < row.keys.end, sees)
+      ASSERT_EQ(row.keys.begin <= key && key < row.keys.end, defined.sees(key))
           << "query " << query << ", key " << key;
+      ASSERT_EQ(std::abs(row.own_key - key), defined.distance(key)) << "query " << query;
     }
     ASSERT_LE(0, row.keys.begin);
     ASSERT_LE(row.keys.end, d.keys);
     // Rules count over the whole sequence where its length is given.
-    const bool whole = d.mask.sequence_keys > 0;
-    const std::int64_t first = whole ? 0 : d.mask.key_offset;
-    const std::int64_t last = whole ? d.mask.sequence_keys : d.mask.key_offset + (k1 - k0);
-    std::int64_t visible = 0, total = 0;
-    for (std::int64_t at = first; at < last; ++at) {
-      visible += d.sees(query, at);
-      total += !d.is_padding(at);
-    }
-    ASSERT_EQ(row.length.visible, visible) << "query " << query;
-    ASSERT_EQ(row.own_key, d.position(query) - d.mask.key_offset + k0) << "query " << query;
-    ASSERT_EQ(row.length.total, total) << "query " << query;
-    ASSERT_EQ(row.length.position, d.position(query) - d.first());
+    const RowLength length = defined.length();
+    ASSERT_EQ(row.length.visible, length.visible) << "query " << query;
+    ASSERT_EQ(row.length.total, length.total) << "query " << query;
+    ASSERT_EQ(row.length.position, length.position) << "query " << query;
     // What is said of all rows at once holds of each.
     if (rows_are_alike(d.mask)) {
       ASSERT_EQ(row.keys, row_view(d.mask, d.batch, 0, d.queries, d.keys).keys);

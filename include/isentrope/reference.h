@@ -1,6 +1,7 @@
 // The float64 reference: attention as its definition reads, one plain loop per formula. It is the
 // oracle of the tests and the documentation of what the kernels compute, and what tensors of
-// float64 are computed by. Time grows with queries times keys, memory with their sum.
+// float64 are computed by. Time grows with queries times keys, those of the whole sequence,
+// memory with the keys of the call.
 #pragma once
 
 #include <vector>

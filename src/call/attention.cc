@@ -1,8 +1,8 @@
 #include "isentrope/attention.h"
 
-#include "src/backend.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
+#include "src/cpu/tasks.h"
 
 namespace isentrope {
 namespace {
@@ -21,7 +21,7 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   if (batches * heads * queries == 0) return;
   const ParallelFor parallel_for = threads_of(options);
   const ScaleTable scale(in, options, parallel_for);
-  backend_of(in).forward({in, options, scale, out, parallel_for});
+  cpu::forward(in, options, scale, out, parallel_for);
 }
 
 void attention_backward(const AttentionInput& in, const AttentionOptions& options,
@@ -29,7 +29,7 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
   validate_backward(in, options, gradient, result);
   const ParallelFor parallel_for = threads_of(options);
   const ScaleTable scale(in, options, parallel_for);
-  backend_of(in).backward({in, options, scale, gradient, result, parallel_for});
+  cpu::backward(in, options, scale, gradient, result, parallel_for);
 }
 
 }  // namespace isentrope

@@ -4,6 +4,7 @@
 
 #include "src/cpu/product/tensor_rows.h"
 #include "src/cpu/steps/row_results.h"
+#include "src/row/sink.h"
 
 namespace isentrope {
 namespace {

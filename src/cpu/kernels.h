@@ -1,4 +1,4 @@
-// What backend.cc hands to the kernels: one validated call, cut into work items.
+// What tasks.cc hands to the kernels: one validated call, cut into work items.
 #pragma once
 
 #include <cstdint>

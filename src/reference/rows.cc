@@ -5,6 +5,7 @@
 
 #include "src/call/scale_table.h"
 #include "src/reference/dropout.h"
+#include "src/reference/mask.h"
 
 namespace isentrope::reference {
 namespace {
@@ -22,7 +23,19 @@ bool is_seen(const Input& in, const AttentionOptions& options, const Row& row, s
   return bias_of(in, options, row, j) != -kInfinity;
 }
 
-void resolve_scale(const Input& in, const AttentionOptions& options, Row& row) {
+// What the rule may know of the row. A boolean mask is of this call's keys, and so is their number.
+RowLength length_of(const Input& in, const AttentionOptions& options, const Row& row,
+                    const MaskedRow& mask) {
+  RowLength length = mask.length();
+  if (!options.attn_mask) return length;
+  length.visible = 0;
+  for (std::int64_t j = 0; j < in.k.extents[2]; ++j)
+    length.visible += mask.sees(j) && options.attn_mask(row.batch, row.head, row.query, j) != 0;
+  return length;
+}
+
+void resolve_scale(const Input& in, const AttentionOptions& options, const MaskedRow& mask,
+                   Row& row) {
   row.after_cap = row.on_bias = 1;
   if (in.lambda) {
     row.before_cap = in.lambda(row.batch, row.head, row.query);
@@ -32,8 +45,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, Row& row) {
     row.before_cap = options.lambda(row.batch, row.head, row.query);
     return;
   }
-  const RowLength length =
-      counted_length(options, row.batch, row.head, row.query, in.q.extents[2], in.k.extents[2]);
+  const RowLength length = length_of(in, options, row, mask);
   row.before_cap = options.rule.pre_cap(length, in.q.extents[3], row.head);
   row.after_cap = options.rule.post_cap(length, in.q.extents[3], row.head);
   if (options.soft_cap == 0) {  // one factor, and d_lambda is of all of it
@@ -109,12 +121,12 @@ void for_each_row(const Input& in, const AttentionOptions& options,
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t query = 0; query < queries; ++query) {
         Row row{batch, head, head / (heads / kv_heads), query, index++, 0, 1, 1, {}, {}, 1, 0};
-        const RowView view = row_view(options.mask, batch, query, queries, keys);
-        resolve_scale(in, options, row);
-        for (std::int64_t j = view.keys.begin; j < view.keys.end; ++j) {
-          if (!is_seen(in, options, row, j)) continue;
+        const MaskedRow mask(options.mask, batch, query, queries, keys);
+        resolve_scale(in, options, mask, row);
+        for (std::int64_t j = 0; j < keys; ++j) {
+          if (!mask.sees(j) || !is_seen(in, options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
-          row.keys.back().distance = std::abs(static_cast<double>(view.own_key - j));
+          row.keys.back().distance = static_cast<double>(mask.distance(j));
         }
         row.statistics = statistics_of(row.keys);
         if (in.sinks || options.sinks) {

@@ -6,7 +6,7 @@
 #include "isentrope/attention_state.h"
 #include "isentrope/error.h"
 #include "src/call/validate.h"
-#include "src/cpu/steps/row_results.h"
+#include "src/row/sink.h"
 #include "src/shape.h"
 
 // Contracting w_a x + w_b y into fused products would round the two sides differently and cost

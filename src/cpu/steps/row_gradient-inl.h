@@ -19,6 +19,7 @@
 #include "src/cpu/steps/gradient_tile-inl.h"
 #include "src/cpu/steps/query_tile-inl.h"
 #include "src/cpu/steps/row_results.h"
+#include "src/row/sink.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -3,10 +3,9 @@
 #include <cmath>
 
 #include "src/cpu/product/tensor_rows.h"
+#include "src/row/sink.h"
 
 namespace isentrope {
-
-double non_sink_weight(double lse, double sink) { return 1 / (1 + std::exp(sink - lse)); }
 
 float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head, std::int64_t query,
                 std::int64_t support) {

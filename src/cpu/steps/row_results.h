@@ -14,9 +14,6 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 [[nodiscard]] float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                               std::int64_t query, std::int64_t support);
 
-// The weight that real keys keep beside a sink: 1 / (1 + e^(sink - lse)).
-[[nodiscard]] double non_sink_weight(double lse, double sink);
-
 // do.output of one row.
 [[nodiscard]] double output_product(const AttentionGradientInput& gradient, std::int64_t batch,
                                     std::int64_t head, std::int64_t query);

@@ -16,6 +16,7 @@
 #include "src/cpu/product/store-inl.h"
 #include "src/cpu/steps/row_results.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
+#include "src/row/sink.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

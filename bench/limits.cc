@@ -1,7 +1,7 @@
-#include "src/cpu/limits.h"
+#include "bench/limits.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "src/cpu/limits.cc"
+#define HWY_TARGET_INCLUDE "bench/limits.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
 #include <algorithm>

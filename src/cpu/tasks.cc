@@ -1,0 +1,93 @@
+#include "src/cpu/tasks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/cpu/dq_accum.h"
+#include "src/cpu/kernels.h"
+#include "src/cpu/plan.h"
+#include "src/cpu/steps/row_results.h"
+
+namespace isentrope::cpu {
+namespace {
+
+// Threads take whole tasks: which one takes which has no influence on the bits, for each item is
+// computed by one thread in an order of its own.
+// run(begin, end) for the work items begin ... end - 1 of each task.
+template <typename Run>
+void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
+  parallel_for(plan.tasks(), [&](std::int64_t task) {
+    const std::int64_t begin = task * plan.items_per_task;
+    run(begin, std::min(plan.items(), begin + plan.items_per_task));
+  });
+}
+
+// Items of one kind that follow each other share a task's memory. Both kinds occur where the last
+// query block of a head is short.
+void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
+               std::int64_t most_decode_rows) {
+  const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
+  const auto decodes = [&](std::int64_t index) {
+    const WorkItem item = item_of(call.plan, index);
+    return group * (item.end - item.begin) <= most_decode_rows;
+  };
+  for (std::int64_t index = begin; index < end;) {
+    const bool decode = decodes(index);
+    std::int64_t last = index + 1;
+    while (last < end && decodes(last) == decode) ++last;
+    (decode ? run_decode : run_forward)(call, index, last);
+    index = last;
+  }
+}
+
+}  // namespace
+
+void forward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
+             const AttentionOutput& output, const ParallelFor& parallel_for) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
+  // A paged cache knows how many keys it holds; its tensor's third extent is that of a page.
+  const TilePlan plan = plan_forward(batches, kv_heads, group, queries, in.keys());
+
+  // Where the keys are split each split has a state and sums of its own, which wait for the
+  // merge: a result must not depend on which thread was first.
+  Partials partials{.rows = group * plan.block_rows};
+  const bool split = plan.splits > 1;
+  if (split) {
+    const auto rows = static_cast<std::size_t>(plan.items() * partials.rows);
+    partials.states.resize(rows);
+    partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
+  }
+  const ForwardCall call{in, options, scale, plan, output, split ? &partials : nullptr};
+  const std::int64_t most_decode_rows = most_rows_of_decode(call);
+  for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
+    run_items(call, begin, end, most_decode_rows);
+  });
+  if (!split) return;
+  parallel_for(plan.items() / plan.splits, [&](std::int64_t index) { merge_splits(call, index); });
+}
+
+void backward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
+              const AttentionGradientInput& gradient, const AttentionGradients& result,
+              const ParallelFor& parallel_for) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+  // The kernels visit the keys that a range holds, and d_bias covers all.
+  fill_with_zeros(result.d_bias);
+  if (result.d_sinks) add_sink_gradient(options, gradient, result.d_sinks);
+  if (batches * heads * queries * keys == 0) {
+    // The kernels have nothing to visit, but the results are the caller's all the same.
+    for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
+    return fill_with_zeros(result.d_lambda);
+  }
+  const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
+  // Several key blocks add to the same dq. Each writes a share of its own, so that no two threads
+  // meet, and the shares are summed in the order of the blocks.
+  const DqAccum accum(plan, result);
+  const BackwardCall call{in, options, scale, plan, gradient, result, accum.dq(), accum.d_lambda()};
+  for_each_task(plan, parallel_for,
+                [&](std::int64_t begin, std::int64_t end) { run_backward(call, begin, end); });
+  accum.add_up(parallel_for);
+}
+
+}  // namespace isentrope::cpu

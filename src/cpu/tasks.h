@@ -1,0 +1,18 @@
+// A call on the CPU, once it is validated and its scales are known: cut into tasks, which threads
+// share.
+#pragma once
+
+#include "isentrope/attention.h"
+#include "src/call/scale_table.h"
+
+namespace isentrope::cpu {
+
+// The bits of a result depend on shapes and instruction set, never on the threads.
+void forward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
+             const AttentionOutput& output, const ParallelFor& parallel_for);
+
+void backward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
+              const AttentionGradientInput& gradient, const AttentionGradients& result,
+              const ParallelFor& parallel_for);
+
+}  // namespace isentrope::cpu
