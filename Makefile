@@ -82,7 +82,7 @@ inspect-demo: configure
 # One passage, and the whole of it: entropy without and with the stretch, the gain, the judge, the report.
 calibrate-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
-	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.calibrate_command \
+	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.commands.calibrate \
 	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 

@@ -21,14 +21,15 @@ from pathlib import Path
 
 import torch
 
-from isentrope import evaluation, hf
-from isentrope._command_line import progress_of
-from isentrope._reading import load_causal, passages_of
-from isentrope.calibration import LEAST_VARIANCE, calibrate, entropies, rules_of
-from isentrope.evaluation import BLOCK, Method, Results
-from isentrope.heads import plain as finite
-from isentrope.heads import slopes
-from isentrope.rope import parse, stretched, trained_length, yarn_attention_factor
+from isentrope import hf
+from isentrope.commands.frame import progress_of
+from isentrope.commands.reading import load_causal, passages_of
+from isentrope.hf.rope import parse, stretched, trained_length, yarn_attention_factor
+from isentrope.models import evaluate as evaluation
+from isentrope.models.calibrate import LEAST_VARIANCE, calibrate, entropies, rules_of
+from isentrope.models.evaluate import BLOCK, Method, Results
+from isentrope.models.heads import plain as finite
+from isentrope.models.heads import slopes
 from isentrope.rules import ScaleRule
 
 GRID = (0.06, 0.12, 0.18, 0.26)

@@ -27,7 +27,7 @@ from cost_model import Machine, Work
 
 import isentrope
 from isentrope import distributed
-from isentrope.distributed import blocks
+from isentrope.distributed import ring
 
 CORES = len(os.sched_getaffinity(0))
 WAYS = [("ring", "contiguous"), ("ring", "zigzag"), ("all_gather", "zigzag"), ("all_to_all", "contiguous")]
@@ -71,22 +71,22 @@ class Sent:
 
 def without_transfers(function, repeats):
     """The products alone: blocks arrive at once, and hold whatever their memory did."""
-    original = blocks.start
-    blocks.start = lambda group, tag, sends, receives: original(group, tag, {}, {})
+    original = ring.start
+    ring.start = lambda group, tag, sends, receives: original(group, tag, {}, {})
     try:
         return median(function, repeats)
     finally:
-        blocks.start = original
+        ring.start = original
 
 
 def without_products(function, repeats):
     """The transfers alone."""
-    original = blocks.calls
-    blocks.calls = lambda *_: ()
+    original = ring.calls
+    ring.calls = lambda *_: ()
     try:
         return median(function, repeats)
     finally:
-        blocks.calls = original
+        ring.calls = original
 
 
 def link(rank, size, repeats):

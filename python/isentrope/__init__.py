@@ -19,23 +19,36 @@ except ImportError as _error:
         name="torch",
     ) from _error
 
-from isentrope import _operators as _operators
+from isentrope import _moved as _moved
 from isentrope import sdpa as sdpa
-from isentrope._after_import import after_import as _after_import
-from isentrope.drop_in import scaled_dot_product_attention
+from isentrope._core import autograd as _autograd
+from isentrope._core import devices as _devices
+from isentrope._core import fakes as _fakes
+from isentrope._core.after_import import after_import as _after_import
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.rules import ScaleRule
+from isentrope.sdpa.drop_in import scaled_dot_product_attention
 from isentrope.ssmax import SSMax
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
 if TYPE_CHECKING:
-    from isentrope.calibration import Calibration
-    from isentrope.inspection import Inspection
+    from isentrope.models.calibrate import Calibration
+    from isentrope.models.inspect import Inspection
+
+
+def _in_triton(operator: str) -> Any:
+    from isentrope.gpu.operators import implementation
+
+    return implementation(operator)
+
+
+_devices.register(_in_triton)
+
 
 def _shard() -> None:
     try:
-        from isentrope import _sharding  # noqa: F401
+        from isentrope._core import dtensor  # noqa: F401
     except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
         pass
 
@@ -45,15 +58,15 @@ _after_import("torch.distributed.tensor", _shard)
 
 
 def inspect(*args: Any, **kwargs: Any) -> Inspection:
-    """`isentrope.inspection.inspect`, which needs transformers."""
-    from isentrope.inspection import inspect as run
+    """`isentrope.models.inspect.inspect`, which needs transformers."""
+    from isentrope.models.inspect import inspect as run
 
     return run(*args, **kwargs)
 
 
 def calibrate(*args: Any, **kwargs: Any) -> Calibration:
-    """`isentrope.calibration.calibrate`, which needs transformers."""
-    from isentrope.calibration import calibrate as run
+    """`isentrope.models.calibrate.calibrate`, which needs transformers."""
+    from isentrope.models.calibrate import calibrate as run
 
     return run(*args, **kwargs)
 

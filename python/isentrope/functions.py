@@ -9,22 +9,19 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._arguments import call_of, in_our_words, integers, kind
-from isentrope._operators import (
-    CHECKED, FORWARD_MODE, LSE, OPS, Call, Transformable, below_autograd, differentiable, requires_gradients,
-)  # fmt: skip
+from isentrope._core.attend import attend, has_tangent
+from isentrope._core.autograd import FORWARD_MODE
+from isentrope._core.call import call_of, in_our_words
+from isentrope._core.checks import integers, kind
+from isentrope._core.library import CHECKED
 from isentrope.rules import Rule
-from isentrope.statistics import Statistics, statistic_names, unpack, wanted_bits
+from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-StatisticNames = bool | Sequence[str]
 _Asked = Literal[True] | Sequence[str]
 _WithStatistics = tuple[Tensor, Statistics]
-
-_ATTENTION = OPS.attention.default
-_WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 
 
 class Masks(TypedDict, total=False):
@@ -156,7 +153,7 @@ def attention(
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
-    return _attend(call_of(q, k, v, **options), return_stats)
+    return attend(call_of(q, k, v, **options), return_stats)
 
 
 @overload
@@ -186,7 +183,7 @@ def attention_rows(
             f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {kind(lambda_)} and {kind(q)}"
         )
     call = call_of(q, k, v, lambda_=lambda_, **_known("attention_rows", options))
-    result = _attend(call, return_stats)
+    result = attend(call, return_stats)
     if return_stats is False or result[1].lambda_ is None:
         return result
     return result[0], result[1]._replace(lambda_=call.lambda_)
@@ -231,7 +228,7 @@ def varlen_attention(
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
     options = _known("varlen_attention", options)
     call = call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
-    result = _attend(call, return_stats)
+    result = attend(call, return_stats)
     output = result if return_stats is False else result[0]
     output = output.squeeze(0).transpose(0, 1)
     if return_stats is False:
@@ -280,7 +277,7 @@ def _decode(
     call = call_of(q, k_cache, v_cache, **{"causal": True, **options})
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
-    if forward_ad._current_level >= 0 and any(_has_tangent(x) for x in call):
+    if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
@@ -303,34 +300,6 @@ def _pages(table: Tensor, cache: Tensor) -> Tensor:
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
     """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
     return CHECKED.row_lengths(*call_of(q, k, k, **_known("row_lengths", masks)))
-
-
-def _attend(call: Call, return_stats: StatisticNames) -> Any:
-    # Without gradients and statistics a call has nothing to return but its output.
-    names = statistic_names(return_stats)
-    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
-    compiling = torch.compiler.is_compiling()
-    if compiling and forward_ad._current_level >= 0:
-        raise NotImplementedError(FORWARD_MODE)
-    if compiling:
-        operator = _ATTENTION
-    elif _transformed():
-        operator = Transformable.apply
-    elif torch.is_grad_enabled() and requires_gradients(call):
-        operator = differentiable
-    else:
-        operator = _WITHOUT_GRADIENTS
-    output, statistics, support = operator(*call, wanted)
-    return output if names is None else (output, unpack(names, wanted, statistics, support))
-
-
-def _has_tangent(value: object) -> bool:
-    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
-
-
-def _transformed() -> bool:
-    """Whether torch.func or forward-mode is at work."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def _lies_over_rows(q: Any) -> bool:

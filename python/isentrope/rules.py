@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from isentrope._operators import CHECKED, OPS
+from isentrope._core.library import CHECKED, OPS
 
 PerHead = float | Sequence[float]
 """One number for all heads, or one number for each."""

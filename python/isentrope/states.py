@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isentrope._operators import STATISTICS
+from isentrope._core.library import STATISTICS
 from isentrope.statistics import Statistics
 
 _WEIGHTED_MEANS = {statistic["name"] for statistic in STATISTICS if statistic["weighted_mean"]}

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from isentrope._operators import BITS, LSE, STATISTICS, WITH_NEEDS
+from isentrope._core.library import BITS, LSE, STATISTICS, WITH_NEEDS
+
+StatisticNames = bool | Sequence[str]
+"""What a caller asks for: none, all, or some by name."""
 
 
 class Statistics(NamedTuple):

@@ -5,7 +5,7 @@ import torch
 from dense import dense
 
 import isentrope
-from isentrope._operators import STATISTICS
+from isentrope._core.library import STATISTICS
 
 B, H, KV, S, K, D, DV = 2, 4, 2, 19, 31, 16, 24
 DIFFERENTIABLE = [statistic["name"] for statistic in STATISTICS if statistic["differentiable"]]

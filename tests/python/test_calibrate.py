@@ -11,8 +11,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 import isentrope.hf
-from isentrope import calibration, evaluation, heads, rope
-from isentrope.calibrate_command import elsewhere
+from isentrope.commands.calibrate import elsewhere
+from isentrope.hf import rope
+from isentrope.models import calibrate as calibration
+from isentrope.models import evaluate as evaluation
+from isentrope.models import heads
 
 
 @pytest.mark.parametrize("per", ["model", "layer", "head"])

@@ -287,7 +287,7 @@ def test_progress_rewrites_its_line_on_a_terminal_alone(folder):
     assert [line for line in lines if "text" in line] == ["[inspect] text: 1 of 2", "[inspect] text: 2 of 2"]
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, contextlib.redirect_stderr(terminal):
-        main = importlib.import_module("isentrope.inspect_command").main
+        main = importlib.import_module("isentrope.commands.inspect").main
         assert main(list(map(str, arguments[1:]))) == 0
         assert "[inspect] text: 1 of 2\r\x1b[K[inspect] text: 2 of 2\r\n" in os.read(ours, 1 << 16).decode()
 
@@ -304,6 +304,6 @@ class FullDisk(io.StringIO):
 def test_a_log_that_is_full_does_not_stop_the_work(folder):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(FullDisk()):
-        main = importlib.import_module("isentrope.evaluate_command").main
+        main = importlib.import_module("isentrope.commands.evaluate").main
         assert main(list(map(str, ordinary("evaluate", folder)))) == 0
     assert "scaled(1.1)" in out.getvalue()

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import isentrope
-from isentrope import _operators
-from isentrope._operators import Call
+from isentrope._core.autograd import below_autograd
+from isentrope._core.call import Call
+from isentrope._core.library import CHECKED, checked
 from isentrope.functions import SequenceOptions
 
 Q = torch.randn(2, 4, 5, 8)
@@ -179,7 +180,7 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
         exported(Q.clone().requires_grad_(), K, V).sum().backward()
 
 
-@pytest.mark.parametrize("way", [_operators._checked, lambda f: _operators.below_autograd(SimpleNamespace(_op=f))])
+@pytest.mark.parametrize("way", [checked, lambda f: below_autograd(SimpleNamespace(_op=f))])
 @pytest.mark.parametrize(
     "error, kind",
     [
@@ -229,7 +230,7 @@ def test_backward_reads_no_statistics_of_other_strides():
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
     with pytest.raises(ValueError, match="statistics must be contiguous"):
-        _operators.CHECKED.attention_backward(*call, 1, output, statistics, output, None, False, False, False)
+        CHECKED.attention_backward(*call, 1, output, statistics, output, None, False, False, False)
 
 
 def test_without_torch_it_says_what_to_install(tmp_path):

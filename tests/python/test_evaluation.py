@@ -8,7 +8,8 @@ import torch
 from tiny_model import model, tokens
 
 import isentrope
-from isentrope import evaluation, retrieval
+from isentrope.models import evaluate as evaluation
+from isentrope.models import retrieval
 
 
 @pytest.mark.parametrize("chunk", [64, 100, 1024])

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from dense import dense
 
 import isentrope
-from isentrope._operators import STATISTICS
+from isentrope._core.call import call_of
+from isentrope._core.library import STATISTICS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 
@@ -115,7 +116,7 @@ def test_strides_lengths_compilers_and_empty_tensors():
     assert torch.equal(isentrope.row_lengths(q, k, causal=True), isentrope.row_lengths(q.float(), k.float(), causal=True))
     torch.library.opcheck(
         torch.ops.isentrope.attention.default,
-        (*isentrope._arguments.call_of(q.requires_grad_(), k, v), 3),
+        (*call_of(q.requires_grad_(), k, v), 3),
     )
     assert torch.equal(isentrope.attention(q, k[:, :, :0], v[:, :, :0]), torch.zeros(B, H, S, DV).double())
     assert isentrope.attention(q[:0], k[:0], v[:0]).shape == (0, H, S, DV)
@@ -135,13 +136,13 @@ def test_strides_lengths_compilers_and_empty_tensors():
     ],
 )
 def test_errors_name_the_argument(change, words):
-    call = isentrope._arguments.call_of(**(dict(zip("qkv", tensors())) | change))
+    call = call_of(**(dict(zip("qkv", tensors())) | change))
     with pytest.raises((ValueError, RuntimeError), match=words):
         torch.ops.isentrope.attention(*call, 0)
 
 
 def test_gradients_must_have_the_shapes_of_their_results():
-    call = isentrope._arguments.call_of(*tensors())
+    call = call_of(*tensors())
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     for wrong in ((output[:, :1], None), (None, statistics[:, :, :1])):
         with pytest.raises((ValueError, RuntimeError), match="must have the shape of its result"):

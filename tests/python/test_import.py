@@ -25,6 +25,6 @@ def test_little_is_imported_beside_torch():
     "code", ["import isentrope; import torch.distributed.tensor", "import torch.distributed.tensor; import isentrope"]
 )
 def test_dtensors_are_known_whoever_is_imported_first(code):
-    code += "; import sys; assert 'isentrope._sharding' in sys.modules; from torch.distributed.tensor import DTensor"
-    code += "; import isentrope._operators as o; p = DTensor._op_dispatcher.sharding_propagator"
+    code += "; import sys; assert 'isentrope._core.dtensor' in sys.modules; from torch.distributed.tensor import DTensor"
+    code += "; import isentrope._core.library as o; p = DTensor._op_dispatcher.sharding_propagator"
     run(code + "; assert o.OPS.attention.default in p.op_strategy_funcs")

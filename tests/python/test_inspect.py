@@ -12,8 +12,8 @@ import torch
 import transformers as hf
 
 import isentrope
-from isentrope._reading import stretches, tokenised
-from isentrope.inspect_command import readings
+from isentrope.commands.inspect import readings
+from isentrope.commands.reading import stretches, tokenised
 
 CONFIG = tiny_model.CONFIG | {"max_position_embeddings": 64}
 
@@ -62,7 +62,7 @@ def test_numbers_equal_those_of_eager_weights():
 
 def test_the_suggested_rule_is_the_one_that_was_left_out():
     """Scores whose entropy is constant under ln n: a model without the rule lacks it, and that is what is found."""
-    from isentrope.inspection import _suggestion
+    from isentrope.models.inspect import _suggestion
 
     n = [8.0, 16.0, 32.0, 64.0, 128.0]
     factor = torch.tensor(n, dtype=torch.float64).log() / math.log(128)

@@ -5,7 +5,7 @@ import torch
 import transformers as hf
 
 import isentrope.hf
-from isentrope import monitor
+from isentrope.models import monitor
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip

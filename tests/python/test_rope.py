@@ -7,7 +7,7 @@ import torch
 import transformers as hf
 from tiny_model import CONFIG, model
 
-from isentrope import rope
+from isentrope.hf import rope
 
 
 @pytest.mark.parametrize("text", ["linear:4", "dynamic:2", "ntk:8", "yarn:4", "none"])

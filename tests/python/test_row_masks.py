@@ -9,7 +9,7 @@ from transformers import masking_utils
 
 import isentrope.hf
 from isentrope import ScaleRule
-from isentrope._row_masks import RowMask, row_mask
+from isentrope.hf.masks import RowMask, row_mask
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=8, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1,

@@ -9,7 +9,7 @@ import pytest
 
 import isentrope
 from isentrope import ScaleRule
-from isentrope._operators import OPS
+from isentrope._core.library import OPS
 
 REQUIRED = {"table": {"n": [1, 10], "factor": [1.0, 2.0]}, "per_row": {"lambda_": [0.1, 0.2]}}
 CATALOGUE = json.loads(OPS.rule_catalogue())

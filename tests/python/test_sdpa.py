@@ -152,7 +152,7 @@ def test_activation_says_nothing():
 
 
 def test_a_torch_that_lays_results_out_otherwise_is_refused(monkeypatch):
-    monkeypatch.setattr("isentrope.sdpa._heads_inside", lambda tensor: tensor.contiguous())
+    monkeypatch.setattr("isentrope.sdpa.activation._heads_inside", lambda tensor: tensor.contiguous())
     with pytest.raises(RuntimeError, match="must lay out the results of its kernels in a known way"):
         isentrope.sdpa.activate()
     assert F.scaled_dot_product_attention(*qkv()).shape == (2, 3, 33, 16)

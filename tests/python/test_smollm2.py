@@ -12,7 +12,7 @@ import torch
 
 import isentrope
 import isentrope.hf
-from isentrope._reading import load
+from isentrope.commands.reading import load
 
 CORPUS = Path(__file__).parents[2] / "data/king-james.txt"
 

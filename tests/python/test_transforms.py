@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import isentrope
-from isentrope._operators import Call
+from isentrope._core.call import Call
 from isentrope.statistics import ALL
 
 B, H, KV, S, K, D = 2, 4, 2, 9, 11, 8

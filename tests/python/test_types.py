@@ -9,7 +9,8 @@ import typing_extensions
 
 import isentrope
 from isentrope import functions
-from isentrope._operators import OPS, STATISTICS, Call
+from isentrope._core.call import Call
+from isentrope._core.library import OPS, STATISTICS
 
 
 def test_overloads_have_the_arguments_of_the_functions():

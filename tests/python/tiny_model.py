@@ -47,12 +47,12 @@ def save(made, folder: Path, words: int) -> Path:
 
 
 def process(name, *arguments):
-    return [sys.executable, "-m", f"isentrope.{name}_command", *map(str, arguments)]
+    return [sys.executable, "-m", f"isentrope.commands.{name}", *map(str, arguments)]
 
 
 def command(name, *arguments, stdout=None):
     """In this process, since most of a command's time goes into its imports."""
-    main = importlib.import_module(f"isentrope.{name}_command").main
+    main = importlib.import_module(f"isentrope.commands.{name}").main
     out, err = io.StringIO() if stdout is None else stdout, io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(list(map(str, arguments)))

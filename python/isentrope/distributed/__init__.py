@@ -11,8 +11,8 @@ Rules are told of the whole sequence, so results are those of one process. docs/
 of computing it, where each wins, and what happens when a rank fails.
 """
 
+from isentrope.distributed.decoding import decode, merge
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
-from isentrope.distributed.states import decode, merge
 
 __all__ = ["attention", "decode", "gather", "merge", "shard"]

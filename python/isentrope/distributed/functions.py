@@ -10,17 +10,18 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
-from isentrope._arguments import call_of, integers
-from isentrope._operators import FORWARD_MODE
+from isentrope._core.attend import transformed
+from isentrope._core.autograd import FORWARD_MODE
+from isentrope._core.call import call_of
+from isentrope._core.checks import integers
 from isentrope.distributed.agreement import agreed
-from isentrope.distributed.blocks import travelling_attention
+from isentrope.distributed.dtensor import on_local_tensors
 from isentrope.distributed.exchange import Group, group_name
-from isentrope.distributed.heads import attention_by_heads
+from isentrope.distributed.ring import travelling_attention
 from isentrope.distributed.rows import Optional
-from isentrope.distributed.tensors import on_local_tensors
-from isentrope.functions import StatisticNames, _transformed
+from isentrope.distributed.ulysses import attention_by_heads
 from isentrope.rules import Rule, rule_text
-from isentrope.statistics import statistic_names, unpack, wanted_bits, with_needs
+from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits, with_needs
 
 METHODS = ("ring", "all_gather", "all_to_all")
 
@@ -86,7 +87,7 @@ def attention(
         q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, prefix_keys=prefix_keys,
         rule=rule_text(rule, scale), causal=causal, window_size=window_size, chunk_size=chunk_size, soft_cap=soft_cap,
     )  # fmt: skip
-    if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and _transformed()):
+    if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
         raise NotImplementedError(FORWARD_MODE)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
     key_begin, key_end = call.key_begin, call.key_end

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from isentrope._arguments import call_of
-from isentrope._operators import SUPPORT, Call
+from isentrope._core.call import call_of
+from isentrope._core.call import Call
+from isentrope._core.library import SUPPORT
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.states import AttentionState, merge

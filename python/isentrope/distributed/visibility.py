@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isentrope import _operators
+from isentrope._core.call import Call
+from isentrope._core.library import refuse_unknown
 from isentrope.distributed.layout import Range, joined, overlap
 
 # The arguments of the operators: those that say which keys a row sees, here in a Mask or in the place of a Segment;
@@ -17,7 +18,7 @@ _KNOWN = {
     "q", "k", "v", "sinks", "rule", "soft_cap", "compiled_scale", "compiled_soft_cap",
     "lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed",
 }  # fmt: skip
-_operators.refuse_unknown("isentrope.distributed: visibility.py", "argument", _operators.Call._fields, _KNOWN)
+refuse_unknown("isentrope.distributed: visibility.py", "argument", Call._fields, _KNOWN)
 
 
 class Sequence(NamedTuple):

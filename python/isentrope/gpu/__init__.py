@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isentrope import functions as _functions
 from isentrope.gpu import operators as _operators
-from isentrope.gpu.tile import INTERPRETED as _INTERPRETED
+from isentrope.gpu.kernels.tile import INTERPRETED as _INTERPRETED
 
 if _INTERPRETED.value:
     _operators.register("CPU")

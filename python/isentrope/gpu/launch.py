@@ -9,18 +9,19 @@ import torch
 import triton
 from torch import Tensor
 
-from isentrope import _operators
+from isentrope._core.fakes import gradient_results, results_of
+from isentrope._core.library import BITS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope.gpu import plan
-from isentrope.gpu.decode import merge_kernel
-from isentrope.gpu.forward import forward_kernel
-from isentrope.gpu.gradient_rows import gradient_rows_kernel
-from isentrope.gpu.gradient_tile import Given
-from isentrope.gpu.key_gradient import key_gradient_kernel
+from isentrope.gpu.kernels.decode import merge_kernel
+from isentrope.gpu.kernels.forward import forward_kernel
+from isentrope.gpu.kernels.gradient_rows import gradient_rows_kernel
+from isentrope.gpu.kernels.gradient_tile import Given
+from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
+from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
+from isentrope.gpu.kernels.rows import rows_kernel
+from isentrope.gpu.kernels.softmax import LOG2E, Wanted
+from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Call, RuleTables
-from isentrope.gpu.query_gradient import query_gradient_kernel
-from isentrope.gpu.rows import rows_kernel
-from isentrope.gpu.softmax import LOG2E, Wanted
-from isentrope.gpu.tile import Shape
 
 _FEW_ROWS = 16
 # Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.
@@ -30,25 +31,25 @@ _FAR = 1 << 62
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
 _WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
-_operators.refuse_unknown(
-    "isentrope.gpu: the kernels", "statistic of the library", _operators.BITS, (*_STATISTICS, "lambda_", "support")
+refuse_unknown(
+    "isentrope.gpu: the kernels", "statistic of the library", BITS, (*_STATISTICS, "lambda_", "support")
 )
-_operators.refuse_unknown(
+refuse_unknown(
     "isentrope.gpu: the kernels", "gradient of a statistic of the library",
-    (s["name"] for s in _operators.STATISTICS if s["differentiable"]), _WITH_GRADIENTS,
+    (s["name"] for s in STATISTICS if s["differentiable"]), _WITH_GRADIENTS,
 )  # fmt: skip
 
 
 def _slice(name: str, wanted: int) -> int:
     """Which slice of the tensor of statistics it is; -1 if nobody asked for it."""
-    bit = _operators.BITS[name]
+    bit = BITS[name]
     return (wanted & (bit - 1)).bit_count() if wanted & bit else -1
 
 
 def _wanted(wanted: int) -> Wanted:
     slices = {name.upper(): _slice(name, wanted) for name in _STATISTICS}
     moments = 2 if slices["VARIANCE"] >= 0 else int(slices["ENTROPY"] >= 0)
-    return Wanted(**slices, SUPPORT=bool(wanted & _operators.SUPPORT), MOMENTS=moments)
+    return Wanted(**slices, SUPPORT=bool(wanted & SUPPORT), MOMENTS=moments)
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -126,7 +127,7 @@ def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, A
 
 
 def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    output, statistics, support = _operators._results(call.q, call.value_dim, wanted)
+    output, statistics, support = results_of(call.q, call.value_dim, wanted)
     if output.numel() == 0:
         return output, statistics, support
     if call.table is not None:
@@ -182,7 +183,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     call = Call(shared)
     call.check()
     wants = wants_bias, wants_lambda, wants_sink
-    dq, dk, dv, d_bias, d_lambda, d_sink = _operators._gradient_results(call.q, call.k, call.v, *wants)
+    dq, dk, dv, d_bias, d_lambda, d_sink = gradient_results(call.q, call.k, call.v, *wants)
     if min(*call.rows, call.keys) == 0:
         return tuple(x.zero_() for x in (dq, dk, dv, d_bias, d_lambda, d_sink))
     if d_output is None:

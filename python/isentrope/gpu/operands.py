@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope import _operators
-from isentrope._operators import CHECKED
+from isentrope._core.call import Call as Arguments
+from isentrope._core.library import CHECKED, refuse_unknown
 from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
 # Beyond, tables of a rule would be what fills the device.
 LONGEST = 1 << 26
 
-_CALL = _operators.Call._fields
+_CALL = Arguments._fields
 # Those that the kernels compute with.
 _KNOWN = frozenset((
     "q", "k", "v", "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end",
@@ -27,7 +27,7 @@ _KNOWN = frozenset((
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
-_operators.refuse_unknown("isentrope.gpu: the kernels", "argument of the library", _CALL, _KNOWN)
+refuse_unknown("isentrope.gpu: the kernels", "argument of the library", _CALL, _KNOWN)
 
 
 class Call:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isentrope.gpu.tile import INTERPRETED
+from isentrope.gpu.kernels.tile import INTERPRETED
 
 
 class Tiles(NamedTuple):

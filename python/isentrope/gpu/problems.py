@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import json
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import isentrope
-from isentrope import functions
-from isentrope._arguments import call_of
-from isentrope._operators import STATISTICS
+from isentrope._core.attend import attend
+from isentrope._core.call import call_of
+from isentrope._core.library import STATISTICS, path_of
 from isentrope.functions import decode
 from isentrope.statistics import Statistics
 
@@ -26,13 +24,7 @@ _DIFFERENTIABLE = tuple(statistic["name"] for statistic in STATISTICS if statist
 
 
 def _library() -> Any:
-    for folder in isentrope.__path__:
-        path = Path(folder) / "libisentrope_check.so"
-        if path.exists():
-            library = ctypes.CDLL(str(path))
-            break
-    else:
-        raise ImportError(f"isentrope: no libisentrope_check.so in {list(isentrope.__path__)}; pip install . again")
+    library = ctypes.CDLL(str(path_of("isentrope_check")))
     pointer, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
     for name, result, arguments in (
         ("open", pointer, [text]),
@@ -138,7 +130,7 @@ class Problem:
             dropout_seed=self.number("dropout_seed"), **{name: other(name) for name in listed},
             **{name: self.number(name) for name in ("query_offset", "key_offset", "chunk_size")},
         )  # fmt: skip
-        result = functions._attend(call, True)
+        result = attend(call, True)
         self._put_forward(result)
         if backward:
             self._put_backward(result, leaves)

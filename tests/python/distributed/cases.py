@@ -10,10 +10,10 @@ from torch import Tensor
 
 import isentrope
 from isentrope import Statistics, distributed
-from isentrope._operators import STATISTICS
+from isentrope._core.attend import attend
+from isentrope._core.call import call_of
+from isentrope._core.library import STATISTICS
 from isentrope.distributed.layout import pieces
-from isentrope._arguments import call_of
-from isentrope.functions import _attend
 
 WITH_GRADIENT = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
@@ -38,7 +38,7 @@ def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats
         return isentrope.attention(q, k, v, **options, return_stats=return_stats)
     others = {name: x for name, x in options.items() if name != "documents"}
     call = call_of(q, k, v, cu_seqlens_q=documents, cu_seqlens_k=documents, **others)
-    return _attend(call, return_stats)
+    return attend(call, return_stats)
 
 
 def weights(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:

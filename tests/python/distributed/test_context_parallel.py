@@ -6,7 +6,7 @@ from cases import compare, tensors
 from ranks import run
 
 from isentrope import ScaleRule, distributed
-from isentrope.distributed.heads import rule_of_heads
+from isentrope.distributed.ulysses import rule_of_heads
 
 RULE = {"rule": "entropy_invariant(base=7)"}
 MASKS = [

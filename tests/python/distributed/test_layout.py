@@ -7,15 +7,15 @@ import itertools
 import pytest
 import torch
 
-from isentrope import _operators
+from isentrope._core import call
 from isentrope.distributed import visibility
 from isentrope.distributed.layout import joined, local_slices, pieces
 from isentrope.distributed.visibility import Mask, Sequence, needed_keys, seen_keys, segments
 
 
 def test_an_argument_that_nobody_here_knows_is_refused(monkeypatch):
-    more = collections.namedtuple("Call", [*_operators.Call._fields, "stride_of_keys"])
-    monkeypatch.setattr(_operators, "Call", more)
+    more = collections.namedtuple("Call", [*call.Call._fields, "stride_of_keys"])
+    monkeypatch.setattr(call, "Call", more)
     with pytest.raises(ImportError, match="must know every argument; got stride_of_keys"):
         importlib.reload(visibility)
 

@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 
 import isentrope.hf
 from isentrope import distributed
-from isentrope.rope import parse, stretch_rope
+from isentrope.hf.rope import parse, stretch_rope
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,

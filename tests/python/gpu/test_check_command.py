@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 LINE = "shape=1x2:1x5x9x16 mask=causal:bottom_right bwd=1"
-MODULE = (sys.executable, "-m", "isentrope.check_command")
+MODULE = (sys.executable, "-m", "isentrope.commands.check")
 
 
 def check(*arguments, command=MODULE, **environment):
@@ -36,7 +36,7 @@ def test_what_is_no_problem_is_an_error():
 def test_the_command_line_finds_it(tmp_path):
     """Beside itself or on PATH, where pip puts it."""
     program = tmp_path / "isentrope-check-gpu"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m isentrope.check_command "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m isentrope.commands.check "$@"\n')
     program.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = ("isentrope", "check", "--backend", "gpu")

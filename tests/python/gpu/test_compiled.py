@@ -7,7 +7,7 @@ import torch
 import variants
 from variants import Variant
 
-from isentrope._arguments import call_of
+from isentrope._core.call import call_of
 from isentrope.gpu import launch, plan
 from isentrope.gpu.compiling import TARGETS, compiled, launches
 
@@ -99,7 +99,7 @@ def without_statistics(source):
 @pytest.mark.long
 def test_a_call_that_asks_for_no_statistics_pays_nothing():
     """It compiles to the same instructions as a kernel that has none in its source."""
-    from isentrope.gpu import forward, softmax
+    from isentrope.gpu.kernels import forward, softmax
 
     def compiled_forward(statistics):
         variant = Variant(torch.bfloat16, 64, statistics=statistics)

@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
-from isentrope import _sdpa_gpu
 from isentrope.gpu import launch, operators, plan
+from isentrope.sdpa import gpu as sdpa_gpu
 
 
 def gpu(*shape, **options):
@@ -71,9 +71,10 @@ def test_without_triton_the_error_says_what_to_do():
     code = """
 import sys
 sys.modules["triton"] = None
-from isentrope._operators import _on_device
+import isentrope
+from isentrope._core.devices import on_first_call
 try:
-    _on_device("attention")()
+    on_first_call(isentrope._in_triton, "attention")()
 except ModuleNotFoundError as error:
     print(error)
 """
@@ -274,7 +275,7 @@ def test_torchs_own_function_computes_the_same(options):
 
     want = results()
     try:
-        _sdpa_gpu.replace(library, "standard", ("CPU",))
+        sdpa_gpu.replace(library, "standard", ("CPU",))
         got = results()
         assert "Differentiable" in type(got[0].grad_fn).__name__
     finally:

@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 
 import isentrope
 import isentrope.hf
-from isentrope import _sdpa_gpu
-from isentrope.calibration import entropies
-from isentrope.evaluation import losses
 from isentrope.gpu import launch, operators
+from isentrope.models.calibrate import entropies
+from isentrope.models.evaluate import losses
+from isentrope.sdpa import gpu as sdpa_gpu
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=64, pad_token_id=0)  # fmt: skip
@@ -89,7 +89,7 @@ def torchs_own():
     q, k, v = tensors()
     library = torch.library.Library("aten", "IMPL")
     try:
-        _sdpa_gpu.replace(library, "log_length", ("CPU",))
+        sdpa_gpu.replace(library, "log_length", ("CPU",))
         return gradients(F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), q, k, v)
     finally:
         library._destroy()

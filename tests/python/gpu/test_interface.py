@@ -10,7 +10,7 @@ import typing_extensions
 
 import isentrope
 import isentrope.gpu
-from isentrope._arguments import call_of
+from isentrope._core.call import call_of
 from isentrope.gpu.operands import Call
 
 
@@ -23,13 +23,13 @@ def test_functions_have_the_signatures_of_the_package(name):
 
 
 @pytest.mark.parametrize("grown, message", [
-    ("_operators.Call = namedtuple('Call', [*_operators.Call._fields, 'head_mask'])", "know every argument of the library; got head_mask"),
-    ("_operators.BITS['kurtosis'] = 1 << 9", "know every statistic of the library; got kurtosis"),
-    ("_operators.STATISTICS[5]['differentiable'] = True", "know every gradient of a statistic of the library; got max_logit"),
+    ("call.Call = namedtuple('Call', [*call.Call._fields, 'head_mask'])", "know every argument of the library; got head_mask"),
+    ("library.BITS['kurtosis'] = 1 << 9", "know every statistic of the library; got kurtosis"),
+    ("library.STATISTICS[5]['differentiable'] = True", "know every gradient of a statistic of the library; got max_logit"),
 ])  # fmt: skip
 def test_what_the_kernels_do_not_know_is_an_error(grown, message):
     """They would ignore what the library has learnt since."""
-    code = f"from collections import namedtuple\nfrom isentrope import _operators\n{grown}\nimport isentrope.gpu"
+    code = f"from collections import namedtuple\nfrom isentrope._core import call, library\n{grown}\nimport isentrope.gpu"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(message), done.stderr
 

@@ -117,7 +117,7 @@ def test_without_a_mistake_the_same_problems_pass(tmp_path):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if i else ()) for i, name in enumerate(MUTANTS)])
 def test_a_mistake_is_caught(name, tmp_path):
     file, text, instead, line = MUTANTS[name]
-    source = copied(tmp_path) / "gpu" / file
+    (source,) = (copied(tmp_path) / "gpu").rglob(file)
     assert source.read_text().count(text) == 1, f"{name}: this text must occur exactly once in {file}:\n{text}"
     source.write_text(source.read_text().replace(text, instead))
     assert forked(tmp_path, [line]) == ["FAILED"]

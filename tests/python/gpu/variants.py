@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isentrope._arguments import call_of
-from isentrope._operators import LSE, SUPPORT
+from isentrope._core.call import call_of
+from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
 from isentrope.statistics import ALL

@@ -1,0 +1,45 @@
+"""One call of the operator `attention`, on the way that the state of torch asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from isentrope._core.autograd import FORWARD_MODE, Transformable, below_autograd, differentiable, requires_gradients
+from isentrope._core.call import Call
+from isentrope._core.library import LSE, OPS
+from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits
+
+_ATTENTION = OPS.attention.default
+_WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
+
+
+def attend(call: Call, return_stats: StatisticNames) -> Any:
+    # Without gradients and statistics a call has nothing to return but its output.
+    names = statistic_names(return_stats)
+    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
+    compiling = torch.compiler.is_compiling()
+    if compiling and forward_ad._current_level >= 0:
+        raise NotImplementedError(FORWARD_MODE)
+    if compiling:
+        operator = _ATTENTION
+    elif transformed():
+        operator = Transformable.apply
+    elif torch.is_grad_enabled() and requires_gradients(call):
+        operator = differentiable
+    else:
+        operator = _WITHOUT_GRADIENTS
+    output, statistics, support = operator(*call, wanted)
+    return output if names is None else (output, unpack(names, wanted, statistics, support))
+
+
+def has_tangent(value: object) -> bool:
+    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+
+
+def transformed() -> bool:
+    """Whether torch.func or forward-mode is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

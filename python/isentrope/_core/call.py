@@ -1,0 +1,142 @@
+"""The arguments of a call, checked for what the library cannot see, as the operators take them."""
+
+from __future__ import annotations
+
+import warnings
+from collections import namedtuple
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.checks import CHECKS, beside, kind
+from isentrope._core.library import DEFAULTS
+from isentrope.rules import Rule, is_integer, rule_text
+
+Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
+"""The arguments that all operators share, in the order of their schema."""
+SHARED = len(Call._fields)
+TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
+
+_CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
+_NO_WINDOW = (-1, -1)
+
+
+def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Changes `options` from the words of `scaled_dot_product_attention` to those that we have, and returns them."""
+    is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
+    for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(value, bool):
+            raise TypeError(f"[attention] {name} must be a bool; got {value!r}")
+    if is_causal:
+        if options.get("causal", False) is not False:
+            raise ValueError(f"[attention] causal must be absent beside is_causal; got {options['causal']!r}")
+        options["causal"] = "top_left"
+    if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
+        raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
+    mask = options.get("attn_mask")
+    if isinstance(mask, Tensor) and mask.is_floating_point():
+        bias = options.get("bias")
+        options["attn_mask"], options["bias"] = None, mask if bias is None else mask + bias
+    return options
+
+
+def call_of(
+    q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
+    causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
+) -> Call:  # fmt: skip
+    """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        _fail_kinds(q, k, v)
+    device = "cpu"
+    if not (q.is_cpu and k.is_cpu and v.is_cpu):
+        _check_devices(q, k, v)
+        device = "cpu" if q.is_meta else q.device.type
+    if q.dtype is torch.float64:
+        _say_that_it_is_slow()
+    elif torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if (scale is not None or "soft_cap" in options) and torch.compiler.is_compiling():
+        scale, options = _in_tensors(scale, options)
+    if options.get("dropout_p") and options.get("dropout_seed") is None:
+        options["dropout_seed"] = drawn_seed(q)
+    given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
+    given["window_left"], given["window_right"] = _window(window_size)
+    for name, value in options.items():
+        # None stands for a tensor that is not there, and for nothing else.
+        if value is not None or DEFAULTS[name] is not None:
+            given[name] = CHECKS[name](name, value, q, k)
+    return Call(q, k, v, **given)
+
+
+def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | None, dict[str, Any]]:
+    """With numbers that change from call to call in tensors: any other form of them a compiler takes for a constant,
+    and compiles again for each."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # imports much
+
+    def changes(number: Any) -> bool:
+        return isinstance(number, (int, float)) and not has_static_value(number)
+
+    if changes(scale):
+        options["compiled_scale"], scale = torch.ones((), dtype=torch.float64) * scale, None
+    if changes(options.get("soft_cap")):
+        options["compiled_soft_cap"] = torch.ones((), dtype=torch.float64) * options.pop("soft_cap")
+    return scale, options
+
+
+_said = False
+
+
+def _say_that_it_is_slow() -> None:
+    global _said
+    if not (_said or torch.compiler.is_compiling()):
+        _said = True
+        message = "[attention] float64 is computed by the reference, on one thread and without a kernel: use it for tests"
+        warnings.warn(message, stacklevel=4)
+
+
+def _alignment(causal: Any) -> int:
+    try:
+        return _CAUSAL[causal]
+    except (KeyError, TypeError):
+        raise ValueError(
+            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
+        ) from None
+
+
+def _fail_kinds(*tensors: object) -> None:
+    for name, tensor in zip("qkv", tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"[attention] {name} must be a tensor; got {kind(tensor)}")
+
+
+def _check_devices(*tensors: Tensor) -> None:
+    # Meta tensors have shapes alone, which is all that their kernel needs.
+    if all(tensor.is_meta for tensor in tensors):
+        return
+    q = tensors[0]
+    if q.device.type not in ("cpu", "cuda", "xpu"):
+        raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
+    for name, tensor in zip("kv", tensors[1:]):
+        beside(q, name, tensor)
+
+
+def _window(window_size: Any) -> tuple[int, int]:
+    if window_size is _NO_WINDOW:
+        return _NO_WINDOW
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
+        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+    left, right = window_size
+    if left < -1 or right < -1:
+        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
+    return left, right
+
+
+def drawn_seed(q: Tensor) -> Tensor:
+    """From the generator that torch's own dropout of q would use."""
+    if hasattr(q, "placements"):
+        raise ValueError(
+            "[attention] dropout_seed must be given where q is a DTensor, whose ranks would draw one each; got None"
+        )
+    return torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, device=q.device)

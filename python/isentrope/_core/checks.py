@@ -1,0 +1,112 @@
+"""Each argument of a call, checked for what the library cannot see, as the operators take it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.library import DEFAULTS
+from isentrope.rules import is_integer
+
+
+def kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
+
+
+def check_ranks(**tensors: Tensor) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dim() != 4:
+            raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+
+
+def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"[attention] {name} must be broadcastable to {list(shape)}; got {list(tensor.shape)}"
+        ) from None
+
+
+def _weights_shape(q: Tensor, k: Tensor) -> tuple:
+    check_ranks(q=q, k=k)
+    return (*q.shape[:3], k.shape[2])
+
+
+# Each check of an argument takes its name, the value, q and k, and returns what the operators take.
+
+
+def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(
+            f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
+            f"are a bias; got {kind(mask)}"
+        )
+    return _expanded(name, beside(q, name, mask), _weights_shape(q, k))
+
+
+def beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
+    if tensor.device != q.device:
+        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
+    return tensor
+
+
+def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {kind(tensor)}")
+    return beside(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
+
+
+def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
+
+
+def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, lambda_, q, k), tuple(q.shape[:3]))
+
+
+def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {kind(tensor)}")
+    return beside(q, name, tensor).long()
+
+
+def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
+    return integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
+
+
+def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return value
+
+
+def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
+    if not is_integer(value):
+        raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
+    return value
+
+
+def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"[attention] {name} must be a number; got {value!r}")
+    return value
+
+
+def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
+    if is_integer(seed):
+        if not isinstance(seed, torch.SymInt) and not -(1 << 63) <= seed < 1 << 63:
+            raise ValueError(f"[attention] {name} must be an integer of 64 bits; got {seed}")
+        return torch.full((), seed, dtype=torch.int64, device=q.device)
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
+        raise TypeError(f"[attention] {name} must be an integer or an int64 tensor of no dimension; got {kind(seed)}")
+    return beside(q, name, seed)
+
+
+# By the kind of the default, but for the tensors that are no list of integers.
+_BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
+CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
+CHECKS |= {"compiled_scale": _as_it_is, "compiled_soft_cap": _as_it_is, "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}
+CHECKS["dropout_seed"] = _seed

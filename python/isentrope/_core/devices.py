@@ -1,0 +1,35 @@
+"""The operators for tensors on GPUs: kernels in Triton, which the first call that needs them loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# A registration lasts as long as its library.
+_LIBRARY = torch.library.Library("isentrope", "IMPL")
+
+
+def register(implementation: Callable[[str], Any]) -> None:
+    """Makes implementation(name), which may import what it needs, the operator of that name on GPUs."""
+    for name in ("attention", "attention_backward", "decode", "row_lengths"):
+        for key in ("CUDA", "XPU"):
+            _LIBRARY.impl(name, on_first_call(implementation, name), key)
+
+
+def on_first_call(implementation: Callable[[str], Any], name: str) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        try:
+            operator = implementation(name)
+        except ModuleNotFoundError as error:
+            if error.name != "triton":
+                raise
+            raise ModuleNotFoundError(
+                "[attention] tensors on a GPU need triton, which torch's builds for GPUs bring along; got an "
+                "environment without: pip install triton, or move the call to the CPU",
+                name="triton",
+            ) from error
+        return operator(*args)
+
+    return run

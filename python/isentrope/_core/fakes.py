@@ -1,0 +1,76 @@
+"""What the operators return, by shape and layout: all that torch needs of a call that it traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.call import SHARED
+from isentrope._core.checks import check_ranks
+from isentrope._core.library import SUPPORT
+
+
+def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
+    """As the kernels lay out a result: heads inside rows where `like` has them there."""
+    batch, heads = like.shape[:2]
+    if like.stride(1) < like.stride(2):
+        return like.new_empty((batch, rows, heads, columns)).transpose(1, 2)
+    return like.new_empty((batch, heads, rows, columns))
+
+
+def _of_statistics(q: Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+def results_of(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+    rows = q.shape[:3]
+    count = (wanted & (SUPPORT - 1)).bit_count()
+    support = rows if wanted & SUPPORT else (0,)
+    return (
+        _laid_out_as(q, q.shape[2], columns),
+        q.new_empty((count, *rows), dtype=_of_statistics(q)),
+        q.new_empty(support, dtype=torch.int64),
+    )
+
+
+@torch.library.register_fake("isentrope::attention")
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = args[:3]
+    check_ranks(q=q, k=k, v=v)
+    return results_of(q, v.shape[3], args[SHARED])
+
+
+@torch.library.register_fake("isentrope::decode")
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = args[:3]
+    check_ranks(q=q, k=k, v=v)
+    return results_of(q, v.shape[3], args[SHARED + 2])
+
+
+@torch.library.register_fake("isentrope::row_lengths")
+def _(q: Tensor, *args: Any) -> Tensor:
+    return q.new_empty(q.shape[:3], dtype=torch.int64)
+
+
+@torch.library.register_fake("isentrope::attention_backward")
+def _(*args: Any) -> tuple[Tensor, ...]:
+    q, k, v = args[:3]
+    return gradient_results(q, k, v, *args[-3:])
+
+
+def gradient_results(
+    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool
+) -> tuple[Tensor, ...]:
+    def optional(want: bool, *shape: Any) -> Tensor:
+        return q.new_empty(shape if want else (0,), dtype=_of_statistics(q))
+
+    return (
+        _laid_out_as(q, q.shape[2], q.shape[3]),
+        _laid_out_as(k, k.shape[2], k.shape[3]),
+        _laid_out_as(v, v.shape[2], v.shape[3]),
+        optional(wants_bias, *q.shape[:3], k.shape[2]),
+        optional(wants_lambda, *q.shape[:3]),
+        optional(wants_sinks, q.shape[1]),
+    )

@@ -1,0 +1,78 @@
+"""The operators' library: how it is found, what it refuses, and what it lists of itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+def path_of(library: str) -> Path:
+    """Of a library that the package brings. Raises ImportError where it is missing."""
+    folders = sys.modules[__package__.partition(".")[0]].__path__
+    # An editable installation keeps sources and libraries apart: each folder of the package may have it.
+    for folder in folders:
+        path = Path(folder) / f"lib{library}.so"
+        if path.exists():
+            return path
+    raise ImportError(f"isentrope: no lib{library}.so in {list(folders)}; pip install . again")
+
+
+torch.ops.load_library(str(path_of("isentrope_operators")))
+OPS = torch.ops.isentrope
+
+# As all that the library refuses begins: [attention] k must ...; got ... Failures of torch itself are [isentrope] ...
+_REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
+
+
+def _is_refusal(error: RuntimeError) -> bool:
+    """Whether the library threw it, as a ValueError: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
+    return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
+
+
+def checked(operator: Any, within: Any = nullcontext) -> Any:
+    def call(*args: Any) -> Any:
+        try:
+            with within():
+                return operator(*args)
+        except RuntimeError as error:
+            if not _is_refusal(error):
+                raise
+            raise ValueError(str(error)) from None
+
+    return call
+
+
+_NAMES = (
+    "attention", "attention_backward", "decode", "row_lengths", "check_call", "model_scale", "rule_text", "rule_lambda",
+    "rule_to_json", "rule_from_json", "rule_reads_position", "rule_table",
+)  # fmt: skip
+# The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
+CHECKED = SimpleNamespace(**{name: checked(getattr(OPS, name)) for name in _NAMES})
+
+# The arguments that all operators share, by name, with their defaults: what the library lists, tensors first.
+DEFAULTS: dict[str, Any] = json.loads(OPS.call_defaults())
+
+# What the library lists of each statistic, in the order of the bits of the argument `wanted`. The last one counts.
+STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())
+BITS = {statistic["name"]: 1 << index for index, statistic in enumerate(STATISTICS)}
+SUPPORT = BITS["support"]
+# Of each, together with what its gradient takes up again, which a forward pass saves unasked.
+WITH_NEEDS = {
+    s["name"]: BITS[s["name"]] | sum(BITS[name] for name in s["needs"] if name != s["name"]) for s in STATISTICS
+}
+LSE = BITS["lse"]  # every backward pass needs it
+
+
+def refuse_unknown(who: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """ImportError for what the library has and `who` has not: it would be ignored without a word."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ImportError(f"{who} must know every {what}; got {', '.join(unknown)}")

@@ -1,0 +1,31 @@
+"""Batching of the operators, for torch.func.vmap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.library import OPS
+
+
+def one_by_one(operator: Any) -> Any:
+    """A batching rule: the operator once for each sample. Its calls are long enough for that."""
+
+    def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:
+        def sample(index: int) -> list:
+            return [
+                arg if dim is None else arg.select(dim, index) for arg, dim in zip(args, in_dims, strict=True)
+            ]
+
+        results = [operator(*sample(index)) for index in range(info.batch_size)]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
+        return tuple(torch.stack(column) for column in zip(*results)), (0,) * len(results[0])
+
+    return rule
+
+
+for _name in ("attention", "attention_backward", "decode", "row_lengths"):
+    torch.library.register_vmap(f"isentrope::{_name}", one_by_one(getattr(OPS, _name).default))

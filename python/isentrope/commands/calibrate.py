@@ -1,0 +1,132 @@
+"""isentrope calibrate MODEL --text FILE --rope yarn:4: the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from isentrope.commands.evaluate import table
+from isentrope._core.files import name_of, read_text
+from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count, whole_number
+from isentrope.commands.reading import dtype_of, load_causal, passages_of
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope calibrate",
+        description="Measures the gain of the logits that gives a model with stretched RoPE the entropy it has "
+        "without, and keeps it where text that was kept apart is read better with it, by two standard errors.",
+        epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
+    )
+    parser.add_model_and_text("ordinary text; its first half calibrates, its second decides")
+    parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
+    parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text that calibrates (3072)")
+    parser.add_argument("--texts", type=text_count, default=2, help="how many of them (2)")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
+    scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
+    parser.add_argument("--passages", type=whole_number(0, 10_000), default=3,
+                        help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
+    parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
+                        help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
+    parser.add_dtype_and_resume()
+    parser.add_json()
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="the report, one HTML file")
+    parser.set_defaults(per="model")
+    return parser
+
+
+def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
+    from isentrope.models.calibrate import calibrate
+    from isentrope.models.evaluate import BLOCK, Results
+    from isentrope.hf.rope import parse, trained_length
+
+    rope, dtype, text = parse(options.rope), dtype_of(options.dtype), read_text(options.text)
+    model, tokenizer = load_causal(options.model, dtype, "calibrate")
+    trained = trained_length(model)
+    lengths = options.lengths or [part * trained // 2 // BLOCK * BLOCK for part in (1, 2, 3)]
+    half = len(text) // 2
+    length = min(options.length, trained)
+    texts = passages_of(tokenizer, text[:half], options.texts, length, "calibrate")
+    passages = []
+    if options.passages:
+        passages = passages_of(tokenizer, text[half:], options.passages, lengths[-1] + 1, "calibrate")
+    settings = {
+        "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
+        "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
+        "passages": [int(p.sum()) for p in passages],
+    }  # fmt: skip
+    found = calibrate(
+        model, texts, rope=rope, per=options.per, passages=passages, lengths=lengths,
+        results=Results(options.resume, settings), progress=progress_of("calibrate"),
+    )  # fmt: skip
+    return found.to_dict() | {
+        "model": name_of(options.model), "architecture": model.config.get_text_config().model_type,
+        "text": name_of(options.text), "texts": len(texts), "length": length, "dtype": dtype,
+    }  # fmt: skip
+
+
+def _told(result: dict[str, Any]) -> str:
+    entropy = {name: _mean(layers) for name, layers in result["entropy"].items()}
+    lines = [
+        f"entropy {entropy['before']:.3f}; stretched by {result['rope']['text']} {entropy['stretched']:.3f}; "
+        f"with a gain of e^{_mean(result['measured_log_gains']):.3f} {entropy['calibrated']:.3f}"
+    ]
+    if result["nll"]:
+        lines.append(table(result["nll"]))
+    verdict = "kept" if result["kept"] else "not kept: no better by two standard errors"
+    kept = verdict if result["nll"] else "not judged"
+    lines.append(f"rule: {result['rule']} ({kept})")
+    return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
+
+
+def _mean(layers: list[list[float]]) -> float:
+    values = [value for layer in layers for value in layer]
+    return sum(values) / len(values)
+
+
+def elsewhere(result: dict[str, Any]) -> dict[str, str]:
+    """The same stretch and gain in the words of other engines, which have them for YaRN and a single gain.
+
+    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. vLLM does in its newest
+    versions; those before it know `attn_factor` alone, which multiplies YaRN's own 0.1 ln s + 1, and which the newest ignore.
+    llama.cpp multiplies by YaRN's own in any case and by the model's key `rope.scaling.attn_factor` besides; since its
+    pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
+    """
+    parameters = result["rope"]["parameters"]
+    if parameters.get("rope_type") != "yarn" or not isinstance(result["rule"], str):
+        return {"transformers, vLLM, llama.cpp": "no words for this: only for YaRN with a single gain"}
+    from isentrope.hf.rope import yarn_attention_factor
+
+    factor, trained = parameters["factor"], result["trained_length"]
+    wanted = math.exp(result["log_gain"] / 2)
+    rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
+    rope["attention_factor"] = round(wanted, 6)
+    relative = round(wanted / yarn_attention_factor(factor), 6)
+    overrides = json.dumps({"rope_parameters": rope | {"attn_factor": relative}})
+    return {
+        "transformers": f"rope_parameters {json.dumps(rope)}",
+        "vLLM": f"--hf-overrides '{overrides}'",
+        "llama.cpp": f"--rope-scaling yarn --rope-scale {factor:g} --yarn-orig-ctx {trained} "
+        f"--override-kv {result['architecture']}.rope.scaling.attn_factor=float:{relative}",
+    }
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    outputs = Outputs(options.json, options.output, page=options.report, resume=options.resume)
+    result = _calibrated(options)
+    outputs.write(result, _told(result))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("calibrate", _parser(), _calibrate, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""isentrope check --backend gpu: conformance problems through the Triton kernels, against the float64 reference.
+
+On the GPU of this machine, or without one in Triton's interpreter. Lines, budgets and output are those of
+`isentrope check`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from isentrope._core.files import read_text
+from isentrope.commands.frame import Parser, described, put, run, whole_number
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope check --backend gpu",
+        description="Conformance problems through the Triton kernels, against the float64 reference: on the GPU of this "
+        "machine, or without one in Triton's interpreter, where a problem should be small.",
+        epilog="example: isentrope check --backend gpu 'dt=bf16 shape=1x4:2x33x65x16 mask=causal:bottom_right bwd=1'. "
+        "A window lies around key i + keys - queries for query i, causal or not; with causal:top_left around key i. "
+        "Exit status 1 when one fails, 2 for input that is no problem.",
+    )
+    parser.add_argument("lines", nargs="*", metavar="LINE", help="a problem, as one argument")
+    parser.add_argument("--backend", choices=["gpu"], default="gpu", help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help="problems, one a line; # begins a comment")
+    parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="so many problems, from --seed")
+    parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="names the set of generated problems (1)")
+    parser.add_argument("--work", type=whole_number(1, 10**12), default=8000,
+                        help="size of generated problems: multiplications of a forward pass (8000)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="JSON on stdout: verdicts, and the largest ratios")
+    parser.add_argument("--quiet", action="store_true", help="show only what did not pass")
+    return parser
+
+
+def _device() -> str:
+    """Where problems run; Triton decides whether it interprets when it is imported, which is after this."""
+    import torch
+
+    for kind in ("cuda", "xpu"):
+        if torch.get_device_module(kind).is_available():
+            return kind
+    os.environ["TRITON_INTERPRET"] = "1"
+    return "cpu"
+
+
+def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
+    from isentrope.gpu.problems import Problem
+
+    lines = list(arguments.lines)
+    if arguments.file is not None:
+        text = (line.partition("#")[0].strip() for line in read_text(arguments.file).splitlines())
+        lines += [line for line in text if line]
+    if not lines and not arguments.generate:
+        raise ValueError("a problem LINE, --file or --generate must be given")
+    # Those that the user wrote: all of them are looked at before the first is run.
+    yield from [Problem.of_line(line) for line in lines]
+    for index in range(arguments.generate):
+        yield Problem.generated(arguments.seed, index, arguments.work)
+
+
+@contextlib.contextmanager
+def _silent(device: str) -> Iterator[None]:
+    """The interpreter computes in numpy, which says aloud what a GPU computes in silence."""
+    if device != "cpu":
+        yield
+        return
+    import numpy
+
+    from isentrope.gpu.interpreter import speed_up
+
+    speed_up()
+    with numpy.errstate(all="ignore"):
+        yield
+
+
+def _judged(problem: Any, device: str) -> dict[str, Any]:
+    if problem.unsupported:
+        return {"problem": problem.line, "outcome": "SKIPPED", "reason": problem.unsupported}
+    try:
+        problem.run(device)
+    except Exception as error:
+        raise ValueError(f"{problem.line}: {described(error)}") from error
+    return {"problem": problem.line, **problem.verdict()}
+
+
+def _print(verdict: dict[str, Any], target: str) -> None:
+    reason = f" ({verdict['reason']})" if verdict["reason"] else ""
+    passes = [verdict[name] for name in ("forward", "backward") if name in verdict]
+    # A ratio that is null is infinite: a result is not finite that should be.
+    worst = max(passes, key=lambda x: float("inf") if x["error_over_budget"] is None else x["error_over_budget"], default=None)
+    detail = "" if worst is None else f"  error/budget {worst['error_over_budget'] or 0:.3g}: {worst['worst']}"
+    put(f"{verdict['outcome']:<10} {target:<8} {verdict['problem']}{reason}{detail}")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    device = _device()
+    target = "interpreter" if device == "cpu" else device
+    counts: collections.Counter[str] = collections.Counter()
+    shown, most = [], collections.defaultdict(float)
+    with _silent(device):
+        for problem in _problems(arguments):
+            verdict = _judged(problem, device)
+            counts[verdict["outcome"]] += 1
+            for name in ("forward", "backward"):
+                for result, ratio in verdict.get(name, {}).pop("of_result", {}).items():
+                    most[result] = max(most[result], float("inf") if ratio is None else ratio)
+            if arguments.quiet and verdict["outcome"] == "PASSED":
+                continue
+            if arguments.json:
+                shown.append(verdict | {"target": target})
+            else:
+                _print(verdict, target)
+    summary = {name: counts[name.upper()] for name in ("passed", "failed", "mistrusted", "skipped")}
+    if arguments.json:
+        maxima = {name: {target: {"maximum": ratio}} for name, ratio in sorted(most.items())}
+        put(json.dumps({"verdicts": shown, "summary": summary, "error_over_budget": maxima}, indent=1))
+    else:
+        put(", ".join(f"{count} {name}" for name, count in summary.items()))
+    return 1 if summary["failed"] else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("check", _parser(), _check, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

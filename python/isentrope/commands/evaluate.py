@@ -1,0 +1,124 @@
+"""isentrope evaluate MODEL --text FILE: the command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from isentrope._core.files import name_of, read_text
+from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count, whole_number
+from isentrope.commands.reading import dtype_of, load_causal, passages_of
+
+_DISTANCES = 8
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope evaluate",
+        description="Loss of a causal model by position, and whether it finds what it was told far back, for several "
+        "scale rules and ways to stretch RoPE: paired differences to the first of them, with standard errors.",
+        epilog="example: isentrope evaluate ./SmolLM2-135M --text novel.txt --rope yarn:4 "
+        "--rules standard 'scaled(1.127)' --lengths 4096 8192 12288",
+    )
+    parser.add_model_and_text("what the model reads")
+    parser.add_argument("--rope", default="none", metavar="STRETCH", help="none, linear:S, dynamic:S, ntk:S, yarn:S, or JSON (none)")
+    parser.add_argument("--rules", nargs="+", default=["standard"], metavar="RULE", help="scale rules, the first is compared with")
+    parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), default=[0, 2048, 4096], metavar="N",
+                        help="edges of the bins of positions, multiples of 256 (0 2048 4096)")  # fmt: skip
+    parser.add_argument("--passages", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
+    parser.add_argument("--chunk", type=token_count, default=1024, help="tokens that go through the model at once (1024)")
+    parser.add_argument("--retrieval", action="store_true", help="ask for numbers at 8 distances as well")
+    parser.add_dtype_and_resume()
+    parser.add_json()
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
+    return parser
+
+
+def _questions(tokenizer: Any, passages: list[Any]) -> list[Any]:
+    from isentrope.models.retrieval import prompt
+
+    length = passages[0].numel()
+    distances = [length * (i + 1) // (_DISTANCES + 1) for i in range(_DISTANCES)]
+    return [prompt(tokenizer, passage, distances, seed=i) for i, passage in enumerate(passages)]
+
+
+def _retrieved(model: Any, methods: list[Any], asked: list[Any], chunk: int) -> list[dict]:
+    from isentrope import hf
+    from isentrope.models.evaluate import set_rules
+    from isentrope.models.retrieval import retrieval
+    from isentrope.hf.rope import stretched
+
+    found = []
+    with hf.reading(model):
+        try:
+            for method in methods:
+                with stretched(model, method.rope):
+                    set_rules(model, method.rules)
+                    nll = [retrieval(model, one, chunk) for one in asked]
+                by_distance = [sum(column) / len(column) for column in zip(*nll)]
+                found.append({"method": method.name, "distance": asked[0].distances, "nll": by_distance})
+        finally:
+            set_rules(model, None)
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{'positions':>15} {'nats':>8} {'difference':>11} {'SE blocks':>10} {'SE passages':>12}  method"]
+    for row in rows:
+        where = f"{row['from']}-{row['to']}"
+        blocks, passages = ("" if row[se] is None else f"{row[se]:.4f}" for se in ("se", "se_passages"))
+        lines.append(
+            f"{where:>15} {row['mean']:8.4f} {row['difference']:+11.4f} {blocks:>10} {passages:>12}  {row['method']}"
+        )
+    return "\n".join(lines)
+
+
+def _evaluated(options: argparse.Namespace) -> dict[str, Any]:
+    from isentrope.models.evaluate import Method, Results, check_lengths, evaluate
+    from isentrope.hf.rope import parse
+    from isentrope.rules import ScaleRule
+
+    rope, dtype = parse(options.rope), dtype_of(options.dtype)
+    methods = [Method(rule, rope, [ScaleRule(rule)]) for rule in options.rules]
+    check_lengths(options.lengths)
+    text = read_text(options.text)
+    model, tokenizer = load_causal(options.model, dtype, "evaluate")
+    passages = passages_of(tokenizer, text, options.passages, options.lengths[-1] + 1, "evaluate")
+    asked = _questions(tokenizer, passages) if options.retrieval else []
+    settings = {
+        "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
+        "lengths": options.lengths, "passages": [int(p.sum()) for p in passages],
+    }  # fmt: skip
+    found = evaluate(
+        model, passages, methods, lengths=options.lengths, chunk=options.chunk,
+        results=Results(options.resume, settings), progress=progress_of("evaluate"),
+    )  # fmt: skip
+    result = {
+        "kind": "evaluation", "version": 1, "model": name_of(options.model), "text": name_of(options.text),
+        "rope": rope.text, "dtype": dtype, "passages": len(passages), "nll": [difference.to_dict() for difference in found],
+    }  # fmt: skip
+    if options.retrieval:
+        result["retrieval"] = _retrieved(model, methods, asked, options.chunk)
+    return result
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    outputs = Outputs(options.json, page=options.output, resume=options.resume)
+    result = _evaluated(options)
+    answers = [
+        f"answers of {row['method']}: "
+        + " ".join(f"{distance}: {nll:.2f}" for distance, nll in zip(row["distance"], row["nll"]))
+        for row in result.get("retrieval", [])
+    ]
+    outputs.write(result, "\n".join([table(result["nll"]), *answers]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("evaluate", _parser(), _evaluate, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What the commands of the package share: how they read their arguments, show progress, write results, and end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from isentrope._core.files import check_output, read_text, write_text
+
+STDOUT = Path("-")
+
+
+def put(text: str, end: str = "\n") -> None:
+    """On standard output. Raises OSError where it is lost, as far as is known before `_flush`."""
+    try:
+        print(text, end=end)
+    except OSError as error:
+        raise _lost(error) from error
+
+
+def _flush() -> None:
+    """Raises OSError where what was printed is lost, which Python itself would say after the exit status is set."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
+        raise _lost(error) from error
+
+
+def _lost(error: OSError) -> OSError:
+    return OSError(f"cannot write standard output: {error.strerror}")
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are raised, so that they end as all others do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+    def print_help(self, file: Any = None) -> None:
+        """argparse itself says nothing where the help cannot be written."""
+        put(self.format_help(), end="")
+
+    def add_model_and_text(self, text: str) -> None:
+        self.add_argument(
+            "model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file"
+        )
+        self.add_argument("--text", type=Path, required=True, metavar="FILE", help=text)
+
+    def add_dtype_and_resume(self) -> None:
+        self.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
+                          help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
+        self.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+
+    def add_json(self) -> None:
+        self.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE",
+                          help="the result as JSON; without FILE, or as -, on standard output")  # fmt: skip
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """An argument that is one of these."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:  # also of more digits than Python reads
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is needed; got {text:.60}")
+        return value
+
+    return number
+
+
+# More than anybody means: loops over them end, and sums of them are numbers of every machine.
+text_count = whole_number(1, 10_000)
+token_count = whole_number(1, 100_000_000)
+
+
+class Outputs:
+    """Where the results of a command go. Made before the model runs: what cannot be written later is an error now."""
+
+    def __init__(self, *results: Path | None, page: Path | None, resume: Path | None = None) -> None:
+        self._results = [path for path in results if path not in (None, STDOUT)]
+        self._prints = STDOUT in results
+        self._page = page
+        for path in (*self._results, page, resume):
+            if path is not None:
+                check_output(path)
+        self._program = None if page is None else _report_program()
+
+    def write(self, result: dict[str, Any], told: str) -> None:
+        """The result where it was asked for, else `told` on standard output; and the page."""
+        text = json.dumps(result)
+        put(text if self._prints else told)
+        for path in self._results:
+            write_text(path, text)
+        if self._page is not None:
+            write_text(self._page, self._page_of(text))
+
+    def _page_of(self, result: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            source, page = Path(folder) / "result.json", Path(folder) / "report.html"
+            source.write_text(result)
+            run = subprocess.run([self._program, source, "--output", page], capture_output=True, text=True)
+            if run.returncode:
+                raise ValueError(f"the report cannot be made: {run.stderr or run.returncode}")
+            return read_text(page)
+
+
+def _report_program() -> str:
+    """`isentrope report` lies beside this command, or on PATH."""
+    places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    program = shutil.which("isentrope-report", path=places)
+    if program is None:
+        raise FileNotFoundError("isentrope-report, which makes the page, must lie beside this command or on PATH; got none")
+    return program
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """On standard error, where a full disk is no reason to stop. On a terminal it takes the place of what is on the line."""
+    with contextlib.suppress(OSError):
+        print(("\x1b[K" if sys.stderr.isatty() else "") + text, end=end, file=sys.stderr, flush=True)
+
+
+def progress_of(command: str) -> Callable[[str, int, int], None]:
+    """On a terminal a line that is written anew, elsewhere a line for each step, so that a log stays readable."""
+
+    def show(what: str, done: int, all_: int) -> None:
+        _say(f"[{command}] {what}: {done} of {all_}", end="\r" if sys.stderr.isatty() and done < all_ else "\n")
+
+    return show
+
+
+def described(error: BaseException) -> str:
+    """On one line, with the kind of an error that was not meant to be read."""
+    known = isinstance(error, (ImportError, OSError, ValueError))
+    return ("" if known else type(error).__name__ + ": ") + " ".join(str(error).split())
+
+
+def run(command: str, parser: Parser, body: Callable[[argparse.Namespace], int | None], arguments: list[str] | None) -> int:
+    """The exit status: that of body(options), 0 for None; 2 after one line on standard error, whatever went wrong; 130
+    after Ctrl-C."""
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+    options = None
+    try:
+        if sys.stdout is None:
+            raise _lost(OSError(errno.EBADF, "it is closed"))
+        try:
+            options = parser.parse_args(arguments)
+            return body(options) or 0
+        finally:
+            _flush()
+    except KeyboardInterrupt:
+        resume = getattr(options, "resume", None)
+        _say(f"isentrope {command}: interrupted{f'; finished passages are kept in {resume}' if resume else ''}")
+        return 130
+    except Exception as error:
+        _say(f"isentrope {command}: {described(error)}")
+        return 2

@@ -1,0 +1,85 @@
+"""isentrope inspect MODEL --text FILE: the command."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from isentrope._core.files import name_of, read_text
+from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count
+from isentrope.commands.reading import load, tokenised
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope inspect",
+        description="Entropy of every layer and head of a model against the number of keys a row sees.",
+        epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
+    )
+    parser.add_model_and_text("what the model reads")
+    parser.add_argument("--texts", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
+    parser.add_argument("--max-length", type=token_count, default=4096, help="tokens of each (4096)")
+    parser.add_json()
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
+    return parser
+
+
+def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
+    """What the model reads. The rows of a causal model see every n up to `length`; those of an encoder see a whole
+    text, which therefore is read at `length` and at each half of it down to 16 tokens."""
+    lengths = [length]
+    while not causal and lengths[-1] >= 32:
+        lengths.append(lengths[-1] // 2)
+    return [text[:n] for n in lengths for text in texts]
+
+
+def _longest(model: Any, wanted: int) -> int:
+    known = getattr(model.config, "max_position_embeddings", None)
+    return min(wanted, known) if known else wanted
+
+
+def _table(result: Any) -> str:
+    shown = [f"{'n':>8} {'entropy':>8} {'of ln n':>8} {'1/C':>8} {'max z':>8}"]
+    means = {name: x.nanmean((0, 1)).tolist() for name, x in result.mean.items()}
+    for i, n in enumerate(result.n):
+        share = means["entropy"][i] / max(math.log(n), 1e-9)
+        row = (n, means["entropy"][i], share, means["effective_keys"][i], means["max_logit"][i])
+        shown.append(" ".join(f"{x:8.3f}" if j else f"{x:8.0f}" for j, x in enumerate(row)))
+    return "\n".join(shown)
+
+
+def _told(result: Any) -> str:
+    return "\n".join(
+        [
+            _table(result),
+            f"rule today: {result.rule.rule.text}; for constant entropy: {result.suggestion}",
+            f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}",
+        ]
+    )
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    from isentrope.models.inspect import inspect
+
+    outputs = Outputs(options.json, page=options.output)
+    text = read_text(options.text)
+    model, tokenizer, causal = load(options.model, "inspect")
+    length = _longest(model, options.max_length)
+    texts = readings(tokenised(tokenizer, text, options.texts, length), length, causal)
+    progress = functools.partial(progress_of("inspect"), "text")
+    result = inspect(model, texts, max_length=length, progress=progress)
+    found = result.to_dict() | {"model": name_of(options.model), "text": name_of(options.text)}
+    outputs.write(found, _told(result))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("inspect", _parser(), _inspect, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Decode steps over a cache that lies on several ranks, and the merge of what each of them found."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.attend import attend
+from isentrope._core.call import call_of
+from isentrope.distributed.exchange import Group, exchange, group_name, resolved
+from isentrope.rules import Rule
+from isentrope.states import AttentionState
+from isentrope.states import merge as merge_two
+from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
+
+
+def merge(state: AttentionState, group: Group = None) -> AttentionState:
+    """The state over the keys of all ranks, on every rank the same bits, of what each found over its own.
+
+    `output` is [batch, heads, queries, value_dim]; `statistics` must have lse, and the same names on every rank. One
+    exchange of value_dim numbers for each row and one for each statistic. Differentiable: the gradient of a state is
+    the sum of what the ranks have for the merged one. Raises as `isentrope.merge` does, and RuntimeError within the
+    group's time limit when a rank does not come, or comes with another shape or other names.
+    """
+    name = group_name(group)
+    ranks = resolved(name).size()
+    output, statistics = state
+    found = {key: x for key, x in statistics._asdict().items() if x is not None}
+    if "lse" not in found:
+        raise ValueError("[merge] state must have statistics with lse; got none")
+    # A number of keys is exact in float64, and so is all else.
+    packed = torch.cat([output.double(), torch.stack([x.double() for x in found.values()], -1)], -1)
+    tag = _tag(tuple(output.shape), output.dtype, tuple(found))
+    sizes = [packed.numel()] * ranks
+    received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, name).view(ranks, *packed.shape)
+    merged = None
+    for part in received.unbind(0):
+        columns = dict(zip(found, part[..., output.shape[3] :].unbind(-1)))
+        typed = {key: column.to(found[key].dtype) for key, column in columns.items()}
+        here = AttentionState(part[..., : output.shape[3]].float(), Statistics(**typed))
+        merged = here if merged is None else merge_two(merged, here)
+    return AttentionState(merged.output.to(output.dtype), merged.statistics)
+
+
+def _tag(*what: object) -> int:
+    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:4], "big") >> 1
+
+
+def decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    key_offset: int,
+    sequence_keys: int,
+    group: Group = None,
+    rule: Rule = "standard",
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    chunk_size: int = 0,
+    prefix_keys: int | Tensor | None = None,
+    soft_cap: float = 0.0,
+    sinks: Tensor | None = None,
+    key_begin: Tensor | None = None,
+    key_end: Tensor | None = None,
+    return_stats: StatisticNames = False,
+) -> Any:
+    """Attention of the last few queries of each sequence over a cache of which each rank has a part.
+
+        q: [batch, heads, queries, dim], the same on every rank; the queries are the last of the sequence.
+        k, v: [batch, kv_heads, keys, dim | value_dim]: keys key_offset, key_offset + 1, ... of the sequence, in any
+            number, 0 included; the parts of the ranks make up the whole.
+        sequence_keys: keys of the whole sequence, those of the queries included.
+
+    Each rank attends to its part, and one exchange merges them: the results are the same bits on every rank. n is
+    that of the sequence. The rest, errors included, as in `isentrope.attention`. Not differentiable.
+    """
+    names = statistic_names(return_stats)
+    needed = wanted_bits(names or ())  # what gradients take up again is what merging does
+    with torch.no_grad():
+        call = call_of(
+            q, k, v, rule=rule, scale=scale, causal="top_left", window_size=window_size, chunk_size=chunk_size,
+            prefix_keys=prefix_keys, soft_cap=soft_cap,
+            key_begin=key_begin, key_end=key_end, query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
+            sequence_keys=sequence_keys,
+        )  # fmt: skip
+        output, statistics = attend(call, [name for name, bit in BITS.items() if needed & bit])
+        merged = merge(AttentionState(output, statistics), group)
+        output, lse = merged.output, merged.statistics.lse
+        if sinks is not None:
+            output = (output * torch.sigmoid(lse - sinks.float()[:, None])[..., None]).to(output.dtype)
+    if names is None:
+        return output
+    return output, Statistics(**{name: getattr(merged.statistics, name) for name in names})

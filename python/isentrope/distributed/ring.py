@@ -1,0 +1,266 @@
+"""The two ways in which keys and values travel to the queries: `ring` and `all_gather`.
+
+Rank r needs the keys of rank r - s, and has what rank r + s needs, for each shift s. `ring` takes the shifts one after
+the other: the next block is under way while the one at hand is computed, and two of them are all that a rank holds
+besides its own. `all_gather` takes all of them at once: one exchange, one product, and the whole sequence in memory.
+Both send of each block only the keys that somebody sees, straight from its owner.
+
+The backward pass does the same once more, with the statistics that the rows have over the whole sequence: with those the
+gradients of one block need no other, and those of its keys and values go back to their owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from isentrope._core.autograd import no_second_order
+from isentrope._core.library import CHECKED
+from isentrope.distributed.agreement import Configuration, parsed
+from isentrope.distributed.exchange import Messages, Pending, resolved, start
+from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
+from isentrope.distributed.rows import Optional, Rows, arguments, empty_results, sink_gradient
+from isentrope.distributed.visibility import Mask, Segment, Sequence, needed_keys, seen_keys, segments
+from isentrope.statistics import with_needs
+
+
+class Block(NamedTuple):
+    """Keys and values [batch, kv_heads, keys, dim | value_dim] of a range of the sequence."""
+
+    keys: Range
+    k: Tensor
+    v: Tensor
+
+
+class Journey:
+    """One pass of keys and values over the ranks of a call."""
+
+    def __init__(self, configuration: Configuration, mask: Mask, group: ProcessGroup, k: Tensor, v: Tensor) -> None:
+        self.mask, self.group, self.k, self.v = mask, group, k, v
+        self.rank, self.ranks, self.tag = group.rank(), group.size(), configuration.tag
+        self.held = pieces(configuration.sequence_length, self.ranks, configuration.layout)
+        shifts = range(self.ranks)
+        self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
+
+    def needed(self, rank: int, owner: int) -> list[Range]:
+        """What `rank` computes with of the keys of another."""
+        return needed_keys(self.mask, self.held[rank], self.held[owner])
+
+    def own(self, ranges: list[Range]) -> list[Block]:
+        slices = local_slices(self.held[self.rank], ranges)
+        return [Block(range_, self.k[:, :, at], self.v[:, :, at]) for range_, at in zip(ranges, slices)]
+
+    def blocks(self) -> Iterator[list[Block]]:
+        """The blocks of each step, in the order of the sequence; those of the next step are under way."""
+        under_way = self._start(self.steps[0])
+        for step in range(len(self.steps)):
+            blocks, pending = under_way
+            if step + 1 < len(self.steps):
+                under_way = self._start(self.steps[step + 1])
+            pending.wait()
+            yield joined_blocks(blocks)
+
+    def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
+        sends: Messages = {}
+        receives: Messages = {}
+        blocks = self.own(self.held[self.rank]) if 0 in shifts else []
+        for to, owner in self._peers(shifts):
+            if ranges := self.needed(to, self.rank):
+                sends[to] = [x.contiguous() for block in self.own(ranges) for x in block[1:]]
+            if ranges := self.needed(self.rank, owner):
+                received = self._empty(ranges)
+                receives[owner] = [x for block in received for x in block[1:]]
+                blocks += received
+        return blocks, start(self.group, self.tag, sends, receives)
+
+    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
+        """Sends the gradients of a step's blocks to their owners; what comes are those that others have for our keys."""
+        sends: Messages = {}
+        receives: Messages = {}
+        blocks = []
+        for to, owner in self._peers(shifts):
+            if ranges := self.needed(self.rank, owner):
+                sends[owner] = [x.contiguous() for block in cut(gradients, ranges) for x in block[1:]]
+            if ranges := self.needed(to, self.rank):
+                received = self._empty(ranges)
+                receives[to] = [x for block in received for x in block[1:]]
+                blocks += received
+        return blocks, start(self.group, self.tag, sends, receives)
+
+    def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
+        """To whom our keys go, and whose come, at each shift that is one."""
+        return [((self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks) for shift in shifts if shift]
+
+    def _empty(self, ranges: list[Range]) -> list[Block]:
+        def rows(like: Tensor, count: int) -> Tensor:
+            return like.new_empty((*like.shape[:2], count, like.shape[3]))
+
+        return [Block((begin, end), *(rows(x, end - begin) for x in (self.k, self.v))) for begin, end in ranges]
+
+
+def joined_blocks(blocks: list[Block]) -> list[Block]:
+    """In the order of the sequence, those that touch as one."""
+    found = []
+    for begin, end in joined([block.keys for block in blocks]):
+        inside = sorted((b for b in blocks if begin <= b.keys[0] < end), key=lambda b: b.keys)
+        if len(inside) == 1:
+            found.append(inside[0])
+        else:
+            found.append(Block((begin, end), *(torch.cat(parts, 2) for parts in list(zip(*inside))[1:])))
+    return found
+
+
+def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
+    """The parts of the blocks that are these ranges, each of which lies in one block."""
+    found = []
+    for begin, end in ranges:
+        block = next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1])
+        at = slice(begin - block.keys[0], end - block.keys[0])
+        found.append(Block((begin, end), block.k[:, :, at], block.v[:, :, at]))
+    return found
+
+
+def calls(mask: Mask, queries: list[Range], block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
+    """The calls of the operator that give the rows of `queries` what they see of a block."""
+    for piece in queries:
+        seen = overlap(block.keys, seen_keys(mask, piece))
+        for segment in segments(mask, piece, seen) if seen[0] < seen[1] else ():
+            at = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
+            yield segment, block.k[:, :, at], block.v[:, :, at]
+
+
+def mask_of(configuration: Configuration, tensors: Optional) -> Mask:
+    c = configuration
+
+    def of_batch(x: Tensor | None, default: int) -> list[int]:
+        return [default] * c.batch if x is None else x.clamp(0, c.sequence_length).tolist()
+
+    begins, ends = of_batch(tensors.key_begin, 0), of_batch(tensors.key_end, c.sequence_length)
+    sequences = {Sequence(begin, max(begin, end), prefix)
+                 for begin, end, prefix in zip(begins, ends, of_batch(tensors.prefix_keys, 0))}  # fmt: skip
+    documents = None if tensors.documents is None else tuple(tensors.documents.tolist())
+    if documents is not None and ((documents[:1], documents[-1:]) != ((0,), (c.sequence_length,)) or
+                                  any(begin > end for begin, end in pairwise(documents))):  # fmt: skip
+        raise ValueError(
+            f"[isentrope.distributed] documents must rise from 0 to {c.sequence_length}; got {list(documents)}"
+        )
+    return Mask(
+        c.causal, c.window_left, c.window_right, c.chunk_size, c.sequence_length, tuple(sequences), documents
+    )
+
+
+_NO_ROWS = Segment((0, 0), (0, 0), 0, 0)
+
+
+@torch.library.custom_op("isentrope::travelling_attention", mutates_args=())
+def travelling_attention(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
+    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """As the operator `attention`: output, the statistics of the configuration, support."""
+    c = parsed(configuration)
+    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
+    # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
+    CHECKED.attention(*arguments(c, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), tensors), 0)
+    journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
+    held = journey.held[journey.rank]
+    wanted = with_needs(c.statistics)
+    rows = Rows(q, v.shape[3], wanted)
+    without_sinks = tensors._replace(sinks=None)
+    for blocks in journey.blocks():
+        for block in blocks:
+            for segment, keys, values in calls(journey.mask, held, block):
+                (at,) = local_slices(held, [segment.queries])
+                call = arguments(c, segment, q[:, :, at], keys, values, without_sinks)
+                rows.add(at, CHECKED.attention(*call, wanted))
+    return rows.results(sinks)
+
+
+@travelling_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return empty_results(q, v.shape[3], with_needs(parsed(rest[-2]).statistics))
+
+
+@torch.library.custom_op("isentrope::travelling_attention_backward", mutates_args=())
+def travelling_attention_backward(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
+    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
+    output: Tensor, statistics: Tensor, d_output: Tensor | None, d_statistics: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k, v and sinks; those of sinks are of this rank's rows."""
+    c = parsed(configuration)
+    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
+    journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
+    held = journey.held[journey.rank]
+    wanted = with_needs(c.statistics)
+    totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
+
+    def gradients_of(block: Block) -> Block:
+        """Of the block's keys, from our rows; those of our rows are added to their total."""
+        found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
+        for segment, keys, values in calls(journey.mask, held, block):
+            (at,) = local_slices(held, [segment.queries])
+            call = arguments(c, segment, q[:, :, at], keys, values, tensors)
+            dq, dk, dv, *_ = CHECKED.attention_backward(
+                *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
+                None if d_output is None else d_output[:, :, at],
+                None if d_statistics is None else d_statistics[..., at].contiguous(), False, False, False,
+            )  # fmt: skip
+            totals[0][:, :, at] += dq
+            there = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
+            found.k[:, :, there] += dk
+            found.v[:, :, there] += dv
+        return Block(block.keys, found.k.to(k.dtype), found.v.to(v.dtype))
+
+    def add(blocks: list[Block]) -> None:
+        for block in blocks:
+            (at,) = local_slices(held, [block.keys])
+            totals[1][:, :, at] += block.k
+            totals[2][:, :, at] += block.v
+
+    home: list[Block] = []
+    under_way = start(journey.group, journey.tag, {}, {})
+    for step, blocks in enumerate(journey.blocks()):
+        gradients = [gradients_of(block) for block in blocks]
+        if 0 in journey.steps[step]:
+            add(cut(gradients, held))
+        under_way.wait()
+        add(home)
+        home, under_way = journey.start_return(journey.steps[step], gradients)
+        # What is no longer needed must not be held while the next block is waited for.
+        del blocks, gradients
+    under_way.wait()
+    add(home)
+    return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))
+
+
+@travelling_attention_backward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+    return (*gradients, q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32))
+
+
+def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[2])
+    ctx.save_for_backward(*inputs[:-2], output[0], output[1])
+    ctx.names = inputs[-2:]
+
+
+def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
+    *tensors, output, statistics = ctx.saved_tensors
+    if d_output is None and d_statistics is None:
+        return (None,) * 10
+    dq, dk, dv, d_sinks = travelling_attention_backward(
+        *tensors, *ctx.names, output, statistics, d_output, d_statistics
+    )
+    return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * 6
+
+
+travelling_attention.register_autograd(_gradients, setup_context=_save)
+travelling_attention_backward.register_autograd(no_second_order)

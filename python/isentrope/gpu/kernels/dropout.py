@@ -1,0 +1,64 @@
+"""Which weights dropout keeps: the function of seed and place that docs/adr/0013 fixes for every backend."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.tile import beside
+
+
+class Dropout(NamedTuple):
+    """Of a sequence: what its weights' bits are drawn from, the least bits of one that is kept, and what that counts
+    for."""
+
+    seed: tl.tensor
+    least: tl.tensor
+    factor: tl.tensor
+    batch: tl.tensor
+    query_offset: tl.tensor
+    key_offset: tl.tensor
+
+
+@triton.jit
+def dropout_of(seed, least, factor, batch, query_offset, key_offset, SHAPE: tl.constexpr):
+    """Out of the arguments of a kernel, to which `seed` is a pointer."""
+    number = batch
+    if SHAPE.DROPOUT:
+        number = tl.load(seed)
+    return Dropout(number, least.to(tl.uint32), factor, batch.to(tl.uint32), query_offset, key_offset)
+
+
+@triton.jit
+def words_of(dropout, head, query, four, KEYS_FIRST: tl.constexpr):
+    """Four words of 32 bits for the rows and each four of keys, of which `four` are the numbers."""
+    at_query = beside((query + dropout.query_offset).to(tl.uint32), KEYS_FIRST)
+    at_head = beside((tl.zeros_like(query) + head).to(tl.uint32), KEYS_FIRST)
+    return tl.philox(dropout.seed, beside(four.to(tl.uint32), not KEYS_FIRST), at_query, at_head, dropout.batch)
+
+
+@triton.jit
+def kept_weights(
+    dropout, head, query, start, ROWS: tl.constexpr, KEYS: tl.constexpr, FOURS: tl.constexpr, KEYS_FIRST: tl.constexpr
+):  # fmt: skip
+    """Which weights of a tile are kept. `start`: its first key, a multiple of KEYS."""
+    first = start + dropout.key_offset
+    if FOURS:
+        # Four neighbouring keys share what is drawn: a quarter of the work.
+        a, b, c, d = words_of(dropout, head, query, first // 4 + tl.arange(0, KEYS // 4), KEYS_FIRST)
+        even = tl.join((a >= dropout.least).to(tl.int8), (c >= dropout.least).to(tl.int8))
+        odd = tl.join((b >= dropout.least).to(tl.int8), (d >= dropout.least).to(tl.int8))
+        kept = tl.join(even, odd)
+        if KEYS_FIRST:
+            return tl.reshape(tl.permute(kept, (0, 2, 3, 1)), [KEYS, ROWS]) != 0
+        else:
+            return tl.reshape(kept, [ROWS, KEYS]) != 0
+    else:
+        # A part of a sequence may begin in the midst of four.
+        key = first + tl.arange(0, KEYS)
+        a, b, c, d = words_of(dropout, head, query, key // 4, KEYS_FIRST)
+        word = beside(key % 4, not KEYS_FIRST)
+        bits = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
+        return bits >= dropout.least

@@ -1,0 +1,268 @@
+"""The forward pass: a query block against all the keys it sees, or against one of several shares of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
+from isentrope.gpu.kernels.softmax import (
+    LN2,
+    RowState,
+    Scales,
+    View,
+    add_moments,
+    apply_masks,
+    load_scales,
+    logits_of,
+    raised,
+    rebase,
+)
+from isentrope.gpu.kernels.span import Span, count_of, program, share_of, span_of_keys, tile_at
+from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
+
+
+class QueryBlock(NamedTuple):
+    """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
+    tells them."""
+
+    q: tl.tensor
+    scales: Scales
+    view: View
+    own_key: tl.tensor
+    dropout: Dropout
+    head: tl.tensor
+    query: tl.tensor
+
+
+class Cache(NamedTuple):
+    """Keys and values, in pages of `page_size` that `table` lists, or all in one, where the last row ends at `stop`."""
+
+    k: Matrix
+    v: Matrix
+    k_to_page: tl.tensor
+    v_to_page: tl.tensor
+    table: tl.tensor
+    page_size: tl.tensor
+    stop: tl.tensor
+
+
+@triton.jit
+def rows_of_block(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
+    """Head and query of each row of a query block: of one query head, or, packed, of all those that share a key head."""
+    index = tile * ROWS + tl.arange(0, ROWS)
+    if PACKED:
+        return kv_head * group + index // queries, index % queries, index < group * queries
+    else:
+        return tl.zeros_like(index) + kv_head, index, index < queries
+
+
+@triton.jit
+def key_offsets(keys, to_row, to_page, cache, PAGED: tl.constexpr):
+    """Where keys lie: behind one another, or each page of them where the table says."""
+    if PAGED:
+        page = tl.load(cache.table + keys // cache.page_size)
+        return page.to(tl.int64) * to_page + (keys % cache.page_size).to(tl.int64) * to_row
+    else:
+        return keys.to(tl.int64) * to_row
+
+
+@triton.jit
+def write_rows(
+    state, acc, some, support, sink, kept_factor, output, statistics, supports, plane, row, rows, place,
+    WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Sums become results, at `place` of the output. `some`: rows with support; the others are empty, whatever
+    their sums hold. kept_factor: what a weight counts for that dropout kept."""
+    m, s0 = state.m, state.s0
+    log_s0 = tl.log2(s0) * LN2
+    lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
+    factor = kept_factor / s0
+    if SINK:
+        factor = factor / (1.0 + tl.exp(sink - lse))
+    if output.base.dtype.element_ty == tl.float16:
+        acc = acc * (1.0 / F16_LIFT)
+    acc = tl.where(some[:, None], acc * factor[:, None], 0.0)
+    store_rows(output, place, rows, acc, COLUMNS, EVEN)
+    if WANTED.LSE >= 0:
+        tl.store(statistics + WANTED.LSE * plane + row, lse, mask=rows)
+    mean = state.s1 / s0
+    if WANTED.ENTROPY >= 0:
+        entropy = log_s0 - mean * LN2
+        entropy = tl.where(some, tl.where(entropy < 0, 0.0, entropy), 0.0)
+        tl.store(statistics + WANTED.ENTROPY * plane + row, entropy, mask=rows)
+    if WANTED.COLLISION >= 0:
+        collision = state.s2 / (s0 * s0)
+        tl.store(statistics + WANTED.COLLISION * plane + row, tl.where(some, collision, 0.0), mask=rows)
+    if WANTED.VARIANCE >= 0:
+        variance = (state.s1p / s0 - mean * mean) * (LN2 * LN2)
+        variance = tl.where(some, tl.where(variance < 0, 0.0, variance), 0.0)
+        tl.store(statistics + WANTED.VARIANCE * plane + row, variance, mask=rows)
+    if WANTED.MAX_LOGIT >= 0:
+        most = tl.where(s0 != s0, s0, m * LN2)
+        tl.store(statistics + WANTED.MAX_LOGIT * plane + row, tl.where(some, most, float("-inf")), mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
+    if WANTED.SUPPORT:
+        tl.store(supports + row, support.to(tl.int64), mask=rows)
+
+
+@triton.jit
+def visit_keys(
+    start, state, support, acc, wrong, block, cache, cap,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGED: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row."""
+    key = start + tl.arange(0, SHAPE.KEYS)
+    inside = key < cache.stop
+    named = tl.where(inside, key, 0)
+    offsets = key_offsets(named, cache.k.to_row, cache.k_to_page, cache, PAGED)
+    k_tile = load_rows(cache.k, offsets, inside, SHAPE.DIM, MASKED, SHAPE.EVEN)
+    scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
+    logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
+    if MASKED:
+        logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
+        if SHAPE.MASKED:
+            support += tl.sum(seen.to(tl.int32), 1)
+    m, origin, rescale, shift = raised(state.m, logits)
+    t = logits - origin[:, None]
+    w = tl.exp2(t)
+    state = add_moments(rebase(state, m, rescale, shift, WANTED), t, w, block.own_key, key, start, WANTED)
+    offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
+    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    if SHAPE.DROPOUT:
+        kept = kept_weights(
+            block.dropout, block.head, block.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
+        )  # fmt: skip
+        w = tl.where(kept, w, 0.0)
+    if v_tile.dtype == tl.float16:
+        w = w * F16_LIFT
+    v_tile, wrong = finite_part(v_tile, wrong, MASKED)
+    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * rescale[:, None], SHAPE)
+    return state, support, acc, wrong
+
+
+@triton.jit
+def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGED: tl.constexpr):
+    """The values of a tile that are no numbers reach the rows that see them."""
+    key = start + tl.arange(0, SHAPE.KEYS)
+    inside = key < cache.stop
+    offsets = key_offsets(tl.where(inside, key, 0), cache.v.to_row, cache.v_to_page, cache, PAGED)
+    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
+    nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
+    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
+    return reach(seen, v_tile, acc, SHAPE)
+
+
+@triton.jit
+def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of a share of the keys, for decode.merge_kernel: states [share, 7, rows], sums [share, rows, COLUMNS]."""
+    share = tl.program_id(2).to(tl.int64)
+    to = states + share * 7 * plane + row
+    tl.store(to, state.m, mask=rows)
+    tl.store(to + plane, state.s0, mask=rows)
+    if WANTED.MOMENTS >= 1:
+        tl.store(to + 2 * plane, state.s1, mask=rows)
+    if WANTED.MOMENTS >= 2:
+        tl.store(to + 3 * plane, state.s1p, mask=rows)
+    if WANTED.COLLISION >= 0:
+        tl.store(to + 4 * plane, state.s2, mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(to + 5 * plane, state.s3, mask=rows)
+    tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
+    column = tl.arange(0, COLUMNS)
+    tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
+
+
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
+                               "scale_heads", "splits", "least", "query_offset", "key_offset"])  # fmt: skip
+def forward_kernel(
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums,
+    stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
+    stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+    heads, kv_heads, queries, keys, dim, value_dim, page_size, stride_table, scale_batches, scale_heads, cap, splits,
+    seed, least, kept_factor, query_offset, key_offset,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr,
+    SPLIT: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x head x query block, -, share): output and statistics, or with SPLIT the sums of its share of the keys."""
+    group = heads // kv_heads
+    own_heads, length = heads, queries
+    if PACKED:
+        own_heads, length = kv_heads, group * queries
+    tile, lane, lanes = program(tl.cdiv(length, SHAPE.ROWS))
+    batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
+    head, query, rows = rows_of_block(tile, own, group, queries, SHAPE.ROWS, PACKED)
+    kv_head = own.to(tl.int64)
+    if not PACKED:
+        kv_head = (own // group).to(tl.int64)
+    at_head, at_query = head.to(tl.int64), query.to(tl.int64)
+    at = batch * stride_qb + at_head * stride_qh + at_query * stride_qn
+    q_tile = load_rows(Matrix(q, stride_qn, stride_qd, dim), at, rows, SHAPE.DIM, True, SHAPE.EVEN)
+
+    scale_row = ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + query
+    scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
+    bound = (batch % scale_batches) * queries + query
+    begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
+    attn_mask += batch * stride_mb + at_head * stride_mh + at_query * stride_mq
+    bias += batch * stride_bb + at_head * stride_bh + at_query * stride_bq
+    own_key = begin
+    if WANTED.DISTANCE >= 0:
+        own_key = tl.load(own_keys + bound, mask=rows, other=0)
+    view = View(rows, begin, end, attn_mask, bias, stride_mk, stride_bk)
+    dropout = dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE)
+    its_scales = load_scales(scales, scale_plane, scale_row, rows, SHAPE)
+    block = QueryBlock(q_tile, its_scales, view, own_key, dropout, head, query)
+
+    span = span_of_keys(view, SHAPE.KEYS)
+    if SHAPE.MASKED:
+        span = Span(span.first, span.last, span.last, span.last)
+    if SPLIT:
+        span = share_of(span, tl.program_id(2), splits)
+    stop = tl.minimum(span.last * SHAPE.KEYS, tl.max(tl.where(rows, end, 0), 0))
+    k += kv_head * stride_kh
+    v += kv_head * stride_vh
+    if PAGED:
+        table += batch * stride_table
+    else:
+        k += batch * stride_kb
+        v += batch * stride_vb
+    cache = Cache(
+        Matrix(k, stride_kn, stride_kd, dim), Matrix(v, stride_vn, stride_vd, value_dim), stride_kb, stride_vb,
+        table, page_size, stop,
+    )  # fmt: skip
+
+    zero = each(SHAPE.ROWS, 0.0, tl.float32)
+    state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
+    support = each(SHAPE.ROWS, 0, tl.int32)
+    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    wrong = each(SHAPE.KEYS, 0, tl.int32)
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                state, support, acc, wrong = visit_keys(
+                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, wrong, block, cache, cap,
+                    SHAPE, WANTED, PAGED, masked == 1,
+                )  # fmt: skip
+    if tl.max(wrong, 0) > 0:
+        for step in range(0, count_of(span, True)):
+            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGED)
+
+    row = (batch * heads + head) * queries + query
+    plane = lanes.to(tl.int64) // own_heads * heads * queries
+    if not SHAPE.MASKED:
+        support = tl.maximum(tl.minimum(end, span.last * SHAPE.KEYS) - tl.maximum(begin, span.first * SHAPE.KEYS), 0)
+    if SPLIT:
+        store_share(states, sums, state, support, acc, row, rows, plane, WANTED, SHAPE.COLUMNS)
+    else:
+        sink = state.s0
+        if SINK:
+            sink = tl.load(sinks + head, mask=rows, other=0.0)
+        place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
+        write_rows(
+            state, acc, support > 0, support, sink, kept_factor, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
+            plane, row, rows, place, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Where each row's gradient starts, before any of its keys is visited. With u = ln p_j + H, and w the weight beside the
+sink,
+
+    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| ]
+
+    base = d_lse - w do.output - 2 d_C C - d_V V - d_D D     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.softmax import LOG2E
+from isentrope.gpu.kernels.span import program
+from isentrope.gpu.kernels.tile import Matrix, load_rows
+
+
+@triton.jit
+def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
+    """A slice of the statistics or of their gradients; 0 where there is none."""
+    if GIVEN:
+        return tl.load(statistics + place * plane + row, mask=rows, other=0.0)
+    else:
+        return tl.zeros(row.shape, tl.float32)
+
+
+@triton.jit(do_not_specialize=["heads", "queries", "value_dim", "own_batches"])
+def gradient_rows_kernel(
+    output, d_output, statistics, d_statistics, sinks, own_keys, terms, d_sinks,
+    stride_ob, stride_oh, stride_on, stride_od, stride_gb, stride_gh, stride_gn, stride_gd,
+    heads, queries, value_dim, own_batches,
+    WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x head x rows): terms f32 [9, rows]: lse in log2, base, w, linear, quadratic, collision, entropy, d_distance, the bits
+    of the key at the row's own position. d_sinks f32 [rows]."""
+    tile, lane, lanes = program(tl.cdiv(queries, ROWS))
+    index = tile * ROWS + tl.arange(0, ROWS)
+    rows = index < queries
+    batch, head = (lane // heads).to(tl.int64), (lane % heads).to(tl.int64)
+    row = lane.to(tl.int64) * queries + index
+    plane = lanes.to(tl.int64) * queries
+    at = batch * stride_ob + head * stride_oh + index.to(tl.int64) * stride_on
+    out = load_rows(Matrix(output, stride_on, stride_od, value_dim), at, rows, COLUMNS, True, False).to(tl.float32)
+    at = batch * stride_gb + head * stride_gh + index.to(tl.int64) * stride_gn
+    upstream = load_rows(Matrix(d_output, stride_gn, stride_gd, value_dim), at, rows, COLUMNS, True, False).to(tl.float32)
+    mean = tl.sum(out * upstream, 1)
+
+    lse = tl.load(statistics + WANTED.LSE * plane + row, mask=rows, other=0.0)
+    entropy = statistic(statistics, WANTED.ENTROPY, plane, row, rows, WANTED.ENTROPY >= 0)
+    d_lse = statistic(d_statistics, WANTED.LSE, plane, row, rows, UPSTREAM)
+    d_entropy = statistic(d_statistics, WANTED.ENTROPY, plane, row, rows, UPSTREAM and WANTED.ENTROPY >= 0)
+    d_collision = statistic(d_statistics, WANTED.COLLISION, plane, row, rows, UPSTREAM and WANTED.COLLISION >= 0)
+    d_variance = statistic(d_statistics, WANTED.VARIANCE, plane, row, rows, UPSTREAM and WANTED.VARIANCE >= 0)
+    d_distance = statistic(d_statistics, WANTED.DISTANCE, plane, row, rows, UPSTREAM and WANTED.DISTANCE >= 0)
+    share = tl.full([ROWS], 1.0, tl.float32)
+    if SINK:
+        # Logits that are all -inf leave the sink no key to share with.
+        sink = tl.load(sinks + head)
+        share = 1.0 / (1.0 + tl.exp(sink - lse))
+        d_sink = tl.where(lse == float("-inf"), 0.0, -mean / (1.0 + tl.exp(lse - sink)))
+        tl.store(d_sinks + row, d_sink, mask=rows)
+    base = d_lse - share * mean
+    if UPSTREAM and WANTED.COLLISION >= 0:
+        base -= 2.0 * d_collision * tl.load(statistics + WANTED.COLLISION * plane + row, mask=rows, other=0.0)
+    if UPSTREAM and WANTED.VARIANCE >= 0:
+        base -= d_variance * tl.load(statistics + WANTED.VARIANCE * plane + row, mask=rows, other=0.0)
+    if UPSTREAM and WANTED.DISTANCE >= 0:
+        base -= d_distance * tl.load(statistics + WANTED.DISTANCE * plane + row, mask=rows, other=0.0)
+    own_key = tl.load(own_keys + (batch % own_batches) * queries + index, mask=rows, other=0)
+    tl.store(terms + row, lse * LOG2E, mask=rows)
+    tl.store(terms + plane + row, base, mask=rows)
+    tl.store(terms + 2 * plane + row, share, mask=rows)
+    tl.store(terms + 3 * plane + row, 2.0 * d_variance - d_entropy, mask=rows)
+    tl.store(terms + 4 * plane + row, d_variance, mask=rows)
+    tl.store(terms + 5 * plane + row, 2.0 * d_collision, mask=rows)
+    tl.store(terms + 6 * plane + row, entropy, mask=rows)
+    tl.store(terms + 7 * plane + row, d_distance, mask=rows)
+    tl.store(terms + 8 * plane + row, own_key.to(tl.float32, bitcast=True), mask=rows)

@@ -1,0 +1,187 @@
+"""What the masks and the rule say of each row, resolved once per call: the keys it sees, and its softmax scale.
+
+The other kernels read these numbers, never masks or rules. The arithmetic is that of src/call/mask.cc.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.softmax import LOG2E
+from isentrope.gpu.kernels.span import program
+
+FAR = tl.constexpr(1 << 62)
+# Own keys may lie outside of the call, but with room for differences within int32.
+FAR_KEY = tl.constexpr((1 << 31) - 1)
+FAR_BEFORE = tl.constexpr(-(1 << 30))
+MOST = tl.constexpr(3.4028234663852886e38)
+
+
+@triton.jit
+def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS: tl.constexpr):
+    """The document of each query, or the whole call: its first query, queries, first key and keys."""
+    zero = tl.zeros_like(query)
+    if DOCUMENTS:
+        # The last document that begins at or before the query: empty ones before it begin there too.
+        low, high = zero, zero + documents
+        width = documents
+        while width > 1:
+            middle = (low + high) // 2
+            apart = high - low > 1
+            up = tl.load(query_starts + middle) <= query
+            low = tl.where(apart & up, middle, low)
+            high = tl.where(apart & (up == 0), middle, high)
+            width = (width + 1) // 2
+        first_query = tl.load(query_starts + low)
+        first_key = tl.load(key_starts + low)
+        first_key = tl.minimum(tl.maximum(first_key, 0), keys)
+        span_keys = tl.minimum(tl.load(key_starts + low + 1), keys) - first_key
+        return first_query, tl.load(query_starts + low + 1) - first_query, first_key, tl.maximum(span_keys, 0)
+    else:
+        return zero, zero + queries, zero, zero + keys
+
+
+@triton.jit
+def row_view(
+    query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
+    chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents,
+    BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
+):  # fmt: skip
+    """The keys begin ... end - 1 of this call that the structural masks leave each row, its length as a rule may know
+    it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
+    first_query, span_queries, first_key, span_keys = span_of(
+        query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
+    )
+    # The last query meets the last key, but at the top left and without causal in a part of a sequence.
+    meets = (causal == 2) | ((causal == 0) & (sequence_keys == 0))
+    shift = tl.where(meets, span_keys - span_queries, 0)
+    position = query - first_query + query_offset + shift
+    total = tl.where(sequence_keys > 0, sequence_keys, key_offset + span_keys)
+    begin = tl.zeros_like(query) + tl.where(sequence_keys > 0, 0, key_offset)
+    end = total
+    padding = tl.zeros_like(query)
+    if BEGIN:
+        padding += tl.minimum(tl.maximum(tl.load(key_begin + batch).to(tl.int64), 0), FAR)
+        begin = tl.maximum(begin, padding)
+    if END:
+        end = tl.minimum(tl.maximum(tl.load(key_end + batch).to(tl.int64), 0), total)
+    last = end
+    unpadded = tl.maximum(end - begin, 0)
+    end = tl.where(causal != 0, tl.minimum(end, position + 1), end)
+    begin = tl.where(window_left >= 0, tl.maximum(begin, position - window_left), begin)
+    right = (window_right >= 0) & (window_right < total - position)
+    end = tl.where(right, tl.minimum(end, position + window_right + 1), end)
+    if PREFIX:
+        prefix = tl.minimum(tl.maximum(tl.load(prefix_keys + batch).to(tl.int64), 0), FAR - padding)
+        end = tl.maximum(end, tl.minimum(padding + prefix, last))
+    # Chunks count from the first key that is no padding; a remainder has the sign of the position.
+    size = tl.maximum(chunk_size, 1)
+    past = (position - padding) % size
+    chunk = position - tl.where(past < 0, past + size, past)
+    begin = tl.where(chunk_size > 0, tl.maximum(begin, chunk), begin)
+    end = tl.where(chunk_size > 0, tl.minimum(end, chunk + size), end)
+
+    visible = tl.maximum(end - begin, 0)
+    here = first_key - key_offset
+    begin_here = tl.maximum(begin + here, first_key)
+    end_here = tl.minimum(end + here, first_key + span_keys)
+    some = end_here > begin_here
+    begin_here, end_here = tl.where(some, begin_here, 0), tl.where(some, end_here, 0)
+    return begin_here, end_here, visible, position - padding, unpadded, position + here
+
+
+@triton.jit
+def in_range(x):
+    """As finite as it was: a rule may leave the range of float32."""
+    return tl.where(x > MOST, MOST, tl.where(x < -MOST, -MOST, x))
+
+
+@triton.jit
+def entry(table, plane, head, heads, u, first, count):
+    """One of the three numbers that a rule's table has for length u: before the soft-cap, after it, on the bias."""
+    index = tl.minimum(tl.maximum(u - first, 0), count - 1)
+    return tl.load(table + (plane * heads + head % heads) * count + index)
+
+
+@triton.jit(do_not_specialize=["batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
+                               "position_count", "total_count", "rule_heads", "window_left", "window_right",
+                               "query_offset", "key_offset", "sequence_keys", "chunk_size", "causal"])  # fmt: skip
+def rows_kernel(
+    begins, ends, own_keys, scales, tiles, lengths,
+    lambda_, stride_lb, stride_lh, stride_lq,
+    attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
+    key_begin, key_end, prefix_keys, query_starts, key_starts, documents, used,
+    visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
+    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, chunk_size,
+    LAMBDA: tl.constexpr, COUNT: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
+    POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it,
+    that of the bias in log2, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
+    each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
+    tile, lane, _ = program(tl.cdiv(queries, ROWS))
+    batch, head = lane // heads, lane % heads
+    index = tile * ROWS + tl.arange(0, ROWS)
+    rows = index < queries
+    query = tl.minimum(index, queries - 1).to(tl.int64)
+    if USED:
+        # Sequences of a cache differ in length, and their queries are the last of each.
+        keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
+    begin, end, visible, position, total, own_key = row_view(
+        query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
+        chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents, BEGIN, END, PREFIX, DOCUMENTS,
+    )  # fmt: skip
+    if head == 0:
+        to = batch.to(tl.int64) * queries + index
+        tl.store(begins + to, begin.to(tl.int32), mask=rows)
+        tl.store(ends + to, end.to(tl.int32), mask=rows)
+        tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, FAR_BEFORE), FAR_KEY).to(tl.int32), mask=rows)
+        summary = tiles + (batch.to(tl.int64) * tl.cdiv(queries, ROWS) + tile) * 4
+        some = rows & (end > begin)
+        tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
+        tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
+        tl.store(summary + 2, tl.max(begin, 0).to(tl.int32))
+        # An empty row ends at 0: a tile with one hides something from every key.
+        tl.store(summary + 3, tl.min(end, 0).to(tl.int32))
+    if COUNT:
+        # Keys that a boolean mask hides do not count in n.
+        visible = tl.zeros_like(visible)
+        base = attn_mask + batch.to(tl.int64) * stride_mb + head.to(tl.int64) * stride_mh + query * stride_mq
+        first = tl.min(begin, 0)
+        for start in range(first, tl.max(end, 0), KEYS):
+            key = start + tl.arange(0, KEYS)
+            seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
+            found = tl.load(base[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
+            visible += tl.sum((found & seen).to(tl.int32), 1)
+    plane = batches.to(tl.int64) * heads * queries
+    to = lane.to(tl.int64) * queries + index
+    if LENGTHS:
+        tl.store(lengths + to, visible, mask=rows)
+    else:
+        if LAMBDA:
+            at = lambda_ + batch.to(tl.int64) * stride_lb + head.to(tl.int64) * stride_lh + query * stride_lq
+            before = tl.load(at).to(tl.float64)
+            after = tl.full([ROWS], 1.0, tl.float64)
+            on_bias = after
+        else:
+            before = entry(visible_table, 0, head, rule_heads, visible, 0, visible_count)
+            after = entry(visible_table, 1, head, rule_heads, visible, 0, visible_count)
+            on_bias = entry(visible_table, 2, head, rule_heads, visible, 0, visible_count)
+            if POSITION:
+                before *= entry(position_table, 0, head, rule_heads, position, position_first, position_count)
+                after *= entry(position_table, 1, head, rule_heads, position, position_first, position_count)
+                on_bias *= entry(position_table, 2, head, rule_heads, position, position_first, position_count)
+            if TOTAL:
+                before *= entry(total_table, 0, head, rule_heads, total, 0, total_count)
+                after *= entry(total_table, 1, head, rule_heads, total, 0, total_count)
+                on_bias *= entry(total_table, 2, head, rule_heads, total, 0, total_count)
+            before = tl.where(visible < 1, 0.0, before)
+        before = in_range(before).to(tl.float32)
+        after = in_range(after).to(tl.float32)
+        on_bias = in_range(on_bias).to(tl.float32)
+        tl.store(scales + to, in_range(before.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
+        tl.store(scales + plane + to, after, mask=rows)
+        tl.store(scales + 2 * plane + to, in_range(on_bias.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
+        tl.store(scales + 3 * plane + to, before * after, mask=rows)

@@ -1,0 +1,94 @@
+"""What a calibration found, set on a model: RoPE and the rules of its layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch import nn
+
+from isentrope._core.files import read_text
+from isentrope.hf.rope import Stretch, parse, stretch_rope
+from isentrope.hf.rules import attentions, set_rule
+from isentrope.rules import ScaleRule
+
+LayerRules = list[ScaleRule]
+"""One rule for each layer, or a single one for all."""
+
+
+def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
+    """Gives every layer its rule; None takes them away."""
+    if rules is None:
+        return set_rule(model, None)
+    if len(rules) == 1:
+        return set_rule(model, rules[0], force=True)
+    for layer, rule in enumerate(rules):
+        set_rule(model, rule, layers=[layer], force=True)
+    return None
+
+
+def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
+    """Sets RoPE and rule of a calibration on a model that uses isentrope.
+
+    calibration: what `isentrope.calibrate` returned, its `to_dict()`, or the file that was written to.
+    By default both act on inputs longer than the model was trained on alone, and shorter ones are read as before.
+    always: at every length; the stretch is then in the model's configuration.
+
+    Raises ValueError, before anything is changed, when the model does not use isentrope or the document is no calibration
+    of such a model.
+    """
+    found: Any = calibration.to_dict() if hasattr(calibration, "to_dict") else calibration
+    where = "the document"
+    if isinstance(found, (str, Path)):
+        where, found = str(found), _read(Path(found))
+    stretch, rules = _applicable(where, found, always)
+    layers = len(attentions(model))
+    if len(rules) not in (1, layers):
+        raise ValueError(f"[apply] {where} must have one rule, or one for each of {layers} layers; got {len(rules)}")
+    try:
+        stretch_rope(model, stretch, switched=not always)
+    except ValueError as error:
+        raise ValueError(f"[apply] {where} must fit the model; got {error}") from error
+    set_rules(model, rules)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"[apply] {path} must be JSON; got none at character {error.pos}") from error
+
+
+def _applicable(where: str, found: Any, always: bool) -> tuple[Stretch, LayerRules]:
+    """What a calibration says. Raises ValueError where it is none."""
+
+    def fail(required: str, got: Any) -> NoReturn:
+        raise ValueError(f"[apply] {where} must {required}; got {repr(got)[:100]}")
+
+    if not isinstance(found, dict) or found.get("kind") != "calibration" or found.get("version") != 1:
+        fail("be a calibration of version 1", found)
+    trained, texts, rope = found.get("trained_length"), found.get("rule"), found.get("rope")
+    if type(trained) is not int or not 1 <= trained < 1 << 40:
+        fail("have a trained_length of at least 1", trained)
+    try:
+        rules = [ScaleRule(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        switched = [beyond(rule, trained) for rule in rules]
+    except (KeyError, TypeError, ValueError):
+        fail("have rules that are gains", texts)
+    try:
+        stretch = parse(json.dumps(rope["parameters"]))
+    except (KeyError, TypeError, ValueError):
+        fail("have rope with the parameters of a stretch", rope)
+    return stretch, rules if always else switched
+
+
+def beyond(rule: ScaleRule, trained: int) -> ScaleRule:
+    """The gain of `rule` for inputs of more than `trained` keys, and no gain for others."""
+    gains = json.loads(rule.to_json())
+    if gains["rule"] == "standard":
+        return rule
+    gain = gains["gain"]
+    by_head = gain if isinstance(gain, list) else [gain]
+    factor = [x for head in by_head for x in (1.0, head)]
+    return ScaleRule.table([trained, trained + 1], factor, length="total")

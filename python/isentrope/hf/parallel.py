@@ -1,0 +1,175 @@
+"""Models of transformers over sequences that lie on several ranks: `isentrope.hf.context_parallel`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from isentrope.distributed.exchange import Group
+from isentrope.distributed.functions import attention
+from isentrope.distributed.sharding import gather, shard
+from isentrope.hf.masks import bounds_of
+from isentrope.hf.recording import answer
+from isentrope.hf.register import asked, layer_type
+from isentrope.hf.rope import rotaries_by_length
+from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
+
+_CONTEXT = "isentrope_context_parallel"
+_TUNED = "isentrope_tuned_by_place"
+IGNORED = -100  # labels that are none
+
+
+class ContextParallel:
+    """What the attentions of a model must know of the sequence at hand."""
+
+    def __init__(self, group: Group, method: str, layout: str) -> None:
+        self.group, self.method, self.layout = group, method, layout
+        self.sequence: dict[str, Any] = {}
+        """Arguments of `attention` that are the same in every layer."""
+        self.places = torch.empty(1, 0)
+        """Where the rows of this rank lie in the sequence: [1, rows]."""
+        self.farthest = torch.zeros(())
+        """The largest position of the sequence."""
+
+    def shard(self, x: Tensor) -> Tensor:
+        return shard(x, 1, self.group, self.layout)
+
+    def before(self, model: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Takes this rank's part of the inputs of the model's forward()."""
+        names = [name for name in inspect.signature(model.forward).parameters if name != "kwargs"]
+        inputs = dict(zip(names, args)) | inputs
+        tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
+        for refused in ("past_key_values", "logits_to_keep"):
+            if inputs.get(refused) not in (None, 0):
+                raise ValueError(f"[context_parallel] {refused} must be left out: the rows lie on several ranks; got it")
+        batch, length = tokens.shape[:2]
+        self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
+        places = torch.arange(length, device=tokens.device)[None]
+        self.places = self.shard(places)
+        positions = inputs.get("position_ids")
+        if positions is None:
+            positions = places
+        else:
+            self.sequence |= _documents(positions, batch)
+        if (labels := inputs.get("labels")) is not None:
+            shifted = nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
+            inputs["shift_labels"] = self.shard(shifted).contiguous()
+            inputs.setdefault("num_items_in_batch", (shifted != IGNORED).sum())
+        inputs["position_ids"] = positions
+        self.farthest = positions.max()
+        for name in ("input_ids", "inputs_embeds", "position_ids", "labels"):
+            if inputs.get(name) is not None:
+                inputs[name] = self.shard(inputs[name])
+        return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
+
+    def before_angles(self, _: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """One row more, at the largest position of the sequence: angles that depend on it are those of the sequence."""
+
+        def longer(positions: Tensor) -> Tensor:
+            return torch.cat([positions, self.farthest.expand(*positions.shape[:-1], 1)], dim=-1)
+
+        if "position_ids" in inputs:
+            return args, inputs | {"position_ids": longer(inputs["position_ids"])}
+        return (args[0], longer(args[1]), *args[2:]), inputs
+
+    def after_angles(self, _: nn.Module, __: tuple, angles: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(angles, Tensor):  # as complex numbers
+            return angles[..., :-1, :]
+        return tuple(x[..., :-1, :] for x in angles)
+
+    def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
+        """The loss of the whole sequence; each rank has that of its part."""
+        if getattr(result, "loss", None) is not None:
+            result["loss"] = gather(result.loss[None], 0, self.group).sum()
+        return result
+
+
+def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
+    if mask is None:
+        return {}
+    if mask.dim() != 2 or mask.shape[1] != length:
+        raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
+    bounds = bounds_of(mask, length)
+    if bounds is None:
+        raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
+    return bounds
+
+
+def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
+    """Positions that begin again are those of documents packed behind one another."""
+    begins = (positions[:, 1:] == 0).nonzero()
+    if not len(begins):
+        return {}
+    if positions.shape[0] != 1 or batch != 1:
+        raise ValueError(f"[context_parallel] packed documents must come in a batch of 1; got {batch}")
+    ends = [0, *(begins[:, 1] + 1).tolist(), positions.shape[1]]
+    return {"documents": torch.tensor(ends, device=positions.device)}
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls, as `isentrope.hf.attention_forward`, with the rows of this rank."""
+    context: ContextParallel = getattr(module, _CONTEXT)
+    causal, options = asked(module, scaling, is_causal, softcap, s_aux)
+    chunked = layer_type(module) == "chunked_attention"
+    for refused, what in (
+        (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
+        (attention_mask is not None, "a mask of its own"),
+        (sliding_window is not None and not causal, "a window to both sides"),
+        # Chunks of transformers go on from one document to the next, those of the operator begin anew.
+        (chunked and "documents" in context.sequence, "chunks beside packed documents"),
+    ):  # fmt: skip
+        if refused:
+            raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
+    if getattr(module, _TUNED, False):
+        query = _tuned(module, query, context.places)
+    return answer(module, lambda wanted: attention(
+        query, key, value, group=context.group, method=context.method, layout=context.layout, causal=causal,
+        window_size=(-1 if sliding_window is None else sliding_window - 1, -1),
+        chunk_size=module.config.attention_chunk_size if chunked else 0, return_stats=wanted, **options,
+        **context.sequence,
+    ))  # fmt: skip
+
+
+# transformers makes no masks for an attention that has registered none: masks are those of the whole sequence.
+AttentionInterface.register(CONTEXT_PARALLEL, attention_forward)
+
+
+def _tuned(module: nn.Module, query: Tensor, places: Tensor) -> Tensor:
+    """Llama 4's factor for layers without RoPE, as its attention computes it, with the rows' places in the sequence."""
+    steps = torch.floor((places.float() + 1.0) / module.floor_scale)
+    growth = torch.log1p(steps) * module.attn_scale + 1.0
+    return (query * growth[:, None, :, None]).to(query.dtype)
+
+
+def spread(model: nn.Module, group: Group, method: str, layout: str) -> None:
+    context = ContextParallel(group, method, layout)
+    for module in attentions(model):
+        setattr(module, _CONTEXT, context)
+        if getattr(module, "attn_temperature_tuning", False) and not module.use_rope:
+            # It would count the rows that it is given from 0.
+            module.attn_temperature_tuning = False
+            setattr(module, _TUNED, True)
+    for module in rotaries_by_length(model):
+        module.register_forward_pre_hook(context.before_angles, with_kwargs=True)
+        module.register_forward_hook(context.after_angles)
+    model.set_attn_implementation(CONTEXT_PARALLEL)
+    model.register_forward_pre_hook(context.before, with_kwargs=True)
+    model.register_forward_hook(context.after)

@@ -1,0 +1,56 @@
+"""Statistics of every attention of a model while it runs, for whoever asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from isentrope.statistics import Statistics, StatisticNames
+
+
+class Record(NamedTuple):
+    """One call of one attention: the module, and the statistics that `record` was asked for."""
+
+    module: nn.Module
+    statistics: Statistics
+
+
+class _Recording(NamedTuple):
+    wanted: tuple[str, ...]
+    records: list[Record]
+
+
+_recording: _Recording | None = None
+
+
+def answer(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
+    """What transformers takes from `attend`, whose statistics go to the recording that is under way."""
+    recording = None if torch.compiler.is_compiling() else _recording
+    result = attend(recording.wanted if recording else False)
+    if recording:
+        result, statistics = result
+        recording.records.append(Record(module, statistics))
+    return result.transpose(1, 2), None
+
+
+@contextmanager
+def record(*wanted: str) -> Iterator[list[Record]]:
+    """Collects statistics of every attention that runs inside the block, except in compiled models.
+
+        with isentrope.hf.record("entropy", "support") as records:
+            model(**inputs)
+
+    Raises RuntimeError inside another one.
+    """
+    global _recording
+    if _recording is not None:
+        raise RuntimeError("[record] a recording must not be under way already; got a second one")
+    _recording = _Recording(wanted, [])
+    try:
+        yield _recording.records
+    finally:
+        _recording = None

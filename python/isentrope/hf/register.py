@@ -1,0 +1,135 @@
+"""The attention as transformers calls it, registered under its name, and what happens to a model that is loaded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from isentrope._core.attend import attend
+from isentrope._core.call import call_of
+from isentrope.hf import positions, saved_rules
+from isentrope.hf.masks import RowMask, row_mask
+from isentrope.hf.recording import answer
+from isentrope.hf.rope import stretch_as_saved
+from isentrope.hf.rules import NAME, READS_POSITION, RULE, set_rule
+from isentrope.statistics import StatisticNames
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
+
+    `dropout` is that of the weights, after the statistics. Raises ValueError for a rule of the position where the
+    architecture does not tell it.
+    """
+    causal, options = asked(module, scaling, is_causal, softcap, s_aux)
+    options["dropout_p"] = dropout
+    rows: dict[str, Any] | None = None
+    if isinstance(attention_mask, RowMask):
+        whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
+        rows, attention_mask = (attention_mask.arguments, None) if whole else (None, attention_mask.dense())
+    mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
+    if rows is None and mask is None and causal:
+        if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
+            # The first fill of a static cache: what lies behind the queries is not there yet.
+            key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+        options["causal"] = "bottom_right"
+
+    def run(wanted: StatisticNames) -> Any:
+        if rows is not None:
+            return attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)
+        if getattr(module, READS_POSITION, False):
+            windowed = sliding_window is not None or layer_type(module) not in (None, "full_attention")
+            return positions.attend(
+                query, key, value, mask, bias, position_ids, windowed, return_stats=wanted, **options
+            )
+        return attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
+
+    return answer(module, run)
+
+
+def asked(
+    module: nn.Module, scaling: float | None, is_causal: bool | None, softcap: float | None, s_aux: Tensor | None
+) -> tuple[bool, dict[str, Any]]:
+    """Of what transformers passes: whether the attention is causal, and what scales the logits."""
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    rule = getattr(module, RULE, "standard")
+    return causal, {"rule": rule, "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux}
+
+
+def layer_type(module: nn.Module) -> str | None:
+    """"full_attention", "sliding_attention", "chunked_attention", ...; None where the configuration tells none.
+
+    The caches of all but the first drop the keys that are out of reach.
+    """
+    kinds = getattr(getattr(module, "config", None), "layer_types", None)
+    return kinds[module.layer_idx] if kinds else None
+
+
+def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
+    """Masks of the library are boolean; a caller's own may be added to the logits, hidden keys being very low."""
+    if mask is None or mask.dtype == torch.bool:
+        return None if mask is None else mask[..., :keys], bias
+    mask = mask[..., :keys]
+    seen = mask > torch.finfo(mask.dtype).min / 2
+    added = torch.where(seen, mask, 0)
+    return seen, added if bias is None else added + bias
+
+
+AttentionInterface.register(NAME, attention_forward)
+# Without masks of its own an attention gets none at all, and padding would be seen.
+AttentionMaskInterface.register(NAME, row_mask)
+
+
+def _take_up(model: nn.Module) -> None:
+    """The rules, and the stretch of RoPE, that a model was saved with, where it is loaded."""
+    rules = saved_rules.kept(model)
+    used = getattr(model.config, "_attn_implementation", None)
+    if rules and used != NAME:
+        warnings.warn(
+            f'[isentrope.hf] the model was saved with the rule {", ".join(rules)}, which acts under '
+            f'attn_implementation="{NAME}" alone; got {used!r}',
+            stacklevel=3,
+        )
+        return
+    for rule, layers in rules.items():
+        set_rule(model, rule, layers, force=True)  # as whoever saved it decided
+    if used == NAME:
+        stretch_as_saved(model)
+
+
+saved_rules.take_up_after_loading(_take_up)
+
+
+@contextmanager
+def reading(model: nn.Module) -> Iterator[None]:
+    """Inside the block the model has isentrope's attention and is in evaluation mode; then its own attention and mode again."""
+    attention, training = model.config._attn_implementation, model.training
+    try:
+        model.set_attn_implementation(NAME)
+        model.eval()
+        yield
+    finally:
+        model.set_attn_implementation(attention)
+        model.train(training)

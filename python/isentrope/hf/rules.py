@@ -1,0 +1,98 @@
+"""Rules of a model: which one it came with, and those that it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import nn
+
+from isentrope._core.library import CHECKED
+from isentrope.hf import saved_rules
+from isentrope.rules import ScaleRule, rule_text
+
+NAME = "isentrope"
+CONTEXT_PARALLEL = "isentrope_context_parallel"
+# What set_rule() leaves on a module: the rule, and whether it asks for more than the number of keys.
+RULE, READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
+
+
+def attentions(model: nn.Module) -> list[nn.Module]:
+    """The modules that compute attention, in the order of the layers. ValueError unless they use isentrope."""
+    used = getattr(model.config, "_attn_implementation", None)
+    if used not in (NAME, CONTEXT_PARALLEL):
+        raise ValueError(
+            f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}, '
+            "which it keeps where its architecture has no exchangeable attention"
+        )
+    named = [m for m in model.modules() if "Attention" in type(m).__name__]
+    found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
+    if not found:
+        raise ValueError(f"[isentrope.hf] the model must have attention modules; got {type(model).__name__}")
+    return found
+
+
+class ModelRule(NamedTuple):
+    """What a model's configuration says about its scale."""
+
+    rule: ScaleRule
+    layers: str
+    """Which layers it acts on: "all", "without rotary embedding", "global"."""
+    keys: list[str]
+    """The keys of the configuration that decided."""
+    notes: list[str]
+    by_length: bool
+    """Whether the model answers longer inputs with another scale already."""
+
+
+def model_rule(model: nn.Module) -> ModelRule:
+    """The rule the model came with, from its configuration. Raises ValueError where that has impossible values."""
+    config = model.config.get_text_config()
+    found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
+    rule = ScaleRule(found["rule"])
+    stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
+    grows = rule.lambda_(64, 64) != rule.lambda_(1 << 24, 64)
+    return ModelRule(rule, found["layers"], found["keys"], found["notes"], grows or stretched)
+
+
+def _indices(layers: Iterable[int]) -> list[int]:
+    chosen = list(layers) if isinstance(layers, Iterable) else [None]
+    if not all(isinstance(index, int) for index in chosen):
+        raise TypeError(f"[set_rule] layers must be indices, such as [0, 2]; got {layers!r}")
+    return chosen
+
+
+def set_rule(
+    model: nn.Module, rule: str | ScaleRule | None, layers: Iterable[int] | None = None, force: bool = False
+) -> None:
+    """Gives all layers, or those of the indices `layers`, a rule; None takes it away again.
+
+    `save_pretrained` keeps the rule, as `isentrope_rule` in config.json, and `from_pretrained` gives it back.
+
+    The model's own softmax scale takes the place of the rule's 1/sqrt(d): the rule brings its growth with n, where
+    n counts the keys a row sees, padding excluded.
+
+    Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none, or
+    when the model scales by length already (Llama 4, Ministral 3, YaRN, ...) and `force` is not given; TypeError
+    when `layers` are not indices.
+    """
+    found = attentions(model)
+    chosen = range(len(found)) if layers is None else _indices(layers)
+    for index in chosen:
+        if not 0 <= index < len(found):
+            raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
+    if rule is not None:
+        rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
+        CHECKED.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
+        own = model_rule(model)
+        if own.by_length and not force:
+            raise ValueError(
+                f"[set_rule] the model must not scale by length already; got {own.rule.text!r} from "
+                f"{', '.join(own.keys)} (force=True applies both)"
+            )
+    for index in chosen:
+        setattr(found[index], RULE, rule or "standard")
+        setattr(found[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
+    rules = (getattr(module, RULE, "standard") for module in found)
+    saved_rules.keep(model, [None if rule == "standard" else rule.text for rule in rules])

@@ -1,0 +1,282 @@
+"""The attention temperature of a stretched model, measured: the gain that gives each row back its entropy.
+
+Stretching RoPE blurs the heads. A constant gain sharpens them; how large it must be follows from the model itself, since
+the derivative of a row's entropy by the logarithm of its scale is minus the variance of its logits, and both come
+out of the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope.hf.calibrated import LayerRules, set_rules
+from isentrope.hf.calibrated import apply as apply
+from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_attention_factor
+from isentrope.models.evaluate import (
+    BLOCK, Difference, Method, Results, beats, check_passages, compare, evaluate,
+)  # fmt: skip
+from isentrope.models.heads import kinds, plain, slopes
+from isentrope.models.inspect import recorded
+from isentrope.rules import ScaleRule
+from isentrope.statistics import Statistics
+
+SCOPES = ("model", "layer", "head")
+# No gain measured so far exceeds 0.3; a step of a quarter keeps Newton's method where its slope holds.
+LARGEST_STEP = 0.25
+# A head whose logits hardly vary has no temperature to speak of: its step would be noise divided by nothing.
+LEAST_VARIANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Entropies:
+    """Means over blocks of rows, float64 [blocks of all texts, layers, heads]."""
+
+    entropy: Tensor
+    variance: Tensor
+    reach: Tensor
+    """Mean attended distance as a share of the largest that a row's keys allow."""
+    log_n: Tensor
+    """Of the keys a row sees."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Result of `calibrate`."""
+
+    rope: Stretch
+    trained: int
+    """Tokens the model was trained on."""
+    per: str
+    log_gain: float
+    """Mean over layers and heads, natural logarithm; 0 where nothing was kept."""
+    log_gains: Tensor
+    """What was measured, kept or not, float64 [layers, heads]."""
+    kept: bool
+    """Whether the rule has the gain: it was better than none by two standard errors on text kept apart, or there was none."""
+    steps: list[dict[str, float]]
+    """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
+    before: Tensor
+    stretched: Tensor
+    calibrated: Tensor
+    """Mean entropy, float64 [layers, heads]."""
+    slope: Tensor
+    """dH / d ln n without the stretch, float64 [layers, heads]; NaN where all blocks have one n."""
+    reach: Tensor
+    """Mean attended distance as a share of the keys there are, without the stretch, float64 [layers, heads]."""
+    nll: list[Difference]
+
+    @property
+    def rules(self) -> LayerRules:
+        """`scaled(gain=...)`: a single one, or one for each layer. `standard` where nothing was kept."""
+        return rules_of(self.log_gains) if self.kept else [ScaleRule()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `isentrope.hf.apply` and `isentrope report` take."""
+        return {
+            "kind": "calibration",
+            "version": 1,
+            "rope": {"text": self.rope.text, "parameters": self.rope.parameters},
+            "trained_length": self.trained,
+            "per": self.per,
+            "log_gain": self.log_gain,
+            "measured_log_gains": self.log_gains.tolist(),
+            "kept": self.kept,
+            "rule": self.rules[0].text if len(self.rules) == 1 else [rule.text for rule in self.rules],
+            "steps": self.steps,
+            "entropy": {
+                "before": self.before.tolist(),
+                "stretched": self.stretched.tolist(),
+                "calibrated": self.calibrated.tolist(),
+            },
+            "heads": {"slope": plain(self.slope), "reach": plain(self.reach), "kind": kinds(self.reach)},
+            "nll": [difference.to_dict() for difference in self.nll],
+        }
+
+
+def rules_of(log_gains: Tensor) -> LayerRules:
+    """`scaled` with the gains [layers, heads], in as few numbers as say the same."""
+
+    def rule(gains: Tensor) -> ScaleRule:
+        rounded = [round(gain, 6) for gain in gains.exp().tolist()]
+        return ScaleRule.scaled(rounded[0] if len(set(rounded)) == 1 else rounded)
+
+    by_layer = [rule(gains) for gains in log_gains]
+    return by_layer[:1] if len(set(by_layer)) == 1 else by_layer
+
+
+@torch.no_grad()
+def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
+    """Of every head, over blocks of rows of every text. The model's attention is isentrope's already.
+
+    Raises ValueError when the model computes NaN.
+    """
+    layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
+    found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
+    for tokens in texts:
+        records = recorded("calibrate", model, tokens, ("entropy", "variance", "distance", "support"))
+        of_layer = sorted(records, key=lambda record: layers[id(record.module)])
+        for name, columns in found.items():
+            values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double().cpu()
+            columns.extend(block.mean(-1) for block in values.split(BLOCK, dim=-1))
+    return Entropies(**{name: torch.stack(columns) for name, columns in found.items()})
+
+
+def _of_rows(name: str, statistics: Statistics) -> Tensor:
+    if name == "log_n":
+        return statistics.support.double().log()
+    if name == "reach":
+        return statistics.distance / (statistics.support - 1).clamp(min=1)
+    return getattr(statistics, name)
+
+
+def pooled(values: Tensor, per: str) -> Tensor:
+    """Means [blocks, layers, heads] over what shares a gain."""
+    if per == "head":
+        return values
+    axes = (1, 2) if per == "model" else (2,)
+    return values.mean(axes, keepdim=True).expand_as(values)
+
+
+def newton_step(wanted: Tensor, now: Entropies, per: str) -> Tensor:
+    """By how much ln lambda must grow, float64 [layers, heads]: dH / d ln lambda = -Var."""
+    gap = pooled(now.entropy - wanted, per).mean(0)
+    variance = pooled(now.variance, per).mean(0)
+    step = torch.where(variance > LEAST_VARIANCE, gap / variance.clamp(min=LEAST_VARIANCE), 0)
+    return step.clamp(-LARGEST_STEP, LARGEST_STEP)
+
+
+def solve(
+    model: nn.Module, texts: Sequence[Tensor], wanted: Tensor, per: str, most_steps: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Tensor, list[dict[str, float]], Entropies, Entropies]:  # fmt: skip
+    """Log gains [layers, heads], what each step found, and the entropies without and with them.
+
+    Stops when the mean difference is below its own standard error over blocks.
+    """
+    log_gains = torch.zeros(wanted.shape[1:], dtype=torch.float64)
+    set_rules(model, None)
+    first = now = entropies(model, texts)
+    steps = []
+    for step in range(most_steps + 1):
+        gap = (now.entropy - wanted).mean((1, 2))
+        error = (gap.std() / math.sqrt(gap.numel())).item() if gap.numel() > 1 else 0.0
+        steps.append({"log_gain": log_gains.mean().item(), "difference": gap.mean().item(), "se": error})
+        if progress is not None:
+            progress("newton", step, most_steps)
+        if step == most_steps or (step > 0 and abs(gap.mean().item()) < error):
+            break
+        log_gains = log_gains + newton_step(wanted, now, per)
+        set_rules(model, rules_of(log_gains))
+        now = entropies(model, texts)
+    return log_gains, steps, first, now
+
+
+def calibrate(
+    model: nn.Module,
+    texts: Sequence[Tensor],
+    *,
+    rope: str | Stretch,
+    per: str = "model",
+    passages: Sequence[Tensor] = (),
+    lengths: Sequence[int] = (),
+    most_steps: int = 3,
+    results: Results | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Calibration:
+    """Measures the gain that gives the stretched model the entropy of the unstretched one.
+
+    model: a causal transformers model with RoPE; left as it was.
+    texts: int64 [tokens], ordinary text no longer than the model was trained on.
+    rope: the stretch, as `isentrope.hf.rope.parse` takes it.
+    per: "model" for one gain, "layer" or "head" for one each. More than one gain is kept only where it beats the single
+        one by two standard errors, and any gain only where it beats none.
+    passages, lengths: as `isentrope.models.evaluate.evaluate` takes them, of text kept apart: what lies beyond the trained
+        length decides. Without passages nothing is decided, and the gain stands as measured.
+
+    Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its own.
+    """
+    stretch = parse(rope) if isinstance(rope, str) else rope
+    _check(model, texts, stretch, per)
+    trained = trained_length(model)
+    if len(passages):
+        check_passages(passages, lengths)
+        longest = lengths[-1]
+        if longest < _first_beyond(trained, lengths) + BLOCK:
+            raise ValueError(f"[calibrate] lengths must reach beyond the trained {trained} by {BLOCK}; got {list(lengths)}")
+    else:
+        longest = max(trained + 1, int(trained * stretch.factor))
+    with hf.reading(model):
+        unstretched = entropies(model, texts)
+        wanted = unstretched.entropy
+        with stretched(model, stretch, at_length=longest):
+            log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
+            single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
+            set_rules(model, None)
+    found = Calibration(
+        stretch, trained, per, log_gains.mean().item(), log_gains, True, steps,
+        wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
+        unstretched.reach.mean(0), [],
+    )  # fmt: skip
+    return _judged(model, found, single, passages, lengths, results, progress) if passages else found
+
+
+def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str) -> None:
+    if isinstance(texts, Tensor):
+        raise TypeError("[calibrate] texts must be a list of tensors; got one tensor")
+    if per not in SCOPES:
+        raise ValueError(f"[calibrate] per must be one of {', '.join(SCOPES)}; got {per!r}")
+    if stretch.kind == "none":
+        raise ValueError("[calibrate] rope must stretch something; got none")
+    longest = max((text.numel() for text in texts), default=0)
+    if longest < BLOCK:
+        raise ValueError(f"[calibrate] texts must contain one of at least {BLOCK} tokens; got {longest}")
+    if longest > trained_length(model):
+        raise ValueError(
+            f"[calibrate] texts must be no longer than the {trained_length(model)} tokens the model was trained on; "
+            f"got {longest}"
+        )
+
+
+def methods_of(found: Calibration, single: Tensor) -> list[Method]:
+    """Without gain, with one gain, with all of them where there are several, and as YaRN has it."""
+    methods = [Method("no gain", found.rope), Method("one gain", found.rope, rules_of(single))]
+    if found.per != "model":
+        methods.append(Method(f"a gain per {found.per}", found.rope, rules_of(found.log_gains)))
+    if found.rope.kind == "yarn":
+        published = yarn_attention_factor(found.rope.factor) ** 2
+        methods.append(Method("YaRN's own gain", found.rope, [ScaleRule.scaled(round(published, 6))]))
+    return methods
+
+
+def _judged(
+    model: nn.Module, found: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
+    results: Results | None, progress: Callable[[str, int, int], None] | None,
+) -> Calibration:  # fmt: skip
+    """Keeps a gain only where text kept apart is read better with it, beyond the trained length."""
+    methods = methods_of(found, single)
+    results = Results(None, {}) if results is None else results
+    nll = evaluate(model, passages, methods, lengths=lengths, results=results, progress=progress)
+    beyond = [_first_beyond(found.trained, lengths), lengths[-1]]
+
+    def better(method: Method, than: Method) -> bool:
+        return beats(compare(results, [than, method], len(passages), beyond)[-1])
+
+    none, one, *rest = methods
+    kept, gains, per = better(one, none), single, "model"
+    if kept and found.per != "model" and better(rest[0], one):
+        gains, per = found.log_gains, found.per
+    return replace(
+        found, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
+    )
+
+
+def _first_beyond(trained: int, lengths: Sequence[int]) -> int:
+    """Where the positions begin that decide: at the first whole block beyond the trained length, or at the first bin."""
+    return max(-(-trained // BLOCK) * BLOCK, lengths[0])

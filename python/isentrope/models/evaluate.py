@@ -1,0 +1,268 @@
+"""How well a model reads long text: its loss by position, and whether it finds what it was told far back.
+
+Several ways of stretching and scaling one model read the same passages, so that their differences are paired.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope._core.files import read_text, write_text
+from isentrope.hf.calibrated import LayerRules, set_rules
+from isentrope.hf.rope import NO_STRETCH, Stretch, stretched
+from isentrope.rules import ScaleRule
+
+# Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
+# would be too small.
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to run the model. `rules` are in the place of its softmax scale's growth, as `hf.set_rule` has it."""
+
+    name: str
+    rope: Stretch = NO_STRETCH
+    rules: LayerRules = field(default_factory=lambda: [ScaleRule()])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean loss of a method over a bin of positions, in nats a token, and its difference to the first one's: negative is
+    better.
+
+    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over passages, each
+    NaN for a single one.
+    """
+
+    method: str
+    first: int
+    last: int
+    mean: float
+    difference: float
+    se: float
+    se_passages: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method, "from": self.first, "to": self.last,
+            "mean": self.mean, "difference": self.difference, "se": None if math.isnan(self.se) else self.se,
+            "se_passages": None if math.isnan(self.se_passages) else self.se_passages,
+        }  # fmt: skip
+
+
+@torch.no_grad()
+def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
+    """Loss of every token after the first, float32 [tokens - 1], in nats.
+
+    tokens: int64 [tokens]. The prompt goes through in chunks with a cache, so that memory beyond the cache does not
+    grow with the length, and logits exist for 256 positions at a time. Raises ValueError where a loss is no number.
+    """
+    from transformers import DynamicCache
+
+    tokens = tokens.to(model.device)
+    cache = DynamicCache(config=model.config)
+    head = model.get_output_embeddings()
+    memory = torch.empty(BLOCK, head.weight.shape[0], dtype=torch.float32, device=model.device)
+    found = []
+    for start in range(0, tokens.numel() - 1, chunk):
+        inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
+        hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
+        targets = tokens[start + 1 : start + 1 + inputs.numel()]
+        for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
+            logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
+            found.append(_cross_entropy_within(logits, target))
+    losses = torch.cat(found).cpu()
+    if not losses.isfinite().all():
+        first = int((~losses.isfinite()).nonzero()[0])
+        raise ValueError(f"[losses] the model must compute numbers; got {losses[first].item()} for token {first + 1}")
+    return losses
+
+
+def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
+    """By row, at the cost of the logits. Memory for a result of their size, asked for anew each time, takes the system a sixth
+    of the time of a model with 262,144 words."""
+    wanted = logits.gather(1, targets[:, None]).squeeze(1)
+    largest = logits.amax(1, keepdim=True)
+    return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
+
+
+def _capped(model: nn.Module, logits: Tensor) -> Tensor:
+    """Gemma 2 caps the logits of the vocabulary, which its head module does not."""
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def blocks_of(losses: Tensor) -> list[float]:
+    """Means over whole blocks of positions."""
+    whole = losses.numel() // BLOCK * BLOCK
+    return losses[:whole].double().view(-1, BLOCK).mean(1).tolist()
+
+
+class Results:
+    """Losses by method and passage, kept in a file as they come, so that a run may be stopped and taken up again.
+
+    The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
+    holds anything else.
+    """
+
+    def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
+        self._path = path
+        self._found: dict[tuple[str, int], list[float]] = {}
+        if path is None:
+            return
+        if path.exists() and not path.is_file():
+            raise ValueError(f"[Results] {path} must be a file that can be read again; got a folder, a device or a pipe")
+        if path.exists() and (text := read_text(path)):
+            first, *rest = text.split("\n")
+            if _parsed(path, 1, first) != settings:
+                raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
+            # The last one is empty, or was being written when the run was stopped.
+            for number, line in enumerate(rest[:-1], 2):
+                method, passage, nll = _finished(path, number, line)
+                self._found[method, passage] = nll
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def get(self, method: str, passage: int) -> list[float] | None:
+        return self._found.get((method, passage))
+
+    def add(self, method: str, passage: int, nll: list[float]) -> None:
+        self._found[method, passage] = nll
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"method": method, "passage": passage, "nll": nll}) + "\n")
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise ValueError(f"[Results] line {number} of {path} must be JSON; got {line[:60]!r}") from None
+
+
+def _finished(path: Path, number: int, line: str) -> tuple[str, int, list[float]]:
+    match _parsed(path, number, line):
+        case {"method": str(method), "passage": int(passage), "nll": [*nll]}:
+            if all(isinstance(x, float) and math.isfinite(x) for x in nll):
+                return method, passage, nll
+    raise ValueError(f"[Results] line {number} of {path} must have method, passage and nll; got {line[:60]!r}")
+
+
+def evaluate(
+    model: nn.Module,
+    passages: Sequence[Tensor],
+    methods: Sequence[Method],
+    *,
+    lengths: Sequence[int],
+    chunk: int = 1024,
+    results: Results | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[Difference]:
+    """Loss by position of every method on the same passages, and its difference to the first method's.
+
+    model: a causal transformers model; its attention, RoPE and rules are put back at the end, rules as none.
+    passages: int64 [tokens], each of at least lengths[-1] + 1 tokens.
+    lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to).
+    progress: called with (method, passages done, passages).
+
+    Raises ValueError when lengths or passages do not fit, TypeError for a single passage that is in no list.
+    """
+    _check(passages, methods, lengths)
+    results = Results(None, {}) if results is None else results
+    with hf.reading(model):
+        try:
+            for method in methods:
+                set_rules(model, method.rules)  # refuses those that do not fit before the first is read with
+            for method in methods:
+                missing = [i for i in range(len(passages)) if not _known(results, method, i, lengths[-1] // BLOCK)]
+                if not missing:
+                    continue
+                with stretched(model, method.rope):
+                    set_rules(model, method.rules)
+                    for index in missing:
+                        nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk))
+                        results.add(method.name, index, nll)
+                        if progress is not None:
+                            progress(method.name, index + 1, len(passages))
+        finally:
+            set_rules(model, None)
+    return compare(results, methods, len(passages), lengths)
+
+
+def _known(results: Results, method: Method, passage: int, blocks: int) -> bool:
+    nll = results.get(method.name, passage)
+    if nll is not None and len(nll) != blocks:
+        raise ValueError(f"[evaluate] results must have {blocks} blocks of a passage; got {len(nll)} of {method.name}")
+    return nll is not None
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """ValueError unless they are edges of bins."""
+    edges = list(lengths)
+    if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
+        raise ValueError(f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {edges}")
+
+
+def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Sequence[int]) -> None:
+    check_passages(passages, lengths)
+    if not passages or not methods:
+        raise ValueError(
+            f"[evaluate] there must be passages and methods; got {len(passages)} and {len(methods)}"
+        )
+    if len({method.name for method in methods}) < len(methods):
+        raise ValueError(f"[evaluate] methods must differ in name; got {[m.name for m in methods]}")
+
+
+def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
+    """Raises where `evaluate` would, before anything is computed."""
+    if isinstance(passages, Tensor):
+        raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
+    check_lengths(lengths)
+    for passage in passages:
+        if passage.numel() < lengths[-1] + 1:
+            raise ValueError(
+                f"[evaluate] passages must have at least {lengths[-1] + 1} tokens; got one of {passage.numel()}"
+            )
+
+
+def compare(
+    results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
+) -> list[Difference]:
+    """Paired differences to the first method, bin by bin."""
+    found = []
+    for method in methods:
+        ours, first = (
+            torch.tensor([results.get(name, i) for i in range(passages)], dtype=torch.float64)
+            for name in (method.name, methods[0].name)
+        )
+        for begin, end in zip(lengths, lengths[1:]):
+            part = slice(begin // BLOCK, end // BLOCK)
+            gap = ours[:, part] - first[:, part]
+            found.append(
+                Difference(
+                    method.name, begin, end, ours[:, part].mean().item(), gap.mean().item(),
+                    _standard_error(gap.flatten()), _standard_error(gap.mean(1)),
+                )  # fmt: skip
+            )
+    return found
+
+
+def _standard_error(values: Tensor) -> float:
+    return (values.std() / math.sqrt(values.numel())).item() if values.numel() > 1 else math.nan
+
+
+def beats(difference: Difference) -> bool:
+    """Better than the first method by more than two standard errors, over passages where there are several."""
+    se = difference.se if math.isnan(difference.se_passages) else max(difference.se, difference.se_passages)
+    return difference.difference < -2 * se

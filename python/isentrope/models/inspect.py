@@ -1,0 +1,221 @@
+"""What the attention of a model does as rows grow longer: entropy of every layer and head against n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope.models.heads import plain
+from isentrope.rules import ScaleRule
+from isentrope.statistics import Statistics
+
+QUANTITIES = ("entropy", "effective_keys", "max_logit", "gradient_mass", "variance", "distance")
+_WANTED = ("entropy", "collision", "variance", "distance", "max_logit", "lambda_", "support")
+# A head is said to collapse below this entropy, in nats, and to blur above this share of ln n, its largest value.
+COLLAPSED, BLURRED = 0.05, 0.95
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Result of `inspect`. Bin i holds the rows that see edges[i] <= n < edges[i + 1] keys.
+
+    `mean[name]` and `spread[name]` are float64 [layers, heads, bins], for each name of `QUANTITIES`: the mean over
+    texts of each text's mean, and its standard deviation over texts (NaN for a single one).
+    """
+
+    model: str
+    rule: hf.ModelRule
+    texts: int
+    tokens: int
+    edges: list[int]
+    n: list[float]
+    """Mean n of each bin."""
+    n_of_head: Tensor
+    """The same of each head, float64 [layers, heads, bins]: with a window, NaN beyond it."""
+    mean: dict[str, Tensor]
+    spread: dict[str, Tensor]
+    suggestion: ScaleRule | None
+    """The rule whose entropy would stay where it is at the longest rows; None with fewer than two bins."""
+
+    def collapsed(self) -> list[tuple[int, int]]:
+        """(layer, head) whose entropy at the longest rows is near 0."""
+        return self._where(self._longest()[0] < COLLAPSED)
+
+    def blurred(self) -> list[tuple[int, int]]:
+        """(layer, head) whose entropy at the longest rows is near ln n: they average over everything."""
+        entropy, n = self._longest()
+        return self._where(entropy > BLURRED * n.log())
+
+    def _longest(self) -> tuple[Tensor, Tensor]:
+        """Entropy of each head's longest rows and their mean n, which a window keeps from the last bin."""
+        entropy = self.mean["entropy"]
+        last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
+        return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
+
+    @staticmethod
+    def _where(found: Tensor) -> list[tuple[int, int]]:
+        return [(layer, head) for layer, head in found.nonzero().tolist()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, NaN as None: what `isentrope report` takes."""
+
+        return {
+            "kind": "inspection",
+            "version": 2,
+            "model": self.model,
+            "rule": self.rule._asdict() | {"rule": self.rule.rule.text},
+            "texts": self.texts,
+            "tokens": self.tokens,
+            "edges": self.edges,
+            "n": self.n,
+            "mean": {name: plain(x) for name, x in self.mean.items()},
+            "spread": {name: plain(x) for name, x in self.spread.items()},
+            "collapsed": self.collapsed(),
+            "blurred": self.blurred(),
+            "suggestion": None if self.suggestion is None else self.suggestion.text,
+        }
+
+
+def inspect(
+    model: nn.Module,
+    texts: Sequence[str] | Sequence[Tensor],
+    *,
+    tokenizer: Any = None,
+    max_length: int = 4096,
+    progress: Callable[[int, int], None] | None = None,
+) -> Inspection:
+    """Runs texts through a transformers model, one at a time, and says how focused each head is at each n.
+
+    model: any whose attention is exchangeable; its own attention is put back at the end.
+    texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens], wherever they lie. Each is cut at
+        max_length.
+    progress: called with (texts done, texts) after each.
+
+    Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as each row of the model's
+    masks sees one interval of keys, as causal masks, sliding windows and chunks have it.
+
+    Raises ValueError when there is no text of at least two tokens, when strings come without a tokenizer, or when
+    the model keeps an attention of its own or computes NaN; TypeError for a single text that is in no list.
+    """
+    if isinstance(texts, (str, Tensor)):
+        raise TypeError(f"[inspect] texts must be a list of texts; got one {type(texts).__name__}")
+    sequences = [_tokens(text, tokenizer)[:max_length] for text in texts]
+    sequences = [x for x in sequences if x.numel() >= 2]
+    if not sequences:
+        raise ValueError("[inspect] texts must contain one of at least 2 tokens; got none")
+    top = max(x.numel() for x in sequences)
+    # Doubling, and so that the rows of a text of 2^i tokens fill the last bin.
+    edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
+    by_text = []
+    with hf.reading(model):
+        layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
+        for done, tokens in enumerate(sequences):
+            by_text.append(_binned(recorded("inspect", model, tokens, _WANTED), layers, edges))
+            if progress is not None:
+                progress(done + 1, len(sequences))
+    return _summary(model, sequences, edges, by_text)
+
+
+def _tokens(text: str | Tensor, tokenizer: Any) -> Tensor:
+    if isinstance(text, Tensor):
+        return text
+    if tokenizer is None:
+        raise ValueError("[inspect] tokenizer must be given with texts that are strings; got None")
+    return tokenizer(text, return_tensors="pt")["input_ids"][0]
+
+
+@torch.no_grad()
+def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[str]) -> list[hf.Record]:
+    """Statistics of every attention that reads `tokens`, entropy among them.
+
+    Raises ValueError, in the name of `function`, when there is none or when the model computes NaN.
+    """
+    # Without the head, whose logits for a whole vocabulary would be most of the memory.
+    options = {} if not getattr(model.config, "use_cache", False) else {"use_cache": False}
+    with hf.record(*wanted) as records:
+        model.base_model(input_ids=tokens[None].to(model.device), **options)
+    if not records:
+        raise ValueError(f"[{function}] the model must call the attention it was given; got a model that did not")
+    for call, (_, statistics) in enumerate(records):
+        if statistics.entropy.isnan().any():
+            raise ValueError(
+                f"[{function}] the model must compute numbers; got NaN in the {call + 1}. of its {len(records)} attentions"
+            )
+    return records
+
+
+def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[int]) -> dict[str, Tensor]:
+    """Means of one text, float64 [layers, heads, bins], NaN where it has no such rows."""
+    found: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
+    limits = torch.tensor(edges[1:-1])
+    for module, s in records:
+        s = Statistics(*(None if x is None else x.cpu() for x in s))
+        index = torch.bucketize(s.support[0], limits, right=True)
+        count = torch.zeros(index.shape[0], len(edges) - 1, dtype=torch.float64)
+        count.scatter_add_(1, index, (s.support[0] > 0).double())
+        for name, values in _quantities(s).items():
+            total = torch.zeros_like(count).scatter_add_(1, index, torch.where(s.support > 0, values, 0)[0].double())
+            found[name][layers[id(module)]] = total / count
+    return {name: torch.stack([x for x in column if x is not None]) for name, column in found.items()}
+
+
+def _quantities(s: Statistics) -> dict[str, Tensor]:
+    return {
+        "entropy": s.entropy,
+        "effective_keys": s.effective_keys,
+        "max_logit": s.max_logit,
+        "gradient_mass": s.gradient_mass,
+        "variance": s.variance,
+        "distance": s.distance,
+        "n": s.support.float(),
+    }
+
+
+def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
+    n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
+    n = n_of_head.nanmean((0, 1))
+    kept = [i for i, value in enumerate(n.tolist()) if not math.isnan(value)]
+    mean, spread = {}, {}
+    for name in QUANTITIES:
+        values = torch.stack([x[name] for x in by_text])[..., kept]
+        mean[name] = values.nanmean(0)
+        count = (~values.isnan()).sum(0)
+        squares = (values - mean[name]).square().nansum(0)
+        spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
+    n = [n[i].item() for i in kept]
+    return Inspection(
+        model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
+        rule=hf.model_rule(model),
+        texts=len(sequences),
+        tokens=sum(x.numel() for x in sequences),
+        edges=[edges[i] for i in kept] + [edges[kept[-1] + 1]],
+        n=n,
+        n_of_head=n_of_head[..., kept],
+        mean=mean,
+        spread=spread,
+        suggestion=_suggestion(n, mean),
+    )
+
+
+def _suggestion(n: list[float], mean: dict[str, Tensor]) -> ScaleRule | None:
+    """The line in ln n that holds the entropy of the longest rows.
+
+    From dH / d ln lambda = -variance: one Newton step in ln lambda takes the entropy H(n) to that of the longest
+    rows. Entropy and variance are averaged over layers and heads first, since a head without variance has no step
+    of its own. The factors so found, fitted by least squares over the bins of at least 8 keys, are an ssmax rule.
+    """
+    entropy, variance = (mean[name].nanmean((0, 1)) for name in ("entropy", "variance"))
+    factor = ((entropy - entropy[-1]) / variance.clamp(min=1e-6)).clamp(-1, 1).exp()
+    kept = torch.tensor([value >= 8 for value in n])
+    if kept.sum() < 2:
+        return None
+    x = torch.tensor(n, dtype=torch.float64).log()[kept]
+    lines = torch.stack([x, torch.ones_like(x)], 1)
+    slope, offset = torch.linalg.lstsq(lines, factor[kept, None]).solution[:, 0].tolist()
+    return ScaleRule.ssmax(s=round(slope, 4), b=round(offset, 4))

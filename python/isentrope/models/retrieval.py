@@ -1,0 +1,75 @@
+"""Whether a model finds what it was told far back: lines with a key and a value inside a passage, asked for at its end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from isentrope.models.evaluate import losses
+
+# Words that most tokenizers know and that no line of a book is likely to give a number.
+_NAMES = (
+    "falcon", "harbor", "violet", "copper", "walnut", "glacier", "lantern", "meadow",
+    "pepper", "saddle", "tunnel", "velvet", "willow", "zephyr", "anchor", "basalt",
+)  # fmt: skip
+
+
+class Prompt(NamedTuple):
+    """Tokens to read, and for each question how far back its answer lies and which tokens are the answer."""
+
+    tokens: Tensor
+    distances: list[int]
+    answers: list[slice]
+
+
+def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int = 1) -> Prompt:
+    """The passage with a line for each distance in it, and all questions behind it, in a random order.
+
+    A line lies about `distance` tokens before its own question. Raises ValueError when there are more distances than
+    names, or when the passage is shorter than the longest of them.
+    """
+    if len(distances) > len(_NAMES):
+        raise ValueError(f"[retrieval] there must be at most {len(_NAMES)} distances; got {len(distances)}")
+    if not distances or passage.numel() < max(distances) + 64:
+        raise ValueError(
+            f"[retrieval] the passage must be longer than the distances; got {passage.numel()} tokens for {distances}"
+        )
+    chance = random.Random(seed)
+    names = chance.sample(_NAMES, len(distances))
+    values = [str(chance.randrange(10_000, 100_000)) for _ in distances]
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    asked = list(range(len(distances)))
+    chance.shuffle(asked)
+    tail: list[int] = []
+    answers: dict[int, tuple[int, int]] = {}
+    for index in asked:
+        tail += ids(f"\nThe number of {names[index]} is")
+        answer = ids(f" {values[index]}")
+        answers[index] = (len(tail), len(tail) + len(answer))
+        tail += answer + ids(".")
+    text = passage.tolist()
+    # From the nearest on, so that an insertion moves no line that is placed already.
+    order = sorted(range(len(distances)), key=lambda index: distances[index])
+    for index in order:
+        line = ids(f"\nThe number of {names[index]} is {values[index]}.\n")
+        place = len(text) - max(distances[index] - answers[index][0], 0)
+        text[place:place] = line
+    start = len(text)
+    return Prompt(
+        torch.tensor(text + tail),
+        [distances[index] for index in range(len(distances))],
+        [slice(start + answers[i][0] - 1, start + answers[i][1] - 1) for i in range(len(distances))],
+    )
+
+
+def retrieval(model: nn.Module, asked: Prompt, chunk: int = 1024) -> list[float]:
+    """Loss of each answer, in nats a token, in the order of the prompt's distances."""
+    found = losses(model, asked.tokens, chunk)
+    return [found[answer].mean().item() for answer in asked.answers]

@@ -1,0 +1,165 @@
+"""The operator in the place of torch's fused kernels, and torch's own again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from isentrope._core.call import Call, drawn_seed
+from isentrope._core.library import CHECKED, LSE
+from isentrope.rules import ScaleRule, rule_text
+from isentrope.sdpa import gpu
+
+_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
+_BACKWARD = f"{_FORWARD}_backward"
+# Where torch sends what its fused kernels do not take, dropout among it: a function of others, gradients included.
+_COMPOSED = "_scaled_dot_product_attention_math"
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_OURS = (torch.float32, torch.bfloat16, torch.float16)
+_active: Activation | None = None
+
+
+class Activation:
+    """Ends with `remove()`, or with the `with` block it opens."""
+
+    def __init__(self, library: torch.library.Library) -> None:
+        self._library = library
+
+    def remove(self) -> None:
+        """Gives torch its own kernels back. Once is enough."""
+        global _active
+        if _active is self:
+            self._library._destroy()
+            _active = None
+
+    def __enter__(self) -> Activation:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.remove()
+
+
+def activate(rule: str | ScaleRule = "standard") -> Activation:
+    """Replaces the fused CPU kernels of `scaled_dot_product_attention`, forward and backward, in this process, and on
+    GPUs the function itself.
+
+    Whatever torch sends to them follows: the function itself, `nn.MultiheadAttention` and the transformer layers
+    in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
+    1/sqrt(d), and a mask hides keys from n. Calls with dropout, which torch has no fused kernel for, are taken too;
+    what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own. From
+    torch 2.15 on a call of three dimensions is one of four, on CPUs.
+
+    Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
+
+    Raises RuntimeError when it is active already, or when this torch lays results out in a way that is not known
+    here, and ValueError for a rule that is none.
+    """
+    global _active
+    if _active is not None:
+        raise RuntimeError("[sdpa.activate] isentrope must not be active already; got a second activation")
+    text = CHECKED.rule_text(rule_text(rule, None))
+    laid_out_for = _layout_of_outputs()
+    own, own_backward, own_composed = (
+        torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD, _COMPOSED)
+    )
+    library = torch.library.Library("aten", "IMPL")
+
+    def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+        if q.dtype not in _OURS:
+            return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+        output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
+        return laid_out_for(q, output), _heads_inside(statistics[0])
+
+    def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
+        if q.dtype not in _OURS:
+            passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
+            return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
+        call = _call(text, q, k, v, is_causal, attn_mask, scale)
+        found = CHECKED.attention_backward(
+            *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False
+        )
+        return tuple(_heads_inside(gradient) for gradient in found[:3])
+
+    def composed(
+        q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *, scale=None, enable_gqa=False
+    ):
+        if dropout_p == 0 or dropout_mask is not None or not _is_ours(q, k, v, attn_mask, enable_gqa):
+            passed = (q, k, v, attn_mask, dropout_p, is_causal, dropout_mask)
+            return own_composed.call_boxed(_KEYS, *passed, scale=scale, enable_gqa=enable_gqa)
+        call = _call(text, q, k, v, is_causal, attn_mask, scale)
+        call = call._replace(dropout_p=dropout_p, dropout_seed=drawn_seed(q))
+        # The weights, which torch's own returns beside the output, nobody asks for.
+        return CHECKED.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
+
+    with warnings.catch_warnings():
+        # That kernels are overridden is what the caller has asked for.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        library.impl(_FORWARD, forward, "CPU", allow_override=True)
+        library.impl(_BACKWARD, backward, "CPU", allow_override=True)
+        library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
+        gpu.replace(library, text)
+    _active = Activation(library)
+    return _active
+
+
+def _is_ours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
+    """Whether the operator takes the call: broadcasting, but for the mask's, is torch's own affair."""
+    tensors = (q, k, v)
+    if not all(x.is_cpu and x.dtype == q.dtype and x.dim() == 4 for x in tensors) or q.dtype not in _OURS:
+        return False
+    heads = {x.shape[1] for x in tensors}
+    return (
+        len({x.shape[0] for x in tensors}) == 1
+        and (grouped or len(heads) == 1)
+        and (mask is None or mask.dim() <= 4)
+    )
+
+
+def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:
+    mask = bias = None
+    if attn_mask is not None:
+        # Boolean masks arrive as 0 and -inf.
+        bias = attn_mask.float().expand(*q.shape[:3], k.shape[2])
+        mask = bias > -torch.inf
+    return Call(q, k, v, attn_mask=mask, bias=bias, rule=rule_text(rule, scale), causal=int(is_causal))
+
+
+def _heads_inside(tensor: Tensor) -> Tensor:
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _as_q(q: Tensor, output: Tensor) -> Tensor:
+    """With q's strides, as far as a tensor without gaps can have them."""
+    if output.stride() == q.stride():
+        return output
+    like = torch.empty_like(q)
+    return output if output.stride() == like.stride() else like.copy_(output)
+
+
+def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
+    """What gives an output, computed for q, the strides that this torch's own kernel gives it.
+
+    Torch's versions differ, and say how on tensors without data: the shapes here are all different, and q is
+    contiguous, heads inside rows, and with gaps.
+    """
+    packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
+    queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]
+    forward, backward = (getattr(torch.ops.aten, name) for name in (_FORWARD, _BACKWARD))
+    found: list[tuple[Tensor, Tensor]] = []
+    for q in queries:
+        output, lse = forward(q, q, q)
+        gradients = backward(output, q, q, q, output, lse, 0.0, False)
+        if any(x.stride() != _heads_inside(x).stride() for x in (lse, *gradients)):
+            break
+        found.append((q, output))
+    else:
+        for layout in (_as_q, lambda _, output: _heads_inside(output)):
+            if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in found):
+                return layout
+    raise RuntimeError(
+        f"[sdpa.activate] torch must lay out the results of its kernels in a known way; got torch {torch.__version__}"
+    )
