@@ -40,13 +40,16 @@ std::int64_t count_characters(const std::string& text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
-Parts<std::string_view> split_text(std::string_view text) {
+Parts<std::string_view> split_text(std::string_view text, double test_share) {
+  const auto end = [&](double share) {
+    return text.size() - static_cast<std::size_t>(static_cast<double>(text.size()) * share);
+  };
   const auto cut = [&](std::size_t at) {
     while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
     return at;
   };
-  const std::size_t validation = cut(text.size() - text.size() / 10);
-  const std::size_t test = cut(text.size() - text.size() / 20);
+  const std::size_t validation = cut(end(test_share + kValidationShare));
+  const std::size_t test = cut(end(test_share));
   return {text.substr(0, validation), text.substr(validation, test - validation),
           text.substr(test)};
 }
@@ -60,9 +63,9 @@ void require_windows(const Parts<std::vector<Token>>& parts, std::int64_t traini
       std::tuple(size(parts.training), size(parts.validation), size(parts.test));
   if (train >= training && std::min(validation, test) >= evaluation) return;
   throw Error(
-      fmt::format("[corpus] the text must have {} tokens in its first nine tenths, for a training "
-                  "window, and {} in each twentieth behind them, for the longest length; got {}, "
-                  "{} and {}",
+      fmt::format("[corpus] the text must have {} tokens in the part that trains, for a training "
+                  "window, and {} in each of those that validate and test, for the longest length; "
+                  "got {}, {} and {}",
                   training, evaluation, train, validation, test));
 }
 

@@ -30,14 +30,17 @@ struct Corpus {
 // Characters of a UTF-8 text; bytes that are not UTF-8 count as one each.
 [[nodiscard]] std::int64_t count_characters(const std::string& text);
 
-// What a text is for: nine tenths of it train, a twentieth validates, the last twentieth tests.
+// What a text is for: its end tests, the twentieth before that validates, the rest trains.
 template <typename T>
 struct Parts {
   T training, validation, test;
 };
 
-// Cut between characters.
-[[nodiscard]] Parts<std::string_view> split_text(std::string_view text);
+inline constexpr double kTestShare = 0.05, kValidationShare = 0.05;
+
+// Cut between characters. test_share is in [0, 1 - kValidationShare].
+[[nodiscard]] Parts<std::string_view> split_text(std::string_view text,
+                                                 double test_share = kTestShare);
 
 // Throws Error unless the training part holds `training` tokens, those of a training window, and
 // each of the others `evaluation`, those of the longest one.

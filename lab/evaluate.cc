@@ -36,7 +36,10 @@ double weight_beyond(const ModelConfig& config, const LayerAttention& layer) {
 class Tally {
  public:
   explicit Tally(const Transformer& model, const EvaluationSet& set, const Look& look)
-      : config_(model.config()), length_(set.length) {
+      : config_(model.config()), length_(set.length), windows_(set.windows) {
+    const auto blocks = static_cast<std::size_t>(std::min(kBlocks, windows_));
+    blocks_ = {std::vector<std::int64_t>(blocks), std::vector<std::int64_t>(blocks),
+               std::vector<double>(blocks)};
     far_ = look.window < 0 && length_ > config_.train_length;
     if (config_.objective == Objective::causal) {
       const auto bands = std::bit_width(static_cast<std::uint64_t>(length_ - 1)) + 1;
@@ -57,12 +60,21 @@ class Tally {
   void add_predictions(const at::Tensor& logits, const at::Tensor& targets,
                        at::ArrayRef<std::int64_t> positions) {
     predictions_ += targets.size(0);
-    right_ += logits.argmax(-1).eq(targets).sum().item<std::int64_t>();
+    const at::Tensor hits = logits.argmax(-1).eq(targets);
+    right_ += hits.sum().item<std::int64_t>();
     const at::Tensor losses =
         at::cross_entropy_loss(logits, targets, {}, at::Reduction::None).to(at::kDouble);
     cross_entropy_ += total(losses);
-    if (band_sum_.empty()) return;
     const auto loss = losses.accessor<double, 1>();
+    const auto hit = hits.accessor<bool, 1>();
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const auto block = block_of(positions[i]);
+      ++blocks_.predictions[block];
+      blocks_.right[block] += hit[at] ? 1 : 0;
+      blocks_.loss[block] += loss[at];
+    }
+    if (band_sum_.empty()) return;
     for (std::size_t i = 0; i < positions.size(); ++i) {
       const auto band = static_cast<std::size_t>(
           std::bit_width(static_cast<std::uint64_t>(positions[i] % length_)));
@@ -82,20 +94,27 @@ class Tally {
                       .gradient_mass = gradient_mass_ / rows,
                       .distance = distance_ / rows,
                       .share_beyond = 100 * beyond_ / rows,
-                      .by_position = {}};
+                      .by_position = {},
+                      .blocks = blocks_};
     for (std::size_t i = 0; i < band_sum_.size(); ++i)
       result.by_position.push_back(band_sum_[i] / static_cast<double>(band_size_[i]));
     return result;
   }
 
  private:
+  [[nodiscard]] std::size_t block_of(std::int64_t position) const {
+    const auto blocks = static_cast<std::int64_t>(blocks_.predictions.size());
+    return static_cast<std::size_t>(position / length_ * blocks / windows_);
+  }
+
   const ModelConfig& config_;
-  std::int64_t length_;
+  std::int64_t length_, windows_;
   bool far_ = false;  // rows may see keys farther than those of training
   std::int64_t predictions_ = 0, right_ = 0, rows_ = 0;
   double cross_entropy_ = 0, entropy_ = 0, gradient_mass_ = 0, distance_ = 0, beyond_ = 0;
   std::vector<double> band_sum_;  // of the cross-entropy; band i: 2^(i - 1) < n <= 2^i
   std::vector<std::int64_t> band_size_;
+  BlockSums blocks_;
 };
 
 }  // namespace

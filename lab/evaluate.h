@@ -25,6 +25,17 @@ struct EvaluationSet {
 [[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> text, std::int64_t length,
                                                 std::int64_t most, const ModelConfig& model);
 
+// The text in so many pieces, or as many as there are windows: of windows side by side, the same
+// text at every length that divides it alike. What is not the same for every text shows between
+// them.
+inline constexpr std::int64_t kBlocks = 64;
+
+// Sums over the predictions of each block, in the order of the text.
+struct BlockSums {
+  std::vector<std::int64_t> predictions, right;
+  std::vector<double> loss;  // -ln p of the right token, nats
+};
+
 struct Evaluation {
   std::int64_t tokens = 0;  // read
   std::int64_t predictions = 0;
@@ -38,6 +49,7 @@ struct Evaluation {
   // Cross-entropy of the predictions from up to 2^i tokens, more than 2^(i - 1): causal models
   // only.
   std::vector<double> by_position;
+  BlockSums blocks;
 };
 
 // Throws Interrupted (interrupt.h).

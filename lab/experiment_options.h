@@ -18,6 +18,7 @@ enum class Part { validation, test };
 struct ExperimentOptions {
   std::vector<ModelRule> rules = default_rules();
   std::vector<ScaleRule> rescaled;  // laid upon the model of `standard`
+  bool probes = false;  // every model is asked what is length and what is far (measure.h)
 
   ModelConfig model{.vocabulary = 0,
                     .layers = 4,
@@ -27,6 +28,7 @@ struct ExperimentOptions {
   std::string tokenizer;        // a SentencePiece file; bytes when empty
   std::int64_t vocabulary = 0;  // pieces of a SentencePiece model to train on the corpus; 0: none
 
+  double test_share = kTestShare;  // of the text, its end
   std::int64_t train_length = 64;
   std::vector<std::int64_t> lengths{64, 128, 256, 512, 1024};  // rising
   Part part = Part::validation;
@@ -35,7 +37,8 @@ struct ExperimentOptions {
   std::int64_t steps = 500;
   std::int64_t batch = 64;
   double learning_rate = 1e-3;
-  std::uint64_t seed = 1;  // of the first run; the others follow it
+  double bias_learning_rate = 1;  // of learned position biases, over that
+  std::uint64_t seed = 1;         // of the first run; the others follow it
   std::int64_t seeds = 1;
 
   std::int64_t threads = 1;  // of each training

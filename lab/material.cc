@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const ExperimentOptions& options, cons
 }  // namespace
 
 double Material::bytes_per_token(Part which) const {
-  const Parts<std::string_view> text = split_text(corpus.text);
+  const Parts<std::string_view> text = split_text(corpus.text, test_share);
   const std::size_t bytes = which == Part::test ? text.test.size() : text.validation.size();
   return static_cast<double>(bytes) / static_cast<double>(part(which).size());
 }
@@ -32,7 +32,8 @@ Material prepare_material(const ExperimentOptions& options, const RunFolder& fol
                           Progress& progress) {
   Material material;
   material.corpus = read_corpus(options.corpus);
-  const Parts<std::string_view> text = split_text(material.corpus.text);
+  material.test_share = options.test_share;
+  const Parts<std::string_view> text = split_text(material.corpus.text, options.test_share);
   material.tokenizer = make_tokenizer(options, folder, text.training, progress);
   const Tokenizer& tokenizer = *material.tokenizer;
   material.parts = {tokenizer.encode(text.training), tokenizer.encode(text.validation),

@@ -13,6 +13,7 @@ namespace isentrope::lab {
 
 struct Material {
   Corpus corpus;
+  double test_share = kTestShare;
   std::unique_ptr<Tokenizer> tokenizer;
   Parts<std::vector<Token>> parts;
   std::uint64_t fingerprint = 0;  // of the tokens, part by part

@@ -1,8 +1,10 @@
 #include "lab/measure.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace isentrope::lab {
@@ -10,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kAlike = 1e-6;               // relative: floats of the same number
 constexpr std::int64_t kCurveTokens = 16384;  // of each gain and length: nine times as many in all
 
 class Rows {
@@ -28,19 +31,59 @@ class Rows {
       row["predictions"].push_back(evaluation.predictions);
       for (const Measure& measure : kMeasures)
         row[measure.name].push_back(evaluation.*measure.value);
+      row["blocks"]["right"].push_back(evaluation.blocks.right);
+      row["blocks"]["loss"].push_back(evaluation.blocks.loss);
+      if (rows_.empty()) block_predictions_.push_back(evaluation.blocks.predictions);
       if (!evaluation.by_position.empty()) row["by_position"] = evaluation.by_position;
     }
     rows_.push_back(row);
   }
 
+  // What asks what the first row asked, under another name.
+  void repeat_first(const char* kind) {
+    json row = rows_.front();
+    row["same_as"] = row["kind"];
+    row["kind"] = kind;
+    rows_.push_back(row);
+  }
+
   [[nodiscard]] const json& all() const { return rows_; }
+  [[nodiscard]] const json& block_predictions() const { return block_predictions_; }
 
  private:
   const Transformer& model_;
   const MeasurePlan& plan_;
   const std::function<void(const std::string&)>& at_;
-  json rows_ = json::array();
+  json rows_ = json::array(), block_predictions_ = json::array();
 };
+
+// Whether rows of every length are scaled alike, up to rounding.
+bool scales_alike(const ModelConfig& config, const ScaleRule& a, const ScaleRule& b,
+                  const std::vector<std::int64_t>& lengths) {
+  return std::ranges::all_of(lengths, [&](std::int64_t length) {
+    return std::ranges::all_of(
+        std::array{&ScaleRule::lambda, &ScaleRule::on_bias}, [&](RuleNumber number) {
+          return at::allclose(row_numbers(config, a, number, length, -1),
+                              row_numbers(config, b, number, length, -1), kAlike, /*atol=*/0);
+        });
+  });
+}
+
+void add_probes(Rows& rows, const Transformer& model, const ScaleRule& trained,
+                const std::string& text, const MeasurePlan& plan) {
+  const ModelConfig& config = model.config();
+  const std::int64_t length = config.train_length;
+  const auto probe = [&](const char* kind, const char* near, const ScaleRule& rule) {
+    if (scales_alike(config, trained, rule, plan.lengths)) {
+      rows.repeat_first(kind);
+    } else {
+      rows.add(kind, text, {.rule = rule});
+    }
+    rows.add(near, text, {.rule = rule, .window = length - 1, .hidden_count = true});
+  };
+  probe("frozen", "frozen_near", frozen(trained, length));
+  probe("growing", "growing_near", growing(trained, length));
+}
 
 json gain_curve(const Transformer& model, const MeasurePlan& plan,
                 const std::function<void(const std::string&)>& at) {
@@ -77,6 +120,16 @@ ScaleRule constant_gain(double gain, std::int64_t train_length) {
   return ScaleRule::table({1, n - 1, n}, {1, 1, gain}).with_scaled_bias(true);
 }
 
+ScaleRule frozen(const ScaleRule& rule, std::int64_t train_length) {
+  return rule.with_length({.n_max = static_cast<double>(train_length)});
+}
+
+ScaleRule growing(const ScaleRule& rule, std::int64_t train_length) {
+  const bool biased = rule.terms().front().form.scale_bias;
+  return frozen(rule, train_length) *
+         ScaleRule::logn(static_cast<double>(train_length)).with_scaled_bias(biased);
+}
+
 json measure_model(const Transformer& model, const ModelRule& rule, const MeasurePlan& plan,
                    const std::function<void(const std::string&)>& at) {
   const bool standard = rule == ModelRule{};
@@ -86,8 +139,12 @@ json measure_model(const Transformer& model, const ModelRule& rule, const Measur
     for (const ScaleRule& other : plan.rescaled)
       rows.add("rescaled", other.text(), {.rule = other});
   }
-  rows.add("near", rule.text(), {.window = model.config().train_length - 1});
-  json record = {{"rows", rows.all()}};
+  if (plan.probes) {
+    add_probes(rows, model, rule.rule, rule.text(), plan);
+  } else {
+    rows.add("near", rule.text(), {.window = model.config().train_length - 1});
+  }
+  json record = {{"rows", rows.all()}, {"block_predictions", rows.block_predictions()}};
   if (standard) record["gains"] = gain_curve(model, plan, at);
   return record;
 }

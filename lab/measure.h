@@ -2,8 +2,11 @@
 // the study's results:
 //
 //   rule, seed, parameters, seconds_per_step, loss (of each step)
-//   rows     [{kind: "trained" | "rescaled" | "near", rule, tokens, predictions, accuracy, ...}], each
-//            measure an array over the lengths, null where it was not finite
+//   rows     [{kind: "trained" | "rescaled" | "near" | a probe, rule, tokens, predictions, accuracy,
+//            ...}], each measure an array over the lengths, null where it was not finite. `blocks` has
+//            for each length the `right` predictions and the `loss` of each block (evaluate.h), and
+//            `same_as` the kind of the row that asked the same
+//   block_predictions   for each length the predictions of each block
 //   gains    of the model of `standard` alone: {gain, accuracy, cross_entropy}, the last two an array
 //            over the gains for each length
 //
@@ -37,8 +40,16 @@ struct MeasurePlan {
   std::span<const Token> text;        // of the part asked for
   std::span<const Token> validation;  // for the curve of gains
   std::int64_t tokens = 0;            // of the text, at most
-  std::vector<ScaleRule> rescaled;    // for the model of `standard`
+  std::vector<ScaleRule> rescaled{};  // for the model of `standard`
+  bool probes = false;                // frozen and growing scales, far keys seen and hidden
 };
+
+// Probes of a model trained with `rule` at train_length, where both are its rule: "frozen" keeps
+// the scale of rows beyond that length at what it is there, "growing" has it grow as ln n from
+// there on. "frozen_near" and "growing_near" hide the keys that training never saw, and count them
+// in n.
+[[nodiscard]] ScaleRule frozen(const ScaleRule& rule, std::int64_t train_length);
+[[nodiscard]] ScaleRule growing(const ScaleRule& rule, std::int64_t train_length);
 
 // The gains of the curve: 2^(i/4), from a half to two and a bit.
 [[nodiscard]] std::vector<double> curve_gains();

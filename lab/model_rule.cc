@@ -3,19 +3,28 @@
 namespace isentrope::lab {
 namespace {
 
-constexpr std::string_view kLearned = "learned(";
+constexpr std::string_view kLearned = "learned(", kUnit = "unit(";
+
+// Whether `text` is `opening` ... ")", which it then loses.
+bool unwrap(std::string_view& text, std::string_view opening) {
+  if (!text.starts_with(opening) || !text.ends_with(')')) return false;
+  text.remove_prefix(opening.size());
+  text.remove_suffix(1);
+  return true;
+}
 
 }  // namespace
 
 std::string ModelRule::text() const {
-  return learned ? std::string(kLearned) + rule.text() + ")" : rule.text();
+  std::string text = rule.text();
+  if (unit) text = std::string(kUnit) + text + ")";
+  if (learned) text = std::string(kLearned) + text + ")";
+  return text;
 }
 
 ModelRule ModelRule::parse(std::string_view text) {
-  if (!text.starts_with(kLearned) || !text.ends_with(')')) return {ScaleRule::parse(text)};
-  text.remove_prefix(kLearned.size());
-  text.remove_suffix(1);
-  return {ScaleRule::parse(text), true};
+  const bool learned = unwrap(text, kLearned), unit = unwrap(text, kUnit);
+  return {ScaleRule::parse(text), learned, unit};
 }
 
 std::vector<ModelRule> default_rules() {

@@ -25,14 +25,15 @@ constexpr std::int64_t kMostWindows = 1'000'000, kLongest = 10'000'000, kMostPie
 constexpr std::int64_t kFewestPieces = 260;  // each byte, SentencePiece's three marks, and one more
 constexpr std::int64_t kMostSeeds = 1000, kMostThreads = 1024;
 
-CLI::Validator share() {
-  return {[](const std::string& text) {
+// A number from 0 to below `limit`.
+CLI::Validator below(double limit) {
+  return {[limit](const std::string& text) {
             double value = -1;
             const auto [end, error] =
                 std::from_chars(text.data(), text.data() + text.size(), value);
             const bool whole = error == std::errc{} && end == text.data() + text.size();
-            if (whole && value >= 0 && value < 1) return std::string();
-            return fmt::format("a number from 0 to below 1 is needed; got \"{}\"", text);
+            if (whole && value >= 0 && value < limit) return std::string();
+            return fmt::format("a number from 0 to below {} is needed; got \"{}\"", limit, text);
           },
           ""};
 }
@@ -95,7 +96,7 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
                  "yes, no: a norm after the embedding (yes for roformer, no for modern)")
       ->check(CLI::IsMember({"yes", "no"}));
   app.add_option("--dropout", o.model.dropout, "After the embedding and each block")
-      ->check(share())
+      ->check(below(1))
       ->capture_default_str();
   count("--layers", o.model.layers, kMostLayers, "Layers of the model");
   count("--width", o.model.width, kMostWidth, "Width of the model");
@@ -103,8 +104,7 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
 }
 
 void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
-  app.add_option("--corpus", o.corpus,
-                 "Text files; the last tenth is held out, half to validate and half to test")
+  app.add_option("--corpus", o.corpus, "Text files; the end is held out, to validate and to test")
       ->take_all()
       ->capture_default_str();
   auto* tokenizer =
@@ -120,6 +120,10 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
       ->take_all()
       ->delimiter(',')
       ->check(whole_number(1, kLongest))
+      ->capture_default_str();
+  app.add_option("--test-share", o.test_share,
+                 "Share of the text, its end, to test on; a twentieth before that validates")
+      ->check(below(1 - kValidationShare))
       ->capture_default_str();
   app.add_option("--part", typed.part, "What to evaluate on; choose on validation, test once")
       ->check(CLI::IsMember({"validation", "test"}))
@@ -137,6 +141,10 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
   count("--steps", o.steps, kMostSteps, "Training steps");
   count("--batch", o.batch, kMostWindows, "Sequences of a training step");
   app.add_option("--learning-rate", o.learning_rate, "Highest learning rate of AdamW")
+      ->check(positive_number())
+      ->capture_default_str();
+  app.add_option("--bias-learning-rate", o.bias_learning_rate,
+                 "Learning rate of learned position biases, over that of the rest")
       ->check(positive_number())
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Seed of the first run")
@@ -166,6 +174,9 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
                  "Rules to lay upon the model of standard; none: none\n"
                  "(entropy_invariant(base=TRAIN_LENGTH), with scale_bias=true under t5 and alibi)")
       ->type_name("RULES");
+  app.add_flag("--probes", o.probes,
+               "Ask every model for length and far keys: its scale frozen at the training length\n"
+               "and growing with ln n, keys that training never saw seen and hidden");
   app.add_option("--preset", typed.preset,
                  "demo, or seed: the size of the original experiment, RoFormer-small")
       ->check(CLI::IsMember({"demo", "seed"}))
@@ -223,9 +234,9 @@ void settle_rules(ExperimentOptions& options, const Typed& typed) {
     return;
   }
   for (const ModelRule& rule : parse_rules(typed.rescaled)) {
-    if (rule.learned) {
-      throw Error(
-          fmt::format("[rules] --rescaled must be rules that nothing learns; got {}", rule.text()));
+    if (rule.learned || rule.unit) {
+      throw Error(fmt::format(
+          "[rules] --rescaled must be scale rules, which change no model; got {}", rule.text()));
     }
     options.rescaled.push_back(rule.rule);
   }
@@ -246,6 +257,12 @@ void settle(ExperimentOptions& options, const Typed& typed) {
   const auto repeated = std::ranges::unique(options.lengths);
   options.lengths.erase(repeated.begin(), repeated.end());
   settle_rules(options, typed);
+  for (const ModelRule& rule : options.rules) {
+    if (options.probes && (rule.learned || rule.rule.terms().size() > 1)) {
+      throw Error(fmt::format(
+          "[rules] --probes must be of single rules that nothing learns; got {}", rule.text()));
+    }
+  }
 }
 
 }  // namespace

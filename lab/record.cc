@@ -31,12 +31,24 @@ bool are_numbers(const json& values, std::size_t count) {
   return are_numbers(values) && values.size() == count;
 }
 
+// For each length a number of each block.
+bool are_blocks(const json& values, std::size_t lengths) {
+  return values.is_array() && values.size() == lengths &&
+         std::ranges::all_of(values, [](const json& at_length) { return are_numbers(at_length); });
+}
+
 bool is_row(const json& row, std::size_t lengths) {
   if (!row.is_object() || !member(row, "rule").is_string() || !member(row, "kind").is_string() ||
       !are_numbers(member(row, "tokens"), lengths) ||
       !are_numbers(member(row, "predictions"), lengths))
     return false;
   if (row.contains("by_position") && !are_numbers(row["by_position"])) return false;
+  if (row.contains("blocks")) {
+    const json& blocks = row["blocks"];
+    if (!are_blocks(member(blocks, "right"), lengths) ||
+        !are_blocks(member(blocks, "loss"), lengths))
+      return false;
+  }
   return std::ranges::all_of(kMeasures, [&](const Measure& measure) {
     return !row.contains(measure.name) || are_numbers(row[measure.name], lengths);
   });

@@ -86,10 +86,14 @@ Divergence::Divergence(std::int64_t step, double loss)
 Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus,
                  const RankGroup* group)
     : plan_(plan), model_(model), corpus_(corpus), group_(group) {
-  groups_.front().decay = kWeightDecay;
+  auto& [matrices, vectors, positions] = groups_;
+  matrices.decay = kWeightDecay;
+  // Decay is a share of the step, and shall be the same for all.
+  positions.learning_rate = plan.bias_learning_rate;
+  positions.decay = kWeightDecay / plan.bias_learning_rate;
   const at::Tensor step_count = at::zeros({});
   for (const auto& [name, parameter] : model.parameters()) {
-    Group& alike = parameter.dim() > 1 ? groups_.front() : groups_.back();
+    Group& alike = name == kPositionBias ? positions : parameter.dim() > 1 ? matrices : vectors;
     alike.names.push_back(name);
     alike.parameters.push_back(parameter);
     alike.mean.push_back(at::zeros_like(parameter));
@@ -144,7 +148,8 @@ void Trainer::update() {
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
     at::_fused_adamw_(group.parameters, gradients, group.mean, group.square, {}, group.step_counts,
-                      learning_rate(plan_, steps_done_), kBeta1, kBeta2, group.decay, kEpsilon,
+                      group.learning_rate * learning_rate(plan_, steps_done_), kBeta1, kBeta2,
+                      group.decay, kEpsilon,
                       /*amsgrad=*/false, /*maximize=*/false);
     for (const at::Tensor& parameter : group.parameters) parameter.mutable_grad().reset();
   }

@@ -25,6 +25,7 @@ struct TrainingPlan {
   std::int64_t length = 0;   // tokens of a window
   double learning_rate = 0;
   std::uint64_t seed = 0;
+  double bias_learning_rate = 1;  // of learned position biases, over that of the rest
 };
 
 // Rises linearly to plan.learning_rate at step warm_up, then falls linearly to 0 at step
@@ -65,6 +66,7 @@ class Trainer {
   // Parameters that decay alike, and AdamW's moments of them.
   struct Group {
     double decay = 0;
+    double learning_rate = 1;  // over the plan's
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters, mean, square, step_counts;
   };
@@ -76,7 +78,7 @@ class Trainer {
   std::span<const Token> corpus_;
   const RankGroup* group_;
   std::int64_t steps_done_ = 0;
-  std::array<Group, 2> groups_;  // matrices; biases, norms and factors
+  std::array<Group, 3> groups_;  // matrices; biases, norms and factors; learned position biases
   std::unique_ptr<GradientAverage> average_;
 };
 

@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "command/files.h"
+#include "isentrope/target.h"
+#include "lab/commit.h"
 #include "lab/interrupt.h"
 #include "lab/measure.h"
 #include "lab/record.h"
+#include "lab/result.h"
 #include "lab/trainer.h"
 
 namespace isentrope::lab {
@@ -54,23 +57,27 @@ std::string Training::name() const {
 // All that determines the weights.
 json Training::configuration() const {
   const ModelConfig model = model_of(options_, *material_.tokenizer);
-  return {{"rule", rule_.text()},
-          {"seed", seed_},
-          {"model", name_of(model.shape)},
-          {"init", name_of(model.init)},
-          {"positions", name_of(model.positions)},
-          {"objective", name_of(model.objective)},
-          {"embedding_norm", model.embedding_norm},
-          {"dropout", model.dropout},
-          {"layers", model.layers},
-          {"width", model.width},
-          {"heads", model.heads},
-          {"vocabulary", model.vocabulary},
-          {"batch", options_.batch},
-          {"train_length", options_.train_length},
-          {"steps", options_.steps},
-          {"learning_rate", options_.learning_rate},
-          {"corpus", fmt::format("{:016x}", material_.fingerprint)}};
+  json configuration = {{"rule", rule_.text()},
+                        {"seed", seed_},
+                        {"model", name_of(model.shape)},
+                        {"init", name_of(model.init)},
+                        {"positions", name_of(model.positions)},
+                        {"objective", name_of(model.objective)},
+                        {"embedding_norm", model.embedding_norm},
+                        {"dropout", model.dropout},
+                        {"layers", model.layers},
+                        {"width", model.width},
+                        {"heads", model.heads},
+                        {"vocabulary", model.vocabulary},
+                        {"batch", options_.batch},
+                        {"train_length", options_.train_length},
+                        {"steps", options_.steps},
+                        {"learning_rate", options_.learning_rate},
+                        {"corpus", fmt::format("{:016x}", material_.fingerprint)}};
+  // As records have it that were written before there was a choice.
+  if (options_.bias_learning_rate != 1)
+    configuration["bias_learning_rate"] = options_.bias_learning_rate;
+  return configuration;
 }
 
 // What the record must have been measured on to stand for this run.
@@ -79,11 +86,13 @@ json Training::evaluation() const {
   if (rule_ == ModelRule{}) {
     for (const ScaleRule& rule : options_.rescaled) rescaled.push_back(rule.text());
   }
-  return {{"part", options_.part == Part::test ? "test" : "validation"},
-          {"lengths", options_.lengths},
-          {"tokens", options_.evaluation_tokens},
-          {"bytes_per_token", material_.bytes_per_token(options_.part)},
-          {"rescaled", rescaled}};
+  json evaluation = {{"part", options_.part == Part::test ? "test" : "validation"},
+                     {"lengths", options_.lengths},
+                     {"tokens", options_.evaluation_tokens},
+                     {"bytes_per_token", material_.bytes_per_token(options_.part)},
+                     {"rescaled", rescaled}};
+  if (options_.probes) evaluation["probes"] = true;
+  return evaluation;
 }
 
 std::filesystem::path Training::checkpoint_path() const { return folder_.checkpoint(rule_, seed_); }
@@ -120,7 +129,7 @@ void Training::run(Progress& progress, const Company& company) const {
   const ModelConfig config = model_of(options_, *material_.tokenizer);
   Transformer model(config, rule_, seed_);
   Trainer trainer({options_.steps, options_.warm_up(), options_.batch, options_.train_length,
-                   options_.learning_rate, seed_},
+                   options_.learning_rate, seed_, options_.bias_learning_rate},
                   model, material_.parts.training, company.group);
   TrainingHistory history;
   if (auto checkpoint = saved_checkpoint()) {
@@ -139,10 +148,15 @@ void Training::run(Progress& progress, const Company& company) const {
        .text = material_.part(options_.part),
        .validation = material_.parts.validation,
        .tokens = options_.evaluation_tokens,
-       .rescaled = options_.rescaled},
+       .rescaled = options_.rescaled,
+       .probes = options_.probes},
       [&](const std::string& what) { progress.now(fmt::format("{}: {}", name(), what)); });
   record["configuration"] = configuration();
   record["evaluation"] = evaluation();
+  record["program"] = {{"version", ISENTROPE_VERSION},
+                       {"commit", program_commit()},
+                       {"instruction_set", active_target()},
+                       {"cpu", cpu_name()}};
   record["rule"] = rule_.text();
   record["seed"] = seed_;
   record["parameters"] = model.parameter_count();

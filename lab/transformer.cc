@@ -17,10 +17,15 @@ namespace {
 constexpr double kDeviation = 0.02;          // as in BERT
 constexpr double kLayerNormEpsilon = 1e-12;  // as in BERT
 constexpr double kRmsNormEpsilon = 1e-6;     // as in LLaMA
+constexpr double kShortest = 1e-12;          // a shorter query or key is not made longer than by it
 
 // SwiGLU's hidden width: two thirds of the usual four times, so that the weights are as many; a
 // multiple of 8.
 std::int64_t gated_width(std::int64_t width) { return (width + 2) / 3 * 8; }
+
+at::Tensor of_unit_length(const at::Tensor& x) {
+  return x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(kShortest);
+}
 
 Mask mask_of(const ModelConfig& config, std::int64_t window) {
   return {.causal = config.objective == Objective::causal ? Causal::top_left : Causal::none,
@@ -85,7 +90,8 @@ struct Transformer::Pass {
   ScaleRule rule;
   TorchOptions options;
   at::Tensor rotary;  // undefined: nothing turns
-  at::Tensor scales;  // of the rule whose learned factors count; undefined: there are none
+  at::Tensor scales;  // of each row, where the operator does not find them by the rule
+  bool factors;       // learned ones count
   at::Generator dropout;
   std::int64_t first_sequence, sequences;
   const std::function<void(const LayerAttention&)>& observer;
@@ -107,7 +113,7 @@ Transformer::Transformer(const ModelConfig& config, const ModelRule& rule, std::
   embedding_ = start.normal("embedding", {config.vocabulary, config.width}, kDeviation);
   if (config.embedding_norm) embedding_norm_ = start.norm("embedding_norm");
   if (config.positions == Positions::t5) {
-    t5_table_ = start.normal("positions", {config.heads, kT5Buckets},
+    t5_table_ = start.normal(kPositionBias, {config.heads, kT5Buckets},
                              1 / std::sqrt(static_cast<double>(config.width)));
   }
   add_layers(start);
@@ -149,14 +155,21 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
                         .bias = position_bias(config_, t5_table_, length)},
             .rotary = {},
             .scales = {},
+            .factors = rule_.learned && !look.rule,
             .dropout = look.dropout,
             .first_sequence = look.first_sequence,
             .sequences = look.sequences,
             .observer = look.observer};
   if (const std::int64_t dim = rotary_dim(config_); dim > 0)
     pass.rotary = rotary_table(length, dim);
-  if (rule_.learned && !look.rule)
-    pass.scales = row_numbers(config_, rule_.rule, &ScaleRule::lambda, length, look.window);
+  const std::int64_t counted = look.hidden_count ? -1 : look.window;
+  const auto of_rule = [&](RuleNumber number) {
+    return row_numbers(config_, pass.rule, number, length, counted);
+  };
+  if (pass.factors || look.hidden_count) pass.scales = of_rule(&ScaleRule::lambda);
+  // Beside given scales the operator leaves the bias as it is.
+  if (look.hidden_count && pass.options.bias.defined())
+    pass.options.bias = pass.options.bias * of_rule(&ScaleRule::on_bias).unsqueeze(-1);
   return pass;
 }
 
@@ -176,9 +189,13 @@ at::Tensor Transformer::attend(const Layer& layer, const at::Tensor& h, const Pa
   const auto turned = [&](const at::Tensor& x) {
     return (pass.rotary.defined() ? rotate(x, pass.rotary) : x).transpose(1, 2);
   };
-  const at::Tensor q = turned(parts[0]), k = turned(parts[1]), v = parts[2].transpose(1, 2);
+  const auto score_side = [&](const at::Tensor& x) {
+    return rule_.unit ? of_unit_length(turned(x)) : turned(x);
+  };
+  const at::Tensor q = score_side(parts[0]), k = score_side(parts[1]), v = parts[2].transpose(1, 2);
   TorchOptions options = pass.options;
-  if (pass.scales.defined()) options.lambda = layer.factor.unsqueeze(-1) * pass.scales;
+  if (pass.scales.defined())
+    options.lambda = pass.factors ? layer.factor.unsqueeze(-1) * pass.scales : pass.scales;
   const TorchAttention attention = torch_attention(q, k, v, pass.rule, options);
   if (pass.observer) pass.observer({q, k, v, pass.rule, options, attention});
   return layer.out(attention.output.transpose(1, 2).flatten(2));

@@ -22,6 +22,9 @@
 
 namespace isentrope::lab {
 
+// The parameter that a model of positions `t5` learns.
+inline constexpr const char* kPositionBias = "positions";
+
 // The attention of one layer, as an observer sees it.
 struct LayerAttention {
   const at::Tensor &q, &k, &v;
@@ -34,6 +37,7 @@ struct LayerAttention {
 struct Look {
   std::optional<ScaleRule> rule{};  // instead of the model's, learned factors included
   std::int64_t window = -1;         // keys farther than that are hidden; negative: none
+  bool hidden_count = false;        // in the n of the rule, as if they were seen
   at::Generator dropout{};          // of what the configuration drops; undefined: nothing
   // Where the sequences are a part of a batch: the first of them, and how many the batch has. What
   // is dropped is what would be in the batch.

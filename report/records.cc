@@ -113,7 +113,7 @@ json row_json(const std::vector<json>& records, const json& like) {
 }
 
 // By the text of each rule that was trained or rescaled, but for the standard one, whose gain is 1,
-// and those whose factors a model learned.
+// those whose factors a model learned, and those of cosines, which are other scores.
 json gains_of_rules(const std::vector<json>& records) {
   const json& model = records.front().at("configuration");
   const std::int64_t width = model.at("width"), heads = model.at("heads");
@@ -126,7 +126,9 @@ json gains_of_rules(const std::vector<json>& records) {
   for (const json& record : records) {
     for (const json& row : record.at("rows")) {
       const std::string text = row.at("rule");
-      if (row.at("kind") == "near" || text == "standard" || text.starts_with("learned(")) continue;
+      if (row.at("kind") == "near" || text == "standard" || text.starts_with("learned(") ||
+          text.starts_with("unit("))
+        continue;
       const ScaleRule rule = ScaleRule::parse(text);
       for (const std::int64_t n : record.at("evaluation").at("lengths"))
         gains[text][std::to_string(n)] =

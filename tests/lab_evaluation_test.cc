@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lab/evaluate.h"
 #include "lab/measure.h"
@@ -109,6 +110,74 @@ TEST(Measure, ConstantGainActsFromTheTrainingLengthOn) {
     EXPECT_DOUBLE_EQ(rule.on_bias({n, n - 1, n}, 64), 1.5);
   }
   EXPECT_EQ(curve_gains()[3], 1);
+}
+
+// Blocks are the text in order: their sums are those of all, and at two lengths they predict the
+// same.
+TEST(Evaluation, BlocksAddUp) {
+  const std::vector<Token> tokens = text_tokens();
+  const Transformer model(kTiny, {}, 1);
+  std::vector<BlockSums> found;
+  for (const std::int64_t length : {16, 32}) {
+    const EvaluationSet set = draw_evaluation_set(tokens, length, 4096, kTiny);
+    const Evaluation all = evaluate(model, set);
+    const BlockSums& blocks = all.blocks;
+    ASSERT_EQ(blocks.right.size(), 64U);
+    const auto sum = [](const auto& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    EXPECT_EQ(sum(blocks.predictions), static_cast<double>(all.predictions));
+    EXPECT_NEAR(100 * sum(blocks.right) / sum(blocks.predictions), all.accuracy, 1e-9);
+    EXPECT_NEAR(sum(blocks.loss) / sum(blocks.predictions), all.cross_entropy, 1e-9);
+    found.push_back(blocks);
+  }
+  EXPECT_EQ(found[0].predictions, found[1].predictions);
+  EXPECT_NE(found[0].loss, found[1].loss);
+  const EvaluationSet few = draw_evaluation_set(std::span(tokens).first(100), 32, 4096, kTiny);
+  EXPECT_EQ(evaluate(model, few).blocks.right.size(), 3U);
+}
+
+// To the training length both are the rule; beyond it one stays, and the other is ln n over ln 64
+// of it.
+TEST(Measure, ProbesFreezeTheScaleOrLetItGrow) {
+  for (const ScaleRule& rule :
+       {ScaleRule::standard(), ScaleRule::scaled({2.0 / 3}), ScaleRule::entropy_invariant(512)}) {
+    const ScaleRule stays = frozen(rule, 64), grows = growing(rule, 64);
+    const double there = rule.lambda({64, 63, 64}, 64);
+    for (const std::int64_t n : {2, 40, 64}) {
+      const RowLength row{n, n - 1, n};
+      EXPECT_DOUBLE_EQ(stays.lambda(row, 64), rule.lambda(row, 64));
+      EXPECT_DOUBLE_EQ(grows.lambda(row, 64), rule.lambda(row, 64));
+    }
+    for (const std::int64_t n : {65, 1024}) {
+      const RowLength row{n, n - 1, n};
+      EXPECT_DOUBLE_EQ(stays.lambda(row, 64), there);
+      EXPECT_NEAR(grows.lambda(row, 64), there * std::log(n) / std::log(64), 1e-12);
+    }
+  }
+}
+
+// A probe that asks what the model's own rule asks is not measured twice.
+TEST(Measure, ProbesSayWhatIsTheSame) {
+  const std::vector<Token> tokens = text_tokens();
+  for (const auto& [rule, same] : {std::pair{ScaleRule::standard(), "frozen"},
+                                   {ScaleRule::entropy_invariant(512), "growing"}}) {
+    const nlohmann::json record = measure_model(
+        Transformer(kTiny, {rule}, 1), {rule},
+        {.lengths = {16, 64}, .text = tokens, .validation = tokens, .tokens = 1024, .probes = true},
+        [](const std::string&) {});
+    std::vector<std::string> kinds;
+    for (const nlohmann::json& row : record["rows"]) {
+      kinds.push_back(row["kind"]);
+      EXPECT_EQ(row.contains("same_as"), row["kind"] == same) << row["kind"];
+      // At the training length a window hides nothing of 16 keys, and both scales are the rule's.
+      EXPECT_NEAR(row["cross_entropy"][0].get<double>(),
+                  record["rows"][0]["cross_entropy"][0].get<double>(), 1e-6);
+    }
+    EXPECT_EQ(kinds, (std::vector<std::string>{"trained", "frozen", "frozen_near", "growing",
+                                               "growing_near"}));
+    EXPECT_EQ(record["block_predictions"].size(), 2U);
+  }
 }
 
 }  // namespace

@@ -232,5 +232,57 @@ TEST(Transformer, LooksAsItIsAsked) {
   EXPECT_TRUE(at::equal(near[0], standard.forward(far, positions, {.window = 4})[0]));
 }
 
+TEST(Transformer, UnitScoresAreCosines) {
+  const ModelRule rule = ModelRule::parse("unit(cosine(30))");
+  EXPECT_TRUE(rule.unit);
+  for (const char* text : {"unit(cosine(tau=30,tau_max=100))", "learned(unit(log_length))"})
+    EXPECT_EQ(ModelRule::parse(text), ModelRule::parse(ModelRule::parse(text).text())) << text;
+  EXPECT_NE(ModelRule::parse("cosine(30)"), rule);
+
+  ModelConfig config = kTiny;
+  config.init = Init::pytorch;
+  int layers = 0;
+  const auto look = [&](const LayerAttention& layer) {
+    ++layers;
+    for (const at::Tensor& side : {layer.q, layer.k})
+      EXPECT_NEAR(at::linalg_vector_norm(side, 2, {-1}).sub(1).abs().max().item<double>(), 0, 1e-6);
+    EXPECT_NEAR(layer.result.lambda.min().item<double>(), 30, 1e-5);
+    EXPECT_LE(layer.result.max_logit.max().item<double>(), 30 + 1e-4);
+  };
+  const at::Tensor tokens = at::arange(20).view({1, 20});
+  (void)Transformer(config, rule, 1).forward(tokens, at::arange(20), {.observer = look});
+  EXPECT_EQ(layers, 2);
+}
+
+// The scale of a row, and its bias, are those of all keys where hidden ones count; the rest of the
+// row is that of the near keys.
+TEST(Transformer, HiddenKeysCountWhereTheyAreToldTo) {
+  const ScaleRule rule = ScaleRule::entropy_invariant(16).with_scaled_bias(true);
+  for (const Positions positions : {Positions::rope, Positions::t5}) {
+    ModelConfig config = kTiny;
+    config.layers = 1;
+    config.positions = positions;
+    const Transformer model(config, {rule}, 1);
+    const auto look = [&](const LayerAttention& layer) {
+      EXPECT_NEAR(layer.result.lambda.max().item<double>(), rule.lambda({40, 39, 40}, 8), 1e-6);
+      EXPECT_NEAR(layer.result.lambda.min().item<double>(), rule.lambda({40, 39, 40}, 8), 1e-6);
+      EXPECT_EQ(layer.result.support.max().item<std::int64_t>(), 9);
+      const at::Tensor near = (at::arange(40).unsqueeze(1) - at::arange(40)).abs().le(4);
+      at::Tensor logits = at::matmul(layer.q, layer.k.mT()) * rule.lambda({40, 39, 40}, 8);
+      if (positions == Positions::t5) {
+        at::Tensor table;
+        for (const auto& [name, value] : model.parameters())
+          if (name == kPositionBias) table = value;
+        logits = logits + position_bias(config, table, 40) * rule.on_bias({40, 39, 40}, 8);
+      }
+      const at::Tensor lse = logits.masked_fill(~near, -INFINITY).logsumexp(-1);
+      EXPECT_LT((lse - layer.result.lse).abs().max().item<double>(), 1e-4);
+    };
+    const c10::AutoGradMode no_gradients(false);
+    (void)model.forward(at::arange(40).view({1, 40}), at::arange(1),
+                        {.window = 4, .hidden_count = true, .observer = look});
+  }
+}
+
 }  // namespace
 }  // namespace isentrope::lab

@@ -16,7 +16,7 @@ TEST_F(Extrapolate, RefusesBadInput) {
   expect_refused({"--corpus", text("empty", "").string()}, "is empty");
   expect_refused({"--corpus", "/tmp"}, "Is a directory");
   expect_refused({"--corpus", text("short", "Too short.").string()}, "got 10, 1 and 0");
-  expect_refused({"--lengths", "8,401"}, "401 in each twentieth");
+  expect_refused({"--lengths", "8,401"}, "401 in each of those that validate and test");
   expect_refused({"--tokenizer", text("model", make_text(300)).string()},
                  "not a SentencePiece model");
   expect_refused({"--vocabulary", "100000"}, "100000 pieces");

@@ -159,5 +159,14 @@ TEST(NextTokens, AreThoseBehind) {
   EXPECT_EQ(next.positions, (std::vector<std::int64_t>{0, 1}));
 }
 
+TEST(Corpus, AsMuchIsForTestingAsIsAskedFor) {
+  const std::string text = make_text(1000).substr(0, 1000);
+  const Parts<std::string_view> parts = split_text(text, 0.2);
+  EXPECT_NEAR(static_cast<double>(parts.test.size()), 200, 1);
+  EXPECT_NEAR(static_cast<double>(parts.validation.size()), 50, 1);
+  EXPECT_EQ(std::string(parts.training) + std::string(parts.validation) + std::string(parts.test),
+            text);
+}
+
 }  // namespace
 }  // namespace isentrope::lab

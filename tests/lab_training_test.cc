@@ -163,5 +163,30 @@ TEST(Checkpoint, NoticesDamage) {
   }
 }
 
+// Those of a step without decay are so many times as long; decay stays what it was.
+TEST(Trainer, PositionBiasesHaveALearningRateOfTheirOwn) {
+  ModelConfig config = kTiny;
+  config.positions = Positions::t5;
+  const std::vector<Token> tokens = text_tokens();
+  const auto step_of = [&](double factor) {
+    TrainingPlan plan = kPlan;
+    plan.bias_learning_rate = factor;
+    Transformer model(config, {}, 1);
+    std::map<std::string, at::Tensor> steps;
+    const double kept = 1 - 0.01 * learning_rate(plan, 0);  // of what decays
+    for (const auto& [name, value] : model.parameters())
+      steps[name] = -value.detach() * (value.dim() > 1 ? kept : 1);
+    Trainer(plan, model, tokens).step();
+    for (const auto& [name, value] : model.parameters()) steps[name] += value.detach();
+    return steps;
+  };
+  const auto plain = step_of(1), faster = step_of(4);
+  for (const auto& [name, step] : plain) {
+    const double factor = name == kPositionBias ? 4 : 1;
+    EXPECT_LT((faster.at(name) - factor * step).abs().max().item<double>(), 1e-6) << name;
+  }
+  EXPECT_GT(plain.at(kPositionBias).abs().max().item<double>(), 5e-4);
+}
+
 }  // namespace
 }  // namespace isentrope::lab
