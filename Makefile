@@ -20,7 +20,7 @@ PROBLEMS := 1000
 CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
-  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics fuzz format clean
+  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz format clean
 
 help:
 	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
@@ -47,6 +47,7 @@ help:
 	@echo '                cross compiler of SUITE=trixie'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/contributors/numerics.md'
+	@echo 'make docs       the documentation site, build/site/html/index.html: pages, API, search; no network to read it'
 	@echo 'make format     lay out the C++ files as .clang-format says'
 	@echo 'make clean      remove the build'
 
@@ -153,6 +154,11 @@ test-arm:
 	  cmake --build build/arm-$(SUITE) --target isentrope mutants $(ARM_TESTS); \
 	  ctest --test-dir build/arm-$(SUITE) --output-on-failure -j 2 -R "^($(subst $() ,|,$(strip $(ARM_TESTS)))|mutant)"; \
 	  qemu-aarch64 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet'
+
+docs: configure
+	@scripts/setup --with doxygen
+	@cmake --build $(BUILD) --target isentrope_operators programs
+	@docs/site/make $(BUILD)
 
 fuzz:
 	@scripts/setup --with clang-19 libclang-rt-19-dev
