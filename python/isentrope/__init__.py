@@ -26,6 +26,7 @@ from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes
 from isentrope._core.after_import import after_import as _after_import
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
+from isentrope.models.monitor import Monitor
 from isentrope.rules import ScaleRule
 from isentrope.sdpa.drop_in import scaled_dot_product_attention
 from isentrope.ssmax import SSMax
@@ -73,6 +74,7 @@ def calibrate(*args: Any, **kwargs: Any) -> Calibration:
 
 __all__ = [
     "AttentionState",
+    "Monitor",
     "SSMax",
     "ScaleRule",
     "Statistics",

@@ -1,9 +1,10 @@
-"""The monitor: what it reads, that it costs nothing unwatched, and the callback of transformers' Trainer."""
+"""The monitor: what it reads of which modules, that it changes nothing, and the callback of transformers' Trainer."""
 
 import pytest
 import torch
 import transformers as hf
 
+import isentrope
 import isentrope.hf
 from isentrope.models import monitor
 
@@ -47,12 +48,91 @@ def test_gradient_checkpointing_is_read_once():
     assert watcher.latest.entropy.shape == (2, 4)
 
 
-def test_another_attention_is_refused():
-    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
-    with pytest.raises(ValueError, match="attn_implementation"):
-        monitor.Monitor(made)
+def test_a_model_without_attention_that_can_be_seen_is_refused():
+    eager = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG, attn_implementation="eager"))
+    with pytest.raises(ValueError, match="attn_implementation"), monitor.Monitor(eager).watch():
+        eager(torch.randint(0, 61, (1, 12)))
     with pytest.raises(ValueError, match="every must be at least 1"):
         monitor.callback(0)
+
+
+class Block(torch.nn.Module):
+    """Attention by one of three ways, all of them the same function."""
+
+    def __init__(self, way, heads=4):
+        super().__init__()
+        torch.manual_seed(1)
+        self.heads, self.way = heads, way
+        self.inside = torch.nn.MultiheadAttention(32, heads, batch_first=True)
+
+    def forward(self, x):
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        if self.way == "torch's module":
+            return self.inside(x, x, x, attn_mask=causal, is_causal=True, need_weights=False)[0]
+        q, k, v = self.inside.in_proj_weight.view(3, 32, 32).unbind(0)
+        split = lambda weight: (x @ weight.T).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # noqa: E731
+        attend = {
+            "torch's function": lambda *qkv: torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True),
+            "isentrope": lambda *qkv: isentrope.attention(*qkv, causal=True),
+        }[self.way]
+        return self.inside.out_proj(attend(split(q), split(k), split(v)).transpose(1, 2).flatten(2))
+
+
+WAYS = ["torch's module", "torch's function", "isentrope"]
+
+
+def read(model, x, **options):
+    watcher = isentrope.Monitor(model)
+    with watcher.watch():
+        result = model(x, **options)
+    return result, watcher.latest
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_any_module_is_read_and_left_as_it_is(way):
+    model, x = torch.nn.Sequential(Block(way), torch.nn.Tanh(), Block(way)), torch.randn(2, 20, 32)
+    want = model(x)
+    result, found = read(model, x)
+    assert torch.equal(result, want) and result.requires_grad
+    attended = {"torch's module": ("0.inside", "2.inside")}.get(way, ("0", "2"))
+    assert found.names == attended and found.entropy.shape == (2, 4)
+    assert list(found.heads())[0] == f"attention/{attended[0]}/head0/entropy" and len(found.heads()) == 16
+    reference = read(torch.nn.Sequential(Block("isentrope"), torch.nn.Tanh(), Block("isentrope")), x)[1]
+    torch.testing.assert_close(found[:3], reference[:3], rtol=1e-4, atol=1e-4)
+
+
+def test_layers_may_have_unlike_heads_and_others_are_not_read():
+    model, other, x = torch.nn.Sequential(Block(WAYS[1]), Block(WAYS[2], heads=2)), Block(WAYS[2]), torch.randn(1, 12, 32)
+    watcher = isentrope.Monitor(model)
+    with watcher.watch():
+        other(model(x))
+    assert watcher.latest.names == ("0", "1") and len(watcher.latest.heads()) == 2 * (4 + 2)
+    assert watcher.latest.entropy[1].isnan().tolist() == [False, False, True, True]
+
+
+def test_torchs_function_is_read_under_the_rule_that_is_active():
+    x, own = torch.randn(1, 30, 32), torch.nn.functional.scaled_dot_product_attention
+    plain = read(Block(WAYS[1]), x)[1].entropy
+    with isentrope.sdpa.activate("entropy_invariant(base=2)"):
+        sharper = read(Block(WAYS[1]), x)[1].entropy
+        by_module = read(Block(WAYS[0]), x)[1].entropy  # whose mask is of floating point
+    assert (sharper < plain - 0.01).all()
+    torch.testing.assert_close(by_module, sharper, rtol=1e-4, atol=1e-4)
+    assert torch.nn.functional.scaled_dot_product_attention is own
+
+
+def test_dropout_is_drawn_as_without_the_monitor():
+    def draw(watched):
+        torch.manual_seed(5)
+        watcher, q = isentrope.Monitor(torch.nn.Identity()), torch.randn(1, 2, 16, 8)
+        attend = lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q, None, 0.5)  # noqa: E731
+        if not watched:
+            return attend()
+        with pytest.raises(ValueError, match="neither"), watcher.watch():
+            result = attend()
+        return result
+
+    assert torch.equal(draw(True), draw(False))
 
 
 def test_the_trainer_logs_it(tmp_path):

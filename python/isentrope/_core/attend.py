@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from isentrope._core import listening
 from isentrope._core.autograd import FORWARD_MODE, Transformable, below_autograd, differentiable, requires_gradients
 from isentrope._core.call import Call
 from isentrope._core.library import LSE, OPS
@@ -22,17 +23,22 @@ def attend(call: Call, return_stats: StatisticNames) -> Any:
     names = statistic_names(return_stats)
     wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
     compiling = torch.compiler.is_compiling()
+    listener = None
     if compiling and forward_ad._current_level >= 0:
         raise NotImplementedError(FORWARD_MODE)
     if compiling:
         operator = _ATTENTION
     elif transformed():
         operator = Transformable.apply
-    elif torch.is_grad_enabled() and requires_gradients(call):
-        operator = differentiable
     else:
-        operator = _WITHOUT_GRADIENTS
+        listener = listening.listener
+        if listener is not None:
+            wanted |= listener.bits
+        with_gradients = torch.is_grad_enabled() and requires_gradients(call)
+        operator = differentiable if with_gradients else _WITHOUT_GRADIENTS
     output, statistics, support = operator(*call, wanted)
+    if listener is not None:
+        listener.hear(unpack(listener.names, wanted, statistics.detach(), support))
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 

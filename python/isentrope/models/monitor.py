@@ -4,12 +4,12 @@ With transformers' Trainer:
 
     trainer.add_callback(isentrope.models.monitor.callback(every=100))        # logs attention/entropy and the rest
 
-In a loop of one's own:
+In a training loop:
 
-    monitor = isentrope.models.monitor.Monitor(model)
+    monitor = isentrope.Monitor(model)
     for step, batch in enumerate(batches):
         with monitor.watch(step % 100 == 0):
-            loss = model(**batch).loss
+            loss = model(batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -19,21 +19,28 @@ In a loop of one's own:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from isentrope import hf
+from isentrope._core.listening import listening
+from isentrope.sdpa.activation import active_rule
+from isentrope.sdpa.drop_in import under_rule
+from isentrope.statistics import Statistics
 
 # Of the rows that see at least so many keys: short rows have little entropy whatever a head does.
 LEAST_KEYS = 8
+_ASKED = ("entropy", "max_logit", "support")
 
 
 class Reading(NamedTuple):
-    """One step. Each is float64 [layers, heads], NaN where no row sees 8 keys."""
+    """One step. Each tensor is float64 [layers, heads], NaN where no row sees 8 keys and where a layer has fewer heads."""
 
     entropy: Tensor
     """Mean over rows, nats."""
@@ -41,6 +48,8 @@ class Reading(NamedTuple):
     """Standard deviation over rows."""
     max_logit: Tensor
     """Largest of any row."""
+    names: tuple[str, ...]
+    """Of the modules that called, a layer each, in the order of the calls."""
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
         """(layer, head) whose mean entropy is below the threshold: nearly all the weight is on one key."""
@@ -56,44 +65,115 @@ class Reading(NamedTuple):
             "attention/max_logit": self.max_logit.nan_to_num(-torch.inf).max().item(),
         }
 
+    def heads(self) -> dict[str, float]:
+        """Each head for itself: "attention/layers.0.attend/head0/entropy" and ".../max_logit"."""
+        return {
+            f"attention/{name}/head{head}/{what}": value
+            for what, numbers in (("entropy", self.entropy.tolist()), ("max_logit", self.max_logit.tolist()))
+            for name, layer in zip(self.names, numbers)
+            for head, value in enumerate(layer)
+            if not math.isnan(value)
+        }
+
 
 class Monitor:
-    """Reads the attention of a transformers model that uses isentrope. A step that is not watched costs nothing.
+    """Reads the attention of any module: its calls of isentrope's functions and of torch's `scaled_dot_product_attention`,
+    which `nn.MultiheadAttention` makes with need_weights=False, and transformers with attn_implementation="sdpa".
 
-    Raises ValueError when the model uses another attention.
+    It changes no result. A step that is not watched costs nothing; in one that is, torch's calls are computed once more for their
+    statistics. Calls in compiled code and the fast path of torch's layers in evaluation cannot be seen.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
+        self._model = model
         self.latest: Reading | None = None
 
     @contextmanager
     def watch(self, watched: bool = True) -> Iterator[None]:
-        """Reads the first forward pass of every layer inside the block; `latest` is None where nothing was watched."""
+        """Reads the first call of every module inside the block: gradient checkpointing runs it again in the backward pass.
+        `latest` is None where nothing was watched.
+
+        Raises ValueError at the end of a block in which the model made no call that can be seen.
+        """
         self.latest = None
         if not watched:
             yield
             return
-        with hf.record("entropy", "max_logit", "support") as records:
-            yield
-        # Gradient checkpointing runs a layer again in the backward pass.
-        first = {self._layers[id(record.module)]: record for record in reversed(records)}
-        if first:
-            self.latest = _reading([first[layer].statistics for layer in sorted(first)])
+        found: dict[str, Statistics] = {}
+        with _callers(self._model) as callers, _torchs_function_seen():
+            with listening(_ASKED, lambda statistics: found.setdefault(callers[-1], statistics)):
+                yield
+        found.pop(_STRANGER, None)
+        if not found:
+            raise ValueError(
+                "[Monitor.watch] the model must call isentrope's attention or torch's scaled_dot_product_attention, outside of "
+                'compiled code; got neither. Of transformers\' models that have attn_implementation="isentrope" or "sdpa"'
+            )
+        self.latest = _reading(found)
+
+
+_STRANGER = "\0"  # a module of another model, and no module
+
+
+@contextmanager
+def _callers(model: nn.Module) -> Iterator[list[str]]:
+    """The names of the modules whose forward is running, innermost last."""
+    names = {id(module): name for name, module in model.named_modules()}
+    running = [_STRANGER]
+
+    def enter(module: nn.Module, *_: Any) -> None:
+        running.append(names.get(id(module), _STRANGER))
+
+    def leave(*_: Any) -> None:
+        running.pop()
+
+    with ExitStack() as hooks:
+        hooks.callback(register_module_forward_pre_hook(enter).remove)
+        # Also where a forward pass raises.
+        hooks.callback(register_module_forward_hook(leave, always_call=True).remove)
+        yield running
+
+
+# As it was when the watch began.
+_torchs_own = functional.scaled_dot_product_attention
+
+
+def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
+    output = _torchs_own(*args, **options)
+    if not torch.compiler.is_compiling():
+        given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
+        with torch.no_grad():
+            under_rule(active_rule(), *args[:4], **{**given, "dropout_p": 0.0})
+    return output
+
+
+@contextmanager
+def _torchs_function_seen() -> Iterator[None]:
+    # One function for all watches: compiled code would be compiled anew for another.
+    global _torchs_own
+    _torchs_own = functional.scaled_dot_product_attention
+    functional.scaled_dot_product_attention = _torchs_and_seen
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = _torchs_own
 
 
 @torch.no_grad()
-def _reading(layers: list[Any]) -> Reading:
-    entropy, spread, largest = [], [], []
-    for statistics in layers:
-        counted = statistics.support >= LEAST_KEYS
-        values = statistics.entropy.detach().double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
-        entropy.append(values.nanmean(1))
-        spread.append((values.square().nanmean(1) - values.nanmean(1).square()).clamp(min=0).sqrt())
-        logits = statistics.max_logit.detach().double().masked_fill(~counted, -torch.inf)
-        top = logits.transpose(0, 1).flatten(1).amax(1)
-        largest.append(top.masked_fill(top == -torch.inf, torch.nan))
-    return Reading(torch.stack(entropy), torch.stack(spread), torch.stack(largest))
+def _reading(found: dict[str, Statistics]) -> Reading:
+    layers = [_of_heads(statistics) for statistics in found.values()]
+    most = max(layer.shape[1] for layer in layers)
+    padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
+    return Reading(*torch.stack(padded, 1), names=tuple(found))
+
+
+def _of_heads(statistics: Statistics) -> Tensor:
+    """[3, heads]: mean and deviation of entropy, and the largest logit."""
+    counted = statistics.support >= LEAST_KEYS
+    entropy = statistics.entropy.double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
+    spread = (entropy.square().nanmean(1) - entropy.nanmean(1).square()).clamp(min=0).sqrt()
+    logits = statistics.max_logit.double().masked_fill(~counted, -torch.inf).transpose(0, 1).flatten(1).amax(1)
+    return torch.stack([entropy.nanmean(1), spread, logits.masked_fill(logits == -torch.inf, torch.nan)])
 
 
 def callback(every: int = 100, below: float = 0.05) -> Any:
@@ -101,7 +181,7 @@ def callback(every: int = 100, below: float = 0.05) -> Any:
 
     Its `monitor.latest` is the last `Reading`, with every head by itself.
 
-    Raises ValueError unless every >= 1; at the start of training, when the model uses another attention.
+    Raises ValueError unless every >= 1; after the first step, when the model has no attention that `Monitor` sees.
     """
     from transformers import TrainerCallback
 

@@ -26,8 +26,10 @@ _active: Activation | None = None
 class Activation:
     """Ends with `remove()`, or with the `with` block it opens."""
 
-    def __init__(self, library: torch.library.Library) -> None:
+    def __init__(self, library: torch.library.Library, rule: str) -> None:
         self._library = library
+        self.rule = rule
+        """Under which calls are computed, as text."""
 
     def remove(self) -> None:
         """Gives torch its own kernels back. Once is enough."""
@@ -41,6 +43,11 @@ class Activation:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.remove()
+
+
+def active_rule() -> str:
+    """The rule under which torch's function is computed now: "standard" where isentrope is not active."""
+    return _active.rule if _active else "standard"
 
 
 def activate(rule: str | ScaleRule = "standard") -> Activation:
@@ -102,7 +109,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
         gpu.replace(library, text)
-    _active = Activation(library)
+    _active = Activation(library, text)
     return _active
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isentrope.functions import attention
+from isentrope.rules import Rule
 
 
 def scaled_dot_product_attention(
@@ -34,6 +35,23 @@ def scaled_dot_product_attention(
 
     Raises ValueError or TypeError, which names the argument.
     """
+    return under_rule(
+        "standard", query, key, value, attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def under_rule(
+    rule: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """The same with a rule, in which `scale` takes the place of 1/sqrt(dim)."""
     if attn_mask is not None and is_causal:
         raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
     tensors = {"query": query, "key": key, "value": value}
@@ -56,7 +74,13 @@ def scaled_dot_product_attention(
     q, k, v = (_of_rank_4(tensor, batch, count) for tensor, count in zip(tensors.values(), heads))
     if attn_mask is not None:
         attn_mask = _mask_of_rank_4(attn_mask, (*batch, heads[0], q.shape[2], k.shape[2]))
-    output = attention(q, k, v, scale=scale, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p)
+    bias = None
+    if rule != "standard" and attn_mask is not None and attn_mask.is_floating_point():
+        # -inf hides a key from n too, as behind torch's own function.
+        bias, attn_mask = attn_mask, attn_mask > -torch.inf
+    output = attention(
+        q, k, v, rule=rule, scale=scale, attn_mask=attn_mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p
+    )
     before = (*batch, heads[0]) if max(tensor.dim() for tensor in tensors.values()) > 2 else ()
     return output.reshape(*before, *output.shape[2:])
 
