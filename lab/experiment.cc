@@ -3,17 +3,11 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ctime>
-#include <numeric>
-#include <thread>
 
 #include "command/files.h"
 #include "isentrope/target.h"
-#include "lab/dealing.h"
-#include "lab/first_rank.h"
 #include "lab/interrupt.h"
-#include "lab/jobs.h"
 #include "lab/material.h"
 #include "lab/memory.h"
 #include "lab/result.h"
@@ -69,41 +63,32 @@ json corpus_json(const Material& material) {
           {"vocabulary", material.tokenizer->vocabulary()}};
 }
 
-std::size_t jobs_of(const ExperimentOptions& options) {
-  if (options.jobs > 0) return static_cast<std::size_t>(options.jobs);
-  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-  return static_cast<std::size_t>(std::max<std::int64_t>(cores / options.threads, 1));
-}
-
 json result_json(const ExperimentOptions& options, const Material& material,
-                 const std::vector<json>& records, std::int64_t ranks) {
+                 const std::vector<json>& records) {
   const json rules = report::rules_json(records);
-  json result = {{"schema", 2},
-                 {"program", "isentrope extrapolate"},
-                 {"version", ISENTROPE_VERSION},
-                 {"command", options.command},
-                 {"date", date_now()},
-                 {"train_length", options.train_length},
-                 {"lengths", options.lengths},
-                 {"protocol", protocol_json(options)},
-                 {"rules", rules},
-                 {"leads", report::leads_json(report::leads_of(rules))},
-                 {"evaluation", evaluation_json(records.front())},
-                 {"config", config_json(options)},
-                 {"corpus", corpus_json(material)},
-                 {"machine",
-                  {{"cpu", cpu_name()},
-                   {"threads", options.threads},
-                   {"ranks", ranks},
-                   {"instruction_set", active_target()}}}};
+  json result = {
+      {"schema", 2},
+      {"program", "isentrope extrapolate"},
+      {"version", ISENTROPE_VERSION},
+      {"command", options.command},
+      {"date", date_now()},
+      {"train_length", options.train_length},
+      {"lengths", options.lengths},
+      {"protocol", protocol_json(options)},
+      {"rules", rules},
+      {"leads", report::leads_json(report::leads_of(rules))},
+      {"evaluation", evaluation_json(records.front())},
+      {"config", config_json(options)},
+      {"corpus", corpus_json(material)},
+      {"machine",
+       {{"cpu", cpu_name()}, {"threads", options.threads}, {"instruction_set", active_target()}}}};
   if (const json gains = report::gains_json(records); !gains.is_null()) result["gains"] = gains;
   return result;
 }
 
 }  // namespace
 
-json run_experiment(const ExperimentOptions& options, Ranks* ranks, Progress& progress) {
-  // Before any thread begins: each takes the number over.
+json run_experiment(const ExperimentOptions& options, Progress& progress) {
   at::set_num_threads(static_cast<int>(options.threads));
   RunFolder folder(options.output, options.existing);
   const Material material = prepare_material(options, folder, progress);
@@ -112,36 +97,23 @@ json run_experiment(const ExperimentOptions& options, Ranks* ranks, Progress& pr
 
   // Whatever is on disk is looked at before the folder is touched.
   const std::vector<Training> trainings = trainings_of(options, folder, material);
-  std::vector<std::size_t> left;
   std::int64_t steps = 0;
-  for (std::size_t i = 0; i < trainings.size(); ++i) {
-    steps += trainings[i].steps_left();
-    if (!trainings[i].saved_record()) left.push_back(i);
+  bool complete = true;
+  for (const Training& training : trainings) {
+    steps += training.steps_left();
+    complete = complete && training.saved_record();
   }
-  const Deal deal{left, ranks == nullptr ? 1 : ranks->size(), options.batch};
-  const std::size_t jobs = std::min(jobs_of(options), left.size());
-  if (ranks == nullptr) {
-    require_memory(options, model, static_cast<std::int64_t>(jobs));
-  } else {
-    require_memory_of_ranks(*ranks, deal, options, model);
-  }
-  progress.expect_steps(steps, ranks == nullptr ? static_cast<std::int64_t>(jobs) : deal.groups());
+  if (!complete) require_memory(options, model);
+  progress.expect_steps(steps);
   folder.open();
   const std::string pieces = material.tokenizer->model();
   if (!pieces.empty()) command::write_file(folder.tokenizer(), pieces);
 
   note_interrupts();
-  if (ranks == nullptr) {
-    run_jobs(
-        left.size(), jobs, [&](std::size_t i) { trainings[left[i]].run(progress, {}); }, interrupt);
-  } else {
-    lead(*ranks, deal, trainings, pieces, progress);
-  }
-
   std::vector<json> records;
-  for (const Training& training : trainings) records.push_back(training.saved_record().value());
+  for (const Training& training : trainings) records.push_back(training.run(progress));
   const std::string text =
-      result_json(options, material, records, deal.ranks)
+      result_json(options, material, records)
           .dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   // As a reader will have it.
   json result = json::parse(text);

@@ -41,8 +41,7 @@ struct ExperimentOptions {
   std::uint64_t seed = 1;         // of the first run; the others follow it
   std::int64_t seeds = 1;
 
-  std::int64_t threads = 1;  // of each training
-  std::int64_t jobs = 0;     // trainings at a time; 0: as many as the cores have room for
+  std::int64_t threads = 1;
   std::filesystem::path output = "results/extrapolate";
   RunFolder::Existing existing = RunFolder::Existing::refuse;
   std::string command;  // what was typed, without --resume and --overwrite; told in result.json

@@ -6,7 +6,7 @@
 namespace isentrope::lab {
 namespace {
 
-// Set by a signal handler and read by every thread that trains.
+// Set by a signal handler.
 std::atomic<bool> noted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -14,13 +14,11 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void note_interrupts() {
   struct sigaction action = {};
-  action.sa_handler = [](int) { interrupt(); };
+  action.sa_handler = [](int) { noted = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
-
-void interrupt() { noted = true; }
 
 bool interrupted() { return noted; }
 

@@ -35,15 +35,14 @@ double least_memory(const ExperimentOptions& options, const ModelConfig& model) 
   return kFloat * (4 * weights + std::max(step, evaluation));
 }
 
-void require_memory(const ExperimentOptions& options, const ModelConfig& model, std::int64_t jobs) {
-  const double needed = static_cast<double>(jobs) * least_memory(options, model);
+void require_memory(const ExperimentOptions& options, const ModelConfig& model) {
+  const double needed = least_memory(options, model);
   const auto there = static_cast<double>(command::machine_memory());
   if (needed <= there) return;
   throw Error(fmt::format(
-      "[memory] {} training{} at a time need{} {} or more; this machine has {}: a smaller model, "
-      "batch or length fits{}",
-      jobs, jobs == 1 ? "" : "s", jobs == 1 ? "s" : "", command::bytes_text(needed),
-      command::bytes_text(there), jobs == 1 ? "" : ", or fewer at a time"));
+      "[memory] a training needs {} or more; this machine has {}: a smaller model, batch or length "
+      "fits",
+      command::bytes_text(needed), command::bytes_text(there)));
 }
 
 }  // namespace isentrope::lab

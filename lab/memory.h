@@ -1,8 +1,6 @@
 // Memory: what an experiment cannot do with less of, asked before it begins.
 #pragma once
 
-#include <cstdint>
-
 #include "lab/experiment_options.h"
 
 namespace isentrope::lab {
@@ -12,7 +10,7 @@ namespace isentrope::lab {
 // length takes. Real ones take more, up to a few times.
 [[nodiscard]] double least_memory(const ExperimentOptions& options, const ModelConfig& model);
 
-// Throws Error when `jobs` trainings at a time need more than this machine has.
-void require_memory(const ExperimentOptions& options, const ModelConfig& model, std::int64_t jobs);
+// Throws Error when a training needs more than this machine has.
+void require_memory(const ExperimentOptions& options, const ModelConfig& model);
 
 }  // namespace isentrope::lab

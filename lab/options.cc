@@ -152,12 +152,7 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
       ->capture_default_str();
   count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take two");
   count("--threads", o.threads, kMostThreads,
-        "Threads of each training; another count gives other last digits");
-  app.add_option(
-         "--jobs", o.jobs,
-         "Trainings at a time; as many as the cores have room for otherwise. torchrun's ranks have "
-         "one each")
-      ->check(whole_number(1, kMostThreads));
+        "Threads of a training; another count gives other last digits");
 }
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
@@ -286,9 +281,7 @@ std::optional<CommandLine> parse_command_line(int argc, const char* const* argv)
   CLI::App app(
       "Trains small language models that differ only in the scale rule of their attention, "
       "evaluates them at\n"
-      "lengths they never saw, and says where a rule helps. Writes result.json and report.html.\n"
-      "On many processes or machines: torchrun --no-python --nproc-per-node K isentrope "
-      "extrapolate ...",
+      "lengths they never saw, and says where a rule helps. Writes result.json and report.html.",
       "isentrope extrapolate");
   add_options(app, line, typed);
   bool parsed = false;

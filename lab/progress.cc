@@ -20,46 +20,34 @@ Progress::Style Progress::style_of(std::FILE* stream) {
   return isatty(fileno(stream)) != 0 ? Style::terminal : Style::lines;
 }
 
-void Progress::say(const std::string& text) {
-  const std::scoped_lock lock(mutex_);
-  put(text);
-}
-
-void Progress::now(const std::string& text) {
-  const std::scoped_lock lock(mutex_);
-  replace(text);
-}
-
 void Progress::step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
-                    double seconds, std::int64_t taken) {
-  const std::scoped_lock lock(mutex_);
-  steps_left_ -= taken;
+                    double seconds) {
+  --steps_left_;
   seconds_per_step_ =
       seconds_per_step_ == 0 ? seconds : std::lerp(seconds_per_step_, seconds, kSmoothing);
   const bool last = step == steps;
   if (!due(step == 1 || last)) return;
-  const double left =
-      static_cast<double>(steps_left_) * seconds_per_step_ / static_cast<double>(at_a_time_);
+  const double left = static_cast<double>(steps_left_) * seconds_per_step_;
   const std::string text =
       fmt::format("{}: step {} of {}, loss {:.3f}, {:.2f} steps/s, {} left", model, step, steps,
                   loss, 1 / seconds_per_step_, clock_text(left));
   if (last || style_ == Style::lines) {
-    if (open_line_) replace("");
+    if (open_line_) now("");
     open_line_ = false;
-    put(text);
+    say(text);
   } else {
-    replace(text);
+    now(text);
   }
 }
 
-void Progress::put(const std::string& text) {
+void Progress::say(const std::string& text) {
   if (style_ == Style::silent) return;
   end_line();
   fmt::print(stream_, "{}\n", text);
   std::fflush(stream_);
 }
 
-void Progress::replace(const std::string& text) {
+void Progress::now(const std::string& text) {
   if (style_ != Style::terminal) return;
   fmt::print(stream_, "\r\033[K{}", text);
   std::fflush(stream_);

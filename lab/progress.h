@@ -1,11 +1,10 @@
 // Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines
-// elsewhere. Any thread may tell of its own.
+// elsewhere.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <string>
 
 namespace isentrope::lab {
@@ -20,38 +19,31 @@ class Progress {
   Progress(std::FILE* stream, Style style) : stream_(stream), style_(style) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  virtual ~Progress() { end_line(); }
+  ~Progress() { end_line(); }
 
   // A line that stays.
-  virtual void say(const std::string& text);
+  void say(const std::string& text);
   // A line that a later one may replace on a terminal; not shown elsewhere.
-  virtual void now(const std::string& text);
+  void now(const std::string& text);
 
-  // Steps of all models together, and how many models train at a time: for the time left.
-  void expect_steps(std::int64_t steps, std::int64_t at_a_time = 1) {
-    steps_left_ = steps;
-    at_a_time_ = at_a_time;
-  }
+  // Steps of all models together: for the time left.
+  void expect_steps(std::int64_t steps) { steps_left_ = steps; }
 
-  // After a step of a model, or after the last of as many as were not told of. Elsewhere than on a
-  // terminal a line appears at the first and the last step and every ten seconds between.
-  virtual void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
-                    double seconds, std::int64_t taken = 1);
+  // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
+  // step and every ten seconds between.
+  void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
+            double seconds);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // With the mutex held.
   [[nodiscard]] bool due(bool first_or_last);
   void end_line();
-  void put(const std::string& text);
-  void replace(const std::string& text);
 
   std::FILE* stream_;
   Style style_;
   bool open_line_ = false;
-  std::mutex mutex_;
-  std::int64_t steps_left_ = 0, at_a_time_ = 1;
+  std::int64_t steps_left_ = 0;
   double seconds_per_step_ = 0;  // smoothed
   Clock::time_point shown_{};
 };

@@ -18,27 +18,6 @@ constexpr double kBeta2 = 0.999;
 constexpr double kEpsilon = 1e-8;
 constexpr double kWeightDecay = 0.01;
 
-// Windows of a batch.
-struct Share {
-  std::int64_t first, last;
-  [[nodiscard]] std::int64_t size() const { return last - first; }
-};
-
-Share share_of(const RankGroup& group, std::int64_t batch) {
-  return {group.rank() * batch / group.size(), (group.rank() + 1) * batch / group.size()};
-}
-
-Examples take_windows(const Examples& batch, Share share, std::int64_t length) {
-  const std::int64_t first = share.first * length, last = share.last * length;
-  const auto begin = std::ranges::lower_bound(batch.positions, first) - batch.positions.begin();
-  const auto end = std::ranges::lower_bound(batch.positions, last) - batch.positions.begin();
-  Examples taken{{batch.inputs.begin() + first, batch.inputs.begin() + last},
-                 {batch.positions.begin() + begin, batch.positions.begin() + end},
-                 {batch.targets.begin() + begin, batch.targets.begin() + end}};
-  for (std::int64_t& position : taken.positions) position -= first;
-  return taken;
-}
-
 // The windows of a batch lie one behind the other.
 void append(Examples& all, const Examples& more) {
   const auto inputs = static_cast<std::int64_t>(all.inputs.size());
@@ -83,9 +62,8 @@ Divergence::Divergence(std::int64_t step, double loss)
     : std::runtime_error(
           fmt::format("the loss of step {} is {}; a lower learning rate may help", step, loss)) {}
 
-Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus,
-                 const RankGroup* group)
-    : plan_(plan), model_(model), corpus_(corpus), group_(group) {
+Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus)
+    : plan_(plan), model_(model), corpus_(corpus) {
   auto& [matrices, vectors, positions] = groups_;
   matrices.decay = kWeightDecay;
   // Decay is a share of the step, and shall be the same for all.
@@ -100,40 +78,23 @@ Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const T
     alike.square.push_back(at::zeros_like(parameter));
     alike.step_counts.push_back(step_count);
   }
-  if (group_ == nullptr) return;
-  std::vector<at::Tensor> parameters;
-  for (const auto& [name, parameter] : model.parameters()) parameters.push_back(parameter);
-  average_ = std::make_unique<GradientAverage>(*group_, parameters);
 }
 
 double Trainer::step() {
   Examples batch = draw_batch(plan_, steps_done_, corpus_, model_.config());
-  const auto predicted = static_cast<double>(batch.positions.size());
-  const Share share = group_ == nullptr ? Share{0, plan_.batch} : share_of(*group_, plan_.batch);
-  if (group_ != nullptr) batch = take_windows(batch, share, plan_.length);
-  const auto here = static_cast<std::int64_t>(batch.positions.size());
+  const auto predicted = static_cast<std::int64_t>(batch.positions.size());
   const at::Tensor tokens =
-      at::from_blob(batch.inputs.data(), {share.size(), plan_.length}, at::kLong);
-  const at::Tensor positions = at::from_blob(batch.positions.data(), {here}, at::kLong);
-  const at::Tensor targets = at::from_blob(batch.targets.data(), {here}, at::kLong);
+      at::from_blob(batch.inputs.data(), {plan_.batch, plan_.length}, at::kLong);
+  const at::Tensor positions = at::from_blob(batch.positions.data(), {predicted}, at::kLong);
+  const at::Tensor targets = at::from_blob(batch.targets.data(), {predicted}, at::kLong);
   const auto step = static_cast<std::uint64_t>(steps_done_);
   const Look look{
-      .dropout = at::detail::createCPUGenerator(random_bits(plan_.seed, Stream::dropout, step)),
-      .first_sequence = share.first,
-      .sequences = group_ == nullptr ? -1 : plan_.batch};
+      .dropout = at::detail::createCPUGenerator(random_bits(plan_.seed, Stream::dropout, step))};
 
-  const at::Tensor logits = model_.forward(tokens, positions, look);
-  const at::Tensor loss =
-      group_ == nullptr
-          ? at::cross_entropy_loss(logits, targets)
-          : at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum) / predicted;
-  const double value = group_ == nullptr ? loss.item<double>() : group_->sum(loss.item<double>());
+  const at::Tensor loss = at::cross_entropy_loss(model_.forward(tokens, positions, look), targets);
+  const auto value = loss.item<double>();
   if (!std::isfinite(value)) throw Divergence(steps_done_ + 1, value);
-  if (group_ == nullptr) {
-    loss.backward();
-  } else {
-    average_->backward(loss * group_->size());
-  }
+  loss.backward();
   update();
   ++steps_done_;
   return value;

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -13,7 +12,6 @@
 
 #include "lab/corpus.h"
 #include "lab/examples.h"
-#include "lab/rank_group.h"
 #include "lab/transformer.h"
 
 namespace isentrope::lab {
@@ -45,11 +43,8 @@ class Divergence : public std::runtime_error {
 
 class Trainer {
  public:
-  // The model, the corpus and the group must outlive the trainer. With a group, whose ranks all
-  // have such a trainer, a step is theirs together: the numbers are those of one rank up to
-  // rounding.
-  Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus,
-          const RankGroup* group = nullptr);
+  // The model and the corpus must outlive the trainer.
+  Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus);
 
   // One step; its loss, in nats. Throws Divergence.
   double step();
@@ -76,10 +71,8 @@ class Trainer {
   TrainingPlan plan_;
   Transformer& model_;
   std::span<const Token> corpus_;
-  const RankGroup* group_;
   std::int64_t steps_done_ = 0;
   std::array<Group, 3> groups_;  // matrices; biases, norms and factors; learned position biases
-  std::unique_ptr<GradientAverage> average_;
 };
 
 }  // namespace isentrope::lab

@@ -99,10 +99,6 @@ std::filesystem::path Training::checkpoint_path() const { return folder_.checkpo
 
 std::filesystem::path Training::record_path() const { return folder_.record(rule_, seed_); }
 
-json Training::description() const {
-  return {{"configuration", configuration()}, {"evaluation", evaluation()}};
-}
-
 std::optional<json> Training::saved_record() const {
   const std::filesystem::path path = record_path();
   if (!folder_.holds_this_run() || !std::filesystem::exists(path)) return {};
@@ -124,23 +120,21 @@ std::int64_t Training::steps_left() const {
   return options_.steps - (checkpoint ? checkpoint->steps_done : 0);
 }
 
-void Training::run(Progress& progress, const Company& company) const {
-  if (saved_record()) return;
+json Training::run(Progress& progress) const {
+  if (auto record = saved_record()) return *record;
   const ModelConfig config = model_of(options_, *material_.tokenizer);
   Transformer model(config, rule_, seed_);
   Trainer trainer({options_.steps, options_.warm_up(), options_.batch, options_.train_length,
                    options_.learning_rate, seed_, options_.bias_learning_rate},
-                  model, material_.parts.training, company.group);
+                  model, material_.parts.training);
   TrainingHistory history;
   if (auto checkpoint = saved_checkpoint()) {
     trainer.restore(checkpoint->state, checkpoint->steps_done);
     history = std::move(checkpoint->history);
-    if (company.group == nullptr || company.group->is_first())
-      progress.say(fmt::format("{}: going on after step {} of {}", name(), trainer.steps_done(),
-                               options_.steps));
+    progress.say(fmt::format("{}: going on after step {} of {}", name(), trainer.steps_done(),
+                             options_.steps));
   }
-  if (!trainer.finished()) history = train(trainer, std::move(history), progress, company);
-  if (company.group != nullptr && !company.group->is_first()) return;
+  if (!trainer.finished()) history = train(trainer, std::move(history), progress);
 
   json record = measure_model(
       model, rule_,
@@ -162,33 +156,24 @@ void Training::run(Progress& progress, const Company& company) const {
   record["parameters"] = model.parameter_count();
   record["loss"] = history.loss;
   record["seconds_per_step"] = history.seconds / static_cast<double>(options_.steps);
-  command::write_file(record_path(), record.dump() + "\n");
-  company.saved(record_path());
+  const std::string text = record.dump();
+  command::write_file(record_path(), text + "\n");
+  return json::parse(text);  // as it will be read: null for what is not finite
 }
 
-TrainingHistory Training::train(Trainer& trainer, TrainingHistory history, Progress& progress,
-                                const Company& company) const {
+TrainingHistory Training::train(Trainer& trainer, TrainingHistory history,
+                                Progress& progress) const {
   using Clock = std::chrono::steady_clock;
-  const RankGroup* group = company.group;
-  const bool tells = group == nullptr || group->is_first();
-  // The ranks of a group stop after the same step.
-  const auto asked_to_stop = [&] {
-    return group == nullptr ? interrupted() : group->any(interrupted());
-  };
-  if (asked_to_stop()) throw Interrupted();
+  throw_if_interrupted();
   while (!trainer.finished()) {
     const Clock::time_point start = Clock::now();
     history.loss.push_back(trainer.step());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     history.seconds += seconds;
-    const bool stop = asked_to_stop();
-    if (tells) {
-      progress.step(name(), trainer.steps_done(), options_.steps, history.loss.back(), seconds);
-      if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0) {
-        save_checkpoint(checkpoint_path(), configuration(), trainer, history);
-        company.saved(checkpoint_path());
-      }
-    }
+    progress.step(name(), trainer.steps_done(), options_.steps, history.loss.back(), seconds);
+    const bool stop = interrupted();
+    if (stop || trainer.finished() || trainer.steps_done() % kCheckpointInterval == 0)
+      save_checkpoint(checkpoint_path(), configuration(), trainer, history);
     if (stop) throw Interrupted();
   }
   return history;

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,7 +12,6 @@
 #include "lab/checkpoint.h"
 #include "lab/experiment.h"
 #include "lab/material.h"
-#include "lab/rank_group.h"
 
 namespace isentrope::lab {
 
@@ -26,33 +24,22 @@ class Training {
   // Steps that are not on disk. Throws Error when what is there is of another configuration.
   [[nodiscard]] std::int64_t steps_left() const;
 
-  // With whom a training is run, and who is told of the files it leaves.
-  struct Company {
-    const RankGroup* group = nullptr;
-    std::function<void(const std::filesystem::path&)> saved = [](const auto&) {};
-  };
-
-  // Trains on from what is on disk, measures, and leaves the record; nothing where that is there.
-  // Of a group the first rank measures and leaves what there is to leave. Throws Divergence, and
-  // Interrupted after saving.
-  void run(Progress& progress, const Company& company) const;
+  // Trains on from what is on disk, measures, and leaves the record, which it returns; where that
+  // is there it does nothing else. Throws Divergence, and Interrupted after saving.
+  [[nodiscard]] nlohmann::json run(Progress& progress) const;
 
   // What has been measured, when that is on disk.
   [[nodiscard]] std::optional<nlohmann::json> saved_record() const;
 
+ private:
   [[nodiscard]] std::filesystem::path checkpoint_path() const;
   [[nodiscard]] std::filesystem::path record_path() const;
-
-  // All that its record depends on.
-  [[nodiscard]] nlohmann::json description() const;
-
- private:
   [[nodiscard]] std::string name() const;
   [[nodiscard]] nlohmann::json configuration() const;
   [[nodiscard]] nlohmann::json evaluation() const;
   [[nodiscard]] std::optional<Checkpoint> saved_checkpoint() const;
-  [[nodiscard]] TrainingHistory train(Trainer& trainer, TrainingHistory history, Progress& progress,
-                                      const Company& company) const;
+  [[nodiscard]] TrainingHistory train(Trainer& trainer, TrainingHistory history,
+                                      Progress& progress) const;
 
   const ExperimentOptions& options_;
   const RunFolder& folder_;

@@ -93,7 +93,6 @@ struct Transformer::Pass {
   at::Tensor scales;  // of each row, where the operator does not find them by the rule
   bool factors;       // learned ones count
   at::Generator dropout;
-  std::int64_t first_sequence, sequences;
   const std::function<void(const LayerAttention&)>& observer;
 };
 
@@ -157,8 +156,6 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
             .scales = {},
             .factors = rule_.learned && !look.rule,
             .dropout = look.dropout,
-            .first_sequence = look.first_sequence,
-            .sequences = look.sequences,
             .observer = look.observer};
   if (const std::int64_t dim = rotary_dim(config_); dim > 0)
     pass.rotary = rotary_table(length, dim);
@@ -176,11 +173,7 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
 at::Tensor Transformer::drop(const at::Tensor& x, Pass& pass) const {
   if (!pass.dropout.defined() || config_.dropout == 0) return x;
   const double kept = 1 - config_.dropout;
-  if (pass.sequences < 0) return x * at::empty_like(x).bernoulli_(kept, pass.dropout).div_(kept);
-  std::vector<std::int64_t> batch = x.sizes().vec();
-  batch.front() = pass.sequences;
-  const at::Tensor factors = at::empty(batch, x.options()).bernoulli_(kept, pass.dropout);
-  return x * factors.narrow(0, pass.first_sequence, x.size(0)) / kept;
+  return x * at::empty_like(x).bernoulli_(kept, pass.dropout).div_(kept);
 }
 
 at::Tensor Transformer::attend(const Layer& layer, const at::Tensor& h, const Pass& pass) const {

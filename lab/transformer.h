@@ -39,9 +39,6 @@ struct Look {
   std::int64_t window = -1;         // keys farther than that are hidden; negative: none
   bool hidden_count = false;        // in the n of the rule, as if they were seen
   at::Generator dropout{};          // of what the configuration drops; undefined: nothing
-  // Where the sequences are a part of a batch: the first of them, and how many the batch has. What
-  // is dropped is what would be in the batch.
-  std::int64_t first_sequence = 0, sequences = -1;
   std::function<void(const LayerAttention&)> observer{};
 };
 

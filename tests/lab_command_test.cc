@@ -130,16 +130,6 @@ TEST_F(Extrapolate, LearnsFactorsAndDropsOut) {
   EXPECT_TRUE(moved);
 }
 
-// One thread to a training: how many train at a time changes no digit.
-TEST_F(Extrapolate, JobsDoNotChangeADigit) {
-  ASSERT_EQ(run_command(command({"--seeds", "2", "--jobs", "1"})).code, 0);
-  const json one = result();
-  fs::rename(out(), out().string() + "-one");
-  ASSERT_EQ(run_command(command({"--seeds", "2", "--jobs", "4"})).code, 0);
-  expect_same_bits(out() / "models", out().string() + "-one/models");
-  EXPECT_EQ(result()["leads"], one["leads"]);
-}
-
 TEST_F(Extrapolate, PrintsTheResultAsJson) {
   const Outcome outcome = run_command(command({"--json", "--quiet"}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -1,14 +1,11 @@
-// What a user is told: options, progress, result.json and the tables; and how jobs are dealt out.
+// What a user is told: options, progress, result.json and the tables.
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
-#include "lab/jobs.h"
 #include "lab/options.h"
 #include "lab/progress.h"
 #include "lab/result.h"
@@ -237,26 +234,6 @@ TEST(Result, SummaryNamesTheEntropyOfUniformAttention) {
   result["config"]["objective"] = "causal";
   EXPECT_NE(summary(result).find("uniform attention           3.206    3.878"), std::string::npos)
       << summary(result);
-}
-
-// Whatever goes wrong in one job, the others are told, and no further one begins.
-TEST(Jobs, AllRunOnceAndAFailureStopsTheRest) {
-  std::array<std::atomic<int>, 20> runs{};
-  run_jobs(20, 3, [&](std::size_t i) { ++runs[i]; }, [] { FAIL(); });
-  for (const auto& run : runs) EXPECT_EQ(run, 1);
-
-  int stops = 0;
-  std::atomic<int> begun = 0;
-  EXPECT_THROW(run_jobs(
-                   20, 1,
-                   [&](std::size_t i) {
-                     ++begun;
-                     if (i == 4) throw Error("the fifth");
-                   },
-                   [&] { ++stops; }),
-               Error);
-  EXPECT_EQ(begun, 5);
-  EXPECT_EQ(stops, 1);
 }
 
 }  // namespace

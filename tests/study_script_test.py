@@ -1,24 +1,31 @@
-"""scripts/study: the order of a plan, going on from records alone, and the page of what was found."""
+"""scripts/study: the order of a plan, going on from records alone, workers that are killed, and the page of it all."""
 
 import argparse
+import importlib.util
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 OPTIONS = None
+LIMIT = 300  # seconds
 PLAN = {
     "common": "--layers 1 --width 8 --heads 2 --batch 4 --train-length 8 --steps 10 --lengths 8,32 --evaluation-tokens 64",
     "cells": {"second": "--positions alibi", "first": "--positions rope"},
-    "rules": {"pair": "standard,log_length", "three": "standard,log_length,logn(8)"},
+    "rules": {"pair": "standard,log_length", "three": "standard,log_length,logn(train_len=8)"},
     "rescaled": {"plain": "entropy_invariant(base=8)"},
     "order": [{"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 1},
               {"cell": "second", "rules": "pair", "rescaled": "plain", "seeds": 1},
               {"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 2},
               {"cell": "first", "rules": "three", "rescaled": "plain", "seeds": 1}],
 }
+LONG = " --steps 1500"  # to be interrupted
 
 
 class Study(unittest.TestCase):
@@ -28,40 +35,146 @@ class Study(unittest.TestCase):
         self.folder = Path(folder.name)
         corpus = self.folder / "corpus.txt"
         corpus.write_text("".join(f"the row sees {i} keys\n" for i in range(300)))
-        plan = {**PLAN, "common": f"{PLAN['common']} --corpus {corpus}"}
-        (self.folder / "plan.json").write_text(json.dumps(plan))
+        self.plan = {**PLAN, "common": f"{PLAN['common']} --corpus {corpus}"}
         # The program behind the front door's word, and a log of what it was asked for.
         program = self.folder / "program"
         program.write_text(f'#!/bin/sh\necho "$@" >> {self.folder}/calls\nshift\nexec {OPTIONS.program} "$@"\n')
         program.chmod(0o755)
 
-    def study(self, output, *more):
-        out = subprocess.run(
+    def start(self, output, *more, **changes):
+        (self.folder / "plan.json").write_text(json.dumps({**self.plan, **changes}))
+        return subprocess.Popen(
             [sys.executable, OPTIONS.study, self.folder / "plan.json", "--program", self.folder / "program", "--output",
-             self.folder / output, "--records", self.folder / "records.json", *more], capture_output=True, text=True)
-        self.assertEqual(out.returncode, 0, out.stderr)
-        return out
+             self.folder / output, "--records", self.folder / "records.json", *more],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+
+    def end(self, process, code=0):
+        out, err = process.communicate(timeout=LIMIT)
+        self.assertEqual(process.returncode, code, err)
+        return out if code == 0 else err
+
+    def study(self, output, *more, **changes):
+        return self.end(self.start(output, *more, **changes))
+
+    def refused(self, output, *more, code=2, **changes):
+        return self.end(self.start(output, *more, **changes), code)
+
+    def calls(self):
+        return (self.folder / "calls").read_text().splitlines()
 
     def cells(self):
         return json.loads((self.folder / "records.json").read_text())["cells"]
 
+    def measured(self):
+        """Every digit of the records, but for times; and starts with none again."""
+        cells = self.cells()
+        (self.folder / "records.json").unlink()
+        for cell in cells.values():
+            for record in cell["records"]:
+                self.assertGreater(record.pop("seconds_per_step"), 0)
+        return cells
+
+    def log(self, output, cell, name):
+        return (self.folder / output / cell / name / "log.txt").read_text()
+
+    def await_checkpoint(self, folder):
+        for _ in range(LIMIT * 100):
+            if list((self.folder / folder).glob("checkpoints/*.safetensors")):
+                return
+            time.sleep(0.01)
+        self.fail(f"no checkpoint in {folder}")
+
     def test_trains_in_order_and_goes_on_from_the_records_alone(self):
-        empty = self.study("run", "--collect")
-        self.assertIn("0 of 7 trainings", empty.stdout)
-        first = self.study("run")
-        self.assertIn("7 of 7 trainings", first.stdout)
+        self.assertIn("0 of 7 trainings", self.study("run", "--collect"))
+        self.assertIn("7 of 7 trainings", self.study("run", "--jobs", "1"))
         cells = self.cells()
         self.assertEqual(list(cells), ["second", "first"])
         self.assertEqual([cell["planned"] for cell in cells.values()], [2, 5])
         self.assertEqual([len(cell["records"]) for cell in cells.values()], [2, 5])
-        calls = (self.folder / "calls").read_text().splitlines()
-        self.assertEqual(["alibi" in call for call in calls], [False, True, False, False])
-        self.assertEqual(first.stderr.count("step 10 of 10"), 7)
+        self.assertEqual(["alibi" in call for call in self.calls()], [False, False, True, True, False, False, False])
+        self.assertIn("step 10 of 10", self.log("run", "first", "logn-train_len=8-seed1"))
 
         # Another folder, as on another machine: nothing is trained, and the records stay as they were.
-        second = self.study("elsewhere")
-        self.assertEqual(second.stderr.count("step 10 of 10"), 0)
-        self.assertEqual(self.cells(), cells)
+        self.study("elsewhere")
+        self.assertEqual((len(self.calls()), self.cells()), (7, cells))
+
+        # The folder alone is enough as well.
+        (self.folder / "records.json").unlink()
+        self.study("run")
+        self.assertEqual((len(self.calls()), self.cells()), (7, cells))
+
+    def test_jobs_change_no_digit(self):
+        self.study("one", "--jobs", "1")
+        one = self.measured()
+        self.study("three", "--jobs", "3")
+        self.assertEqual(self.measured(), one)
+
+    def test_a_failure_is_named_and_the_others_go_on(self):
+        rules = {"pair": "standard,entropy", "three": "standard"}
+        says = self.refused("run", code=1, rules=rules).splitlines()
+        self.assertEqual(len(says), 3)
+        for seed, cell in ((1, "first"), (2, "first"), (1, "second")):
+            line = [one for one in says if one.startswith(f"study: {cell}: entropy, seed {seed}: isentrope extrapolate: ")]
+            self.assertEqual(len(line), 1, says)
+            self.assertIn("a rule must be one of", line[0])
+        self.assertEqual([[record["rule"] for record in cell["records"]] for cell in self.cells().values()],
+                         [["standard"], ["standard", "standard"]])  # fmt: skip
+
+    def test_records_of_other_trainings_are_refused(self):
+        self.assertIn("a plan must name rules as records do, logn(train_len=8); got logn(8)",
+                      self.refused("run", code=1, rules={"pair": "standard", "three": "logn(8)"}))  # fmt: skip
+        self.study("run")
+        first = self.cells()["first"]["records"]
+        self.assertIn("study: the options of first must be those of",
+                      self.refused("run", cells={"second": "--positions alibi", "first": "--positions none"}))  # fmt: skip
+        (self.folder / "corpus.txt").write_text("".join(f"the row sees {i} keys\n" for i in range(400)))
+        more = [{"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 3}]
+        self.assertIn("corpus must be the same throughout a cell; got ", self.refused("run", code=1, order=more))
+        self.assertEqual(self.cells()["first"]["records"], first)
+
+    def test_goes_on_after_ctrl_c_with_the_same_digits(self):
+        long = {"common": self.plan["common"] + LONG, "order": [{**PLAN["order"][0], "seeds": 2}]}
+        first = self.start("run", "--jobs", "2", **long)
+        self.await_checkpoint("run/first/standard-seed1")
+        os.killpg(first.pid, signal.SIGINT)
+        self.end(first, 130)
+        self.assertIn("interrupted and saved", self.log("run", "first", "standard-seed1"))
+        self.assertIn("4 of 4 trainings", self.study("run", "--jobs", "2", **long))
+        self.assertIn("going on after step", self.log("run", "first", "standard-seed1"))
+        interrupted = self.measured()
+        self.study("at-one-go", "--jobs", "1", **long)
+        self.assertEqual(self.measured(), interrupted)
+
+    @unittest.skipUnless(importlib.util.find_spec("distributed"), "the package distributed is not there")
+    def test_what_a_killed_worker_trained_is_trained_by_another(self):
+        long = {"common": self.plan["common"] + LONG}
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{found.getsockname()[1]}"
+        study = self.start("run", "--listen", address, **long)
+        workers = [subprocess.Popen([sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny",
+                                     "--local-directory", self.folder, "--no-dashboard"], stderr=subprocess.DEVNULL)
+                   for _ in range(2)]  # fmt: skip
+        self.addCleanup(lambda: [worker.kill() for worker in workers])
+        self.await_checkpoint("run/first/standard-seed1")
+        os.kill(self.worker_of("run/first/standard-seed1", workers), signal.SIGKILL)
+        self.assertIn("7 of 7 trainings", self.end(study))
+        for worker in workers:
+            worker.wait(LIMIT)  # the study is over: they leave
+        self.assertIn("going on after step", self.log("run", "first", "standard-seed1"))
+        self.assertEqual(len(self.calls()), 8)
+        distributed = self.measured()
+        self.study("alone", **long)
+        self.assertEqual(self.measured(), distributed)
+
+    def worker_of(self, output, workers):
+        """Whose child trains there."""
+        for worker in workers:
+            children = Path(f"/proc/{worker.pid}/task").glob("*/children")
+            for child in " ".join(path.read_text() for path in children).split():
+                if str(self.folder / output) in Path(f"/proc/{child}/cmdline").read_text():
+                    return worker.pid
+        self.fail(f"nobody trains in {output}")
 
     def test_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
