@@ -5,7 +5,7 @@ import ctypes
 import torch
 
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.int64: 6}
-STATISTICS = ("lse", "entropy", "collision", "variance", "distance", "max_logit", "lambda", "support")
+STATISTICS = ("lse", "entropy", "collision", "variance", "distance", "max_probability", "max_logit", "lambda", "support")
 NONE, BOTTOM_RIGHT = 0, 2
 
 

@@ -111,6 +111,8 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     worst.add("entropy", row, got.entropy[row], stats.entropy, moved + sums * (2 + stats.entropy));
     worst.add("collision", row, got.collision[row], stats.collision,
               stats.collision * (growth(2 * dx) + 2 * sums));
+    worst.add("max_probability", row, got.max_probability[row], stats.max_probability,
+              stats.max_probability * (growth(dx) + sums));
     worst.add("max_logit", row, got.max_logit[row], stats.max_logit,
               dx + kUnit * std::abs(stats.max_logit));
     worst.add("variance", row, got.variance[row], stats.variance,

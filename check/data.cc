@@ -238,7 +238,7 @@ reference::GradientInput random_gradient(const Problem& p) {
   reference::GradientInput gradient{.d_output = draw(rows * p.value_dim, p.type)};
   for_each_statistic(
       [&](const Statistic& statistic, std::vector<double>& values) {
-        if (statistic.differentiable) values = draw(rows, DType::f32);
+        if (statistic.differentiable()) values = draw(rows, DType::f32);
         // Distances are as large as rows are long: at their full size no other gradient would show.
         if (statistic.name == "distance") {
           for (double& value : values)

@@ -75,7 +75,8 @@ const std::vector<double>* upstream(const OpenProblem& open, const std::string& 
   const std::vector<double>* found = nullptr;
   for_each_statistic(
       [&](const Statistic& statistic, const std::vector<double>& values) {
-        if (statistic.differentiable && name == "d_" + std::string(statistic.name)) found = &values;
+        if (statistic.differentiable() && name == "d_" + std::string(statistic.name))
+          found = &values;
       },
       all->d_statistics);
   if (found != nullptr) return found;

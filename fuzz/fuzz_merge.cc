@@ -55,6 +55,7 @@ void run_tree(ByteSource bytes) {
   require(near(got.lse, want.lse, 1e-14 * size), "lse");
   require(near(got.entropy, want.entropy, 1e-12 * size), "entropy");
   require(near(got.collision, want.collision, 1e-12 * size), "collision");
+  require(near(got.max_probability, want.max_probability, 1e-12 * size), "max_probability");
   require(near(got.distance, want.distance, 1e-9 * size), "distance");
   // Both sum squares of differences of logits, the raw state after shifting them.
   require(near(got.variance, want.variance, 1e-12 * size * size * size), "variance");

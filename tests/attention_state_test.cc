@@ -52,6 +52,8 @@ void expect_close(const AttentionState& a, const AttentionState& b) {
   RC_ASSERT(std::abs(x.lse - y.lse) <= 1e-13 * (1 + std::abs(x.lse)));
   RC_ASSERT(std::abs(x.entropy - y.entropy) <= 1e-12 * (1 + x.entropy + std::abs(x.lse)));
   RC_ASSERT(std::abs(x.collision - y.collision) <= 1e-12 * x.collision * (1 + std::abs(x.lse)));
+  RC_ASSERT(std::abs(x.max_probability - y.max_probability) <=
+            1e-12 * x.max_probability * (1 + std::abs(x.lse)));
   RC_ASSERT(std::abs(x.variance - y.variance) <= 1e-11 * (1 + x.variance + x.lse * x.lse));
   RC_ASSERT(std::abs(a.output[0] - b.output[0]) <= 1e-5);
 }
@@ -94,6 +96,7 @@ TEST(AttentionState, NormalisedAndRawStatesMergeAlike) {
   EXPECT_NEAR(merged.statistics[0].lse, whole.statistics[0].lse, 1e-13);
   EXPECT_NEAR(merged.statistics[0].entropy, whole.statistics[0].entropy, 1e-13);
   EXPECT_NEAR(merged.statistics[0].collision, whole.statistics[0].collision, 1e-14);
+  EXPECT_NEAR(merged.statistics[0].max_probability, whole.statistics[0].max_probability, 1e-14);
   EXPECT_NEAR(merged.statistics[0].variance, whole.statistics[0].variance, 1e-12);
   EXPECT_FLOAT_EQ(merged.output[0], whole.output[0]);
 }
@@ -237,20 +240,20 @@ TEST(AttentionState, HostileBytesAreRejected) {
   };
   EXPECT_EQ(with(0, 'i', 1),
             "[state_from_bytes] the bytes must begin with ISENSTAT; got something else");
-  EXPECT_EQ(with(8, 1, 4), "[state_from_bytes] the version must be 2; got 1");
-  EXPECT_EQ(with(12, 4, 4), "[state_from_bytes] a row must have 6 numbers; got 4");
+  EXPECT_EQ(with(8, 1, 4), "[state_from_bytes] the version must be 3; got 1");
+  EXPECT_EQ(with(12, 4, 4), "[state_from_bytes] a row must have 7 numbers; got 4");
   EXPECT_EQ(with(16, ~std::uint64_t{0}, 8),
             "[state_from_bytes] no extent must be negative; got -1");
   EXPECT_NE(with(16, std::uint64_t{1} << 62, 8), "");
   EXPECT_EQ(with(16, 2, 8),
-            "[state_from_bytes] the shape takes 120 bytes after the header; got 60");
+            "[state_from_bytes] the shape takes 136 bytes after the header; got 68");
   EXPECT_EQ(with(48, std::bit_cast<std::uint64_t>(kInfinity), 8),
             "[state_from_bytes] lse must not be +inf; got that in row 0");
   EXPECT_NE(with(56, std::bit_cast<std::uint64_t>(-1.0), 8), "");
   EXPECT_EQ(
-      with(96, 0, 8),
+      with(104, 0, 8),
       "[state_from_bytes] a row without keys must be empty; got statistics or an output in row 0");
-  EXPECT_EQ(with(96, ~std::uint64_t{0}, 8),
+  EXPECT_EQ(with(104, ~std::uint64_t{0}, 8),
             "[state_from_bytes] the support must not be negative; got -1 in row 0");
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_NE(message_of([&] { (void)state_from_bytes(std::span(good).first(size)); }), "") << size;

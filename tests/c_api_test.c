@@ -25,7 +25,7 @@ static void expect_error(isentrope_status status, const char* message, int line)
 
 static float q[ROWS * DIM], k[HEADS * KEYS * DIM], v[HEADS * KEYS * DIM];
 static float output[ROWS * DIM], lse[ROWS], entropy[ROWS], collision[ROWS], variance[ROWS];
-static float distance[ROWS], max_logit[ROWS], lambda[ROWS];
+static float distance[ROWS], max_probability[ROWS], max_logit[ROWS], lambda[ROWS];
 static int64_t support[ROWS], alone[2] = {0, QUERIES};
 
 /* Given to every call. */
@@ -48,7 +48,8 @@ static isentrope_forward_call forward_call(void) {
   for (i = 0; i < sizeof v / sizeof *v; ++i) v[i] = (float)i;
   for (i = 0; i < sizeof output / sizeof *output; ++i) output[i] = -77;
   for (i = 0; i < ROWS; ++i) {
-    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_logit[i] = lambda[i] = -77;
+    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_probability[i] = max_logit[i] =
+        lambda[i] = -77;
     support[i] = -77;
   }
   call.struct_size = sizeof call;
@@ -61,6 +62,7 @@ static isentrope_forward_call forward_call(void) {
   asked.lse = floats(lse, 3, kQueryShape);
   asked.entropy = floats(entropy, 3, kQueryShape);
   asked.collision = floats(collision, 3, kQueryShape);
+  asked.max_probability = floats(max_probability, 3, kQueryShape);
   asked.max_logit = floats(max_logit, 3, kQueryShape);
   asked.variance = floats(variance, 3, kQueryShape);
   asked.distance = floats(distance, 3, kQueryShape);
@@ -75,7 +77,8 @@ static int outputs_untouched(void) {
   int touched = 0;
   for (i = 0; i < sizeof output / sizeof *output; ++i) touched |= output[i] != -77;
   for (i = 0; i < ROWS; ++i) {
-    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 || distance[i] != -77;
+    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 || distance[i] != -77 ||
+               max_probability[i] != -77;
     touched |= max_logit[i] != -77 || lambda[i] != -77 || support[i] != -77;
   }
   return !touched;

@@ -121,7 +121,7 @@ void expect_within_bounds(const Problem& p, Flush flush) {
   for_each_statistic(
       [&]<typename T>(const Statistic& statistic, const std::vector<double>& values,
                       View<const T, 3>& view) {
-        if (!statistic.differentiable) return;
+        if (!statistic.differentiable()) return;
         const auto room = guarded.room<T>(rows);
         std::copy(values.begin(), values.end(), room.data);
         view = room;
@@ -224,7 +224,7 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
       []<typename T>(const Statistic& statistic, const std::vector<T>& result,
                      const std::vector<double>& values, std::vector<T>& d,
                      View<const T, 3>& result_view, View<const T, 3>& d_view) {
-        if (!statistic.differentiable) return;
+        if (!statistic.differentiable()) return;
         d.assign(values.begin(), values.end());
         result_view = contiguous_view<const T, 3>(result.data(), {1, 2, 2});
         d_view = contiguous_view<const T, 3>(d.data(), {1, 2, 2});

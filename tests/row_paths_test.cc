@@ -57,6 +57,7 @@ void expect_empty_rows(Data& data, AttentionOptions options) {
   expect_all("collision", forward.collision, 0);
   expect_all("variance", forward.variance, 0);
   expect_all("distance", forward.distance, 0);
+  expect_all("max_probability", forward.max_probability, 0);
   for (const std::int64_t support : forward.support) ASSERT_EQ(support, 0);
   if (p.page_size > 0) return;
   reference::GradientInput upstream = random_gradient(p);
@@ -119,6 +120,7 @@ TEST_P(RowPaths, OneSeenKeyReturnsItsValueExactlyWhateverLambda) {
       const ForwardResult got = run_forward(data, options);
       expect_all("entropy", got.entropy, 0);
       expect_all("collision", got.collision, 1);
+      expect_all("max_probability", got.max_probability, 1);
       expect_all("variance", got.variance, 0);
       for (std::size_t i = 0; i < got.output.size(); ++i) {
         const std::int64_t row = static_cast<std::int64_t>(i) / p.value_dim;

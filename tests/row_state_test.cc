@@ -79,6 +79,13 @@ RC_GTEST_PROP(RowState, StatisticsStayWithinTheirBounds, ()) {
   RC_ASSERT(stats.collision >= (1 - 1e-12) / support);
   RC_ASSERT(stats.collision <= 1 + 1e-12);
   RC_ASSERT(stats.entropy >= -std::log(stats.collision) - 1e-12);
+  // The mean of p under p is the collision probability: at most the largest p, and at least its
+  // square.
+  RC_ASSERT(stats.max_probability >= stats.collision * (1 - 1e-12));
+  RC_ASSERT(stats.max_probability * stats.max_probability <= stats.collision * (1 + 1e-12));
+  const double of_largest = std::exp(stats.max_logit - stats.lse);
+  RC_ASSERT(std::abs(stats.max_probability - of_largest) <=
+            1e-14 * of_largest * (1 + std::abs(stats.lse)));
   RC_ASSERT(stats.variance >= 0);
 }
 
@@ -110,6 +117,7 @@ TEST(RowState, EmptyRow) {
   EXPECT_EQ(stats.collision, 0);
   EXPECT_EQ(stats.variance, 0);
   EXPECT_EQ(stats.distance, 0);
+  EXPECT_EQ(stats.max_probability, 0);
   EXPECT_EQ(stats.support, 0);
 }
 
@@ -117,6 +125,7 @@ TEST(RowState, EqualLogitsHaveTheEntropyOfTheirNumber) {
   const RowStats stats = finalize(state_of(Logits(1000, 1e6)));
   EXPECT_NEAR(stats.entropy, std::log(1000), 1e-12);
   EXPECT_NEAR(stats.collision, 1e-3, 1e-15);
+  EXPECT_NEAR(stats.max_probability, 1e-3, 1e-15);
   EXPECT_EQ(stats.variance, 0);
 }
 
@@ -126,7 +135,7 @@ TEST(RowState, OneNaNMakesEveryStatisticNaN) {
     const RowStats stats = finalize(state_of(logits));
     EXPECT_TRUE(std::isnan(stats.lse) && std::isnan(stats.entropy) && std::isnan(stats.collision) &&
                 std::isnan(stats.max_logit) && std::isnan(stats.variance) &&
-                std::isnan(stats.distance));
+                std::isnan(stats.distance) && std::isnan(stats.max_probability));
   }
 }
 

@@ -104,7 +104,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
         [&]<typename T>(const Statistic& statistic, View<T, 3>& view) {
           results.push_back(rows(std::is_same_v<T, float> ? at::kFloat : at::kLong));
           view = view_of<T, 3>(results.back());
-          if (!statistic.differentiable) fixed.push_back(results.back());
+          if (!statistic.differentiable()) fixed.push_back(results.back());
         },
         views);
     variable_list saved{q, k, v, bias.value_or(at::Tensor()), lambda.value_or(at::Tensor())};

@@ -62,7 +62,7 @@ void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
       if (!result.empty()) needs.push_back(result);
     }
     list.push_back({{"name", name_in_python(statistic.name)},
-                    {"differentiable", statistic.differentiable},
+                    {"differentiable", statistic.differentiable()},
                     {"needs", needs},
                     {"weighted_mean", statistic.weighted_mean}});
   });
@@ -112,7 +112,7 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   ConstRowStatistics upstream = slices("d_statistics", d_shared);
   for_each_statistic(
       [](const Statistic& statistic, auto& view) {
-        if (!statistic.differentiable) view = {};
+        if (!statistic.differentiable()) view = {};
       },
       upstream);
   isentrope::attention_backward(in, call.options(),

@@ -122,7 +122,7 @@ void attention_backward_in_float64(const CallArguments& call, std::int64_t wante
         row_major_statistics<double>("d_statistics", d_statistics), wanted, rows);
     for_each_statistic(
         [&](const Statistic& statistic, const auto& view, auto& to) {
-          if (view && statistic.differentiable)
+          if (view && statistic.differentiable())
             to.assign(view.data, view.data + batch * heads * queries);
         },
         slices, upstream.d_statistics);

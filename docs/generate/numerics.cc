@@ -55,7 +55,7 @@ report::LineChart error_over_budget_chart(const std::filesystem::path& docs) {
   chart.y_from_zero = true;
   std::vector<std::string> shown = {"output", "dq", "dk", "dv"};
   for_each_statistic([&](const Statistic& statistic) {
-    if (statistic.differentiable) shown.emplace_back(statistic.name);
+    if (statistic.differentiable()) shown.emplace_back(statistic.name);
   });
   for (const std::string& result : shown) {
     report::Series series{.name = report::Text(result), .x = {}, .y = {}};

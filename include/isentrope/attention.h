@@ -84,7 +84,8 @@ void attention_forward(const AttentionInput& input, const AttentionOptions& opti
 // Gradients of a scalar with respect to what the forward pass returned, and the results the
 // backward pass takes up again: output and lse always, and beside the gradient of a statistic what
 // the list in statistics.h says it needs, entropy and variance for that of variance. Gradients
-// without data count as zero; max_logit, lambda and support have none.
+// without data count as zero; max_logit, lambda and support have none. That of max_probability is
+// of the row's first largest key; where two are largest there is no derivative.
 struct AttentionGradientInput {
   ConstTensor output{};
   ConstRowStatistics statistics{};

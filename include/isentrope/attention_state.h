@@ -7,6 +7,7 @@
 //   lse       = ln(e^lse_a + e^lse_b)               output   = w_a output_a + w_b output_b
 //   entropy   = w_a H_a + w_b H_b - sum w ln w      variance = w_a V_a + w_b V_b + w_a w_b (E_a - E_b)^2
 //   collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
+//   max_probability = max(w_a P_a, w_b P_b)
 //
 // merge() is exactly commutative and exactly neutral in rows without keys; it is associative up to
 // rounding. Chunks of a cache, hosts of a ring and pages on another machine may therefore split a
@@ -57,7 +58,7 @@ struct AttentionState {
 // last.
 [[nodiscard]] AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks);
 
-// Version 2, every number little-endian:
+// Version 3, every number little-endian:
 //
 //   bytes  0 ...  7   "ISENSTAT"
 //          8 ... 11   version, u32

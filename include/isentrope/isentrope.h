@@ -142,7 +142,7 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
  * queries], the support I64. */
 typedef struct isentrope_statistics {
   size_t struct_size;
-  isentrope_array lse, entropy, collision, variance, distance, max_logit, lambda;
+  isentrope_array lse, entropy, collision, variance, distance, max_probability, max_logit, lambda;
   isentrope_array support;
 } isentrope_statistics;
 
@@ -164,8 +164,8 @@ typedef struct isentrope_backward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* * */
   isentrope_array output;  /* *; of the forward pass */
-  /* Of the forward pass: lse *, and beside their gradients entropy, collision, variance and
-   * distance; that of variance needs entropy too. */
+  /* Of the forward pass: lse *, and beside their gradients entropy, collision, variance, distance
+   * and max_probability; that of variance needs entropy too, the last max_logit. */
   const isentrope_statistics* statistics;
   isentrope_array d_output; /* upstream */
   const isentrope_statistics*

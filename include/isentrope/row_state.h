@@ -74,6 +74,7 @@ struct RowStats {
   double max_logit = -std::numeric_limits<double>::infinity();  // largest z
   double variance = 0;                                          // of z under p: the varentropy
   double distance = 0;                                          // sum p |i - j|, in keys
+  double max_probability = 0;                                   // largest p, in [1 / support, 1]
   std::int64_t support = 0;  // test this to recognise an empty row
 };
 
@@ -89,6 +90,7 @@ struct RowStats {
           .max_logit = std::isnan(a.s0) ? a.s0 : a.max,
           .variance = variance < 0 ? 0 : variance,
           .distance = a.s_distance / a.s0,
+          .max_probability = a.s0 / (a.s0 * a.s0),  // 1 / s0, and NaN where all logits are -inf
           .support = a.support};
 }
 

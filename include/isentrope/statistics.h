@@ -20,9 +20,10 @@ struct StatisticFields {
   T collision{};  // sum p^2, in [1 / support, 1]
   T variance{};   // of z under p: the varentropy
   T distance{};   // sum p_j |i - j| in keys, from the row's position (mask.h) to those of its keys
-  T max_logit{};  // largest z_j
-  T lambda{};     // the softmax scale the row was given
-  Count support{};  // keys the row sees
+  T max_probability{};  // largest p_j, e^(max_logit - lse): the mass of the largest key
+  T max_logit{};        // largest z_j
+  T lambda{};           // the softmax scale the row was given
+  Count support{};      // keys the row sees
 };
 
 // Views [batch, heads, queries]. Those without data are not computed.
@@ -32,20 +33,32 @@ using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std:
 // Sums of a RowState that only some statistics need.
 enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
 
+// Terms of the logits' gradient, from which the backward pass chooses what it is compiled for and
+// what it looks for beforehand: constants of a row, functions of ln p_j and p_j, the distance of
+// each key, the row's largest key.
+enum GradientTerms : unsigned {
+  kNoGradient = 0,
+  kConstants = 1,
+  kMoments = 2,
+  kDistances = 4,
+  kLargestKey = 8
+};
+
 // What front ends, validation and kernels have to know of a statistic.
 struct Statistic {
   std::string_view name;
   double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it is none of the keys'
   unsigned sums = kOnlyS0;              // what the forward pass must add up for it
-  bool differentiable = false;
+  unsigned gradient = kNoGradient;      // terms of it; src/cpu/steps/statistic_gradient-inl.h
   // Of two parts of a row's keys: the mean of both, weighted by their shares of the softmax.
   // Entropy and variance add what lies between the parts.
   bool weighted_mean = false;
   // The results of the forward pass, beside output and lse, that its gradient takes up again.
   std::array<std::string_view, 2> needs{};
 
+  [[nodiscard]] constexpr bool differentiable() const { return gradient != kNoGradient; }
   [[nodiscard]] constexpr bool needs_result(std::string_view result) const {
-    return differentiable && (result == "lse" || result == needs[0] || result == needs[1]);
+    return differentiable() && (result == "lse" || result == needs[0] || result == needs[1]);
   }
 };
 
@@ -53,34 +66,39 @@ struct Statistic {
 // them: of one StatisticFields, of several side by side, or of none.
 template <typename Visit, typename... Fields>
 constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
-  visit(Statistic{.name = "lse", .of_row = &RowStats::lse, .differentiable = true}, fields.lse...);
+  visit(Statistic{.name = "lse", .of_row = &RowStats::lse, .gradient = kConstants}, fields.lse...);
   visit(Statistic{.name = "entropy",
                   .of_row = &RowStats::entropy,
                   .sums = kS1,
-                  .differentiable = true,
+                  .gradient = kMoments,
                   .weighted_mean = true,
                   .needs = {"entropy"}},
         fields.entropy...);
   visit(Statistic{.name = "collision",
                   .of_row = &RowStats::collision,
                   .sums = kS2,
-                  .differentiable = true,
+                  .gradient = kMoments,
                   .needs = {"collision"}},
         fields.collision...);
   visit(Statistic{.name = "variance",
                   .of_row = &RowStats::variance,
                   .sums = kS1 | kS1Prime,
-                  .differentiable = true,
+                  .gradient = kMoments,
                   .weighted_mean = true,
                   .needs = {"entropy", "variance"}},
         fields.variance...);
   visit(Statistic{.name = "distance",
                   .of_row = &RowStats::distance,
                   .sums = kDistance,
-                  .differentiable = true,
+                  .gradient = kDistances,
                   .weighted_mean = true,
                   .needs = {"distance"}},
         fields.distance...);
+  visit(Statistic{.name = "max_probability",
+                  .of_row = &RowStats::max_probability,
+                  .gradient = kLargestKey,
+                  .needs = {"max_probability", "max_logit"}},
+        fields.max_probability...);
   visit(Statistic{.name = "max_logit", .of_row = &RowStats::max_logit}, fields.max_logit...);
   visit(Statistic{.name = "lambda"}, fields.lambda...);
   visit(Statistic{.name = "support"}, fields.support...);

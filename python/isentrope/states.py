@@ -32,6 +32,7 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         lse       = ln(e^lse_a + e^lse_b)               output   = w_a output_a + w_b output_b
         entropy   = w_a H_a + w_b H_b - sum w ln w      variance = w_a V_a + w_b V_b + w_a w_b (E_a - E_b)^2
         collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
+        max_probability = max(w_a P_a, w_b P_b)
 
     Commutative, exactly; associative up to rounding; rows without keys change nothing. Made of torch's own
     operators, so it has gradients of every order and runs on every device. `lambda_` is kept where both sides
@@ -66,6 +67,8 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         merged["variance"] = merged["variance"] + w_a * w_b * gap * gap
     if "collision" in both:
         merged["collision"] = w_a * w_a * x.collision + w_b * w_b * y.collision
+    if "max_probability" in both:
+        merged["max_probability"] = torch.maximum(w_a * x.max_probability, w_b * y.max_probability)
     if "support" in both:
         merged["support"] = x.support + y.support
     for name in both & {"max_logit", "lambda_"}:

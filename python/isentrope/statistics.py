@@ -16,8 +16,8 @@ StatisticNames = bool | Sequence[str]
 class Statistics(NamedTuple):
     """Statistics of every row, each [batch, heads, queries], or None where it was not asked for.
 
-    float32, but `support`, which is int64. In nats, `distance` in keys. `lse`, `entropy`, `collision`, `variance` and
-    `distance` carry gradients; `lambda_` does where the caller gave it. A row that sees no key has lse and max_logit
+    float32, but `support`, which is int64. In nats, `distance` in keys. `lse`, `entropy`, `collision`, `variance`,
+    `distance` and `max_probability` carry gradients; `lambda_` does where the caller gave it. A row that sees no key has lse and max_logit
     -inf, and 0 elsewhere.
     """
 
@@ -31,6 +31,9 @@ class Statistics(NamedTuple):
     """Of z under p, which is the varentropy: -d entropy / d ln lambda."""
     distance: Tensor | None = None
     """sum p_j |i - j|, from the row's position to those of the keys it attends to: local heads against global ones."""
+    max_probability: Tensor | None = None
+    """Largest p_j, e^(max_logit - lse), in [1 / support, 1]: the mass of the largest key. Its gradient is that of the
+    first of several; where two are largest it has no derivative."""
     max_logit: Tensor | None = None
     """Largest z_j. Divided by lambda_: the largest score."""
     lambda_: Tensor | None = None

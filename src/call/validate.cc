@@ -110,7 +110,7 @@ void check_gradients(const Checks& check, const AttentionGradientInput& gradient
   for_each_statistic(
       [&](const Statistic& statistic, const auto& result, const auto& upstream) {
         const std::string d_name = "d_" + std::string(statistic.name);
-        if (upstream && !statistic.differentiable) {
+        if (upstream && !statistic.differentiable()) {
           check.fail(d_name, "be absent: the statistic has no gradient", "one");
         }
         check.shape_if_given(d_name.c_str(), upstream, rows);

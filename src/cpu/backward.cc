@@ -7,7 +7,9 @@
 //       dz = gradient of the logits   from dp = dO V^T, of the keys that dropout left
 //       dV += P^T dO    dK += dz^T lambda Q    dQ += dz K
 //
-// Every sum runs in an order that the shape alone decides.
+// Every sum runs in an order that the shape alone decides. Where the gradient of max_probability is
+// given, a task of its own finds each row's largest key before: the same products, without the
+// rest.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/backward.cc"
@@ -28,13 +30,11 @@
 #include "src/cpu/steps/gradient_tile-inl.h"
 #include "src/cpu/steps/query_tile-inl.h"
 #include "src/cpu/steps/row_gradient-inl.h"
+#include "src/cpu/steps/statistic_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
-
-// Whether the gradient of the logits has terms beyond those of output and lse.
-bool has_moments(const ConstRowStatistics& d) { return d.entropy || d.collision || d.variance; }
 
 // What outlives a tile of queries: the packed keys and values of the block, and the sums dk and dv.
 // So it is keys that are cut into blocks here, and each block writes its gradients once.
@@ -43,9 +43,8 @@ class BackwardTask {
   explicit BackwardTask(const BackwardCall& call)
       : call_(call),
         sizes_(call),
-        gradient_row_(call.gradient.d_statistics.distance       ? gradient_row<true, true>
-                      : has_moments(call.gradient.d_statistics) ? gradient_row<true, false>
-                                                                : gradient_row<false, false>),
+        statistics_(call.gradient),
+        gradient_row_(gradient_row_for(statistics_.terms())),
         keys_(call.input.k),
         values_(call.input.v),
         tile_(call),
@@ -80,20 +79,12 @@ class BackwardTask {
                   {sums_.dv, sizes_.keys * sizes_.value_columns}}) {}
 
   void run(std::int64_t index) noexcept {
-    item_ = item_of(call_.plan, index);
-    for (Operand* operand : {&keys_, &values_}) {
-      operand->clear();
-      operand->add(item_.batch, item_.kv_head, item_.begin, item_.end);
-      operand->resolve();
-    }
+    list_keys(index);
     // Sums begin at 0, for which tile comes first is a matter of the masks. Those of the keys there
     // are: with all that a tile has room for, 16 keys took twice as many instructions.
     std::fill_n(sums_.dk.data(), keys_.count() * sizes_.columns, 0.0f);
     std::fill_n(sums_.dv.data(), keys_.count() * sizes_.value_columns, 0.0f);
-    // One arithmetic for a whole key block: dk and dv are sums over all its queries, and a share of
-    // each kind would be rounded in two ways.
-    products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
-    products_->pack_keys(keys_, values_);
+    pack_keys();
     for_each_query_tile([&] {
       run_query_tile();
       return true;
@@ -107,6 +98,18 @@ class BackwardTask {
       store_row(call_.result.dv, item_.batch, item_.kv_head, key, 1,
                 sums_.dv.at(j * sizes_.value_columns, sizes_.value_columns));
     }
+  }
+
+  // Into call_.largest_keys.
+  void find_largest_keys(std::int64_t index) noexcept {
+    list_keys(index);
+    pack_keys();
+    for_each_query_tile([&] {
+      for_each_key_tile([&](std::size_t key, const GradientRanges& ranges) {
+        find_largest_keys_of_tile(key, ranges);
+      });
+      return true;
+    });
   }
 
  private:
@@ -130,6 +133,22 @@ class BackwardTask {
     std::size_t pair_keys, pair_rows;
   };
 
+  void list_keys(std::int64_t index) {
+    item_ = item_of(call_.plan, index);
+    for (Operand* operand : {&keys_, &values_}) {
+      operand->clear();
+      operand->add(item_.batch, item_.kv_head, item_.begin, item_.end);
+      operand->resolve();
+    }
+  }
+
+  // One arithmetic for a whole key block: dk and dv are sums over all its queries, and a share of
+  // each kind would be rounded in two ways.
+  void pack_keys() {
+    products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
+    products_->pack_keys(keys_, values_);
+  }
+
   // Lists one query tile after the other in tile_ for visit(), until that returns false. Heads come
   // one after the other, so that the keys and values of a group are packed once for all of them.
   template <typename Visit>
@@ -151,7 +170,10 @@ class BackwardTask {
                [&] { return Bf16Pairs::fits(tile_.queries) && Bf16Pairs::fits(tile_.d_output); });
   }
 
-  void run_query_tile() {
+  // Calls visit(first key, ranges) for each tile of the block's keys of which some row of the query
+  // tile sees some.
+  template <typename Visit>
+  void for_each_key_tile(const Visit& visit) {
     const Mask& mask = call_.options.mask;
     for (std::size_t r = 0; r < tile_.rows; ++r) {
       tile_.ranges[r] = r > 0 && rows_are_alike(mask)
@@ -160,7 +182,6 @@ class BackwardTask {
                                        call_.plan.keys)
                                   .keys;
     }
-    std::fill_n(sums_.dq.data(), tile_.rows * sizes_.columns, 0.0f);
     // A tile of queries that sees no key of this block is not packed: in causal calls that is half
     // of them.
     bool packed = false;
@@ -172,17 +193,42 @@ class BackwardTask {
       if (ranges.empty()) continue;
       if (!packed) pack_queries();
       packed = true;
-      run_tile(key, ranges);
+      visit(key, ranges);
     }
+  }
+
+  void run_query_tile() {
+    std::fill_n(sums_.dq.data(), tile_.rows * sizes_.columns, 0.0f);
+    for_each_key_tile(
+        [&](std::size_t key, const GradientRanges& ranges) { run_tile(key, ranges); });
     for (std::size_t r = 0; r < tile_.rows; ++r) write_row_gradients(r);
   }
 
   void pack_queries() {
     for (std::size_t r = 0; r < tile_.rows; ++r) {
       tile_.lambda[r] = scale_log2(tile_.scale.before_cap[tile_.query(r)]);
-      tile_.gradients[r] = row_gradient(tile_, r, tile_.non_sink_weight[r]);
+      tile_.gradients[r] = row_gradient(tile_, r, statistics_, tile_.non_sink_weight[r]);
     }
     products_->pack_queries(tile_);
+  }
+
+  // The logits are those that run_tile() meets, bit for bit.
+  void find_largest_keys_of_tile(std::size_t key, const GradientRanges& ranges) {
+    GradientTile tile(item_, tile_, key, ranges);
+    for (std::size_t row = 0; row < tile_.rows; row += kRegisterRows) {
+      const std::size_t rows = HWY_MIN(kRegisterRows, tile_.rows - row);
+      products_->multiply(tile, row, rows);
+      for (std::size_t r = row; r < row + rows; ++r) {
+        float* logits = tile.weights + r * kGradientKeys + tile.first;
+        const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
+        if (tile.has_terms())
+          finish_logits(tile.terms(r, tile.first), begin, end, tile.last - tile.first, logits);
+        LargestKey& largest =
+            call_.largest_keys->of_block(item_.batch, tile_.head, tile_.query(r), item_.block);
+        for (std::size_t j = begin; j < end; ++j)
+          if (logits[j] > largest.logit) largest = {logits[j], tile.key_of(tile.first + j)};
+      }
+    }
   }
 
   // `key` counts from the key block's first, the ranges from `key`.
@@ -209,14 +255,23 @@ class BackwardTask {
         if (tile.has_terms()) {
           run_row_with_terms(tile, r, begin, end, weights, gradients);
         } else {
-          gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
-                        gradients);
+          run_row(tile, r, begin, end, weights, gradients);
         }
         if (call_.dropout) multiply_by(kept, columns, weights);
       }
       products_->finish_rows(tile, row, rows);
     }
     products_->add(tile, sums_);
+  }
+
+  // P and the gradient of the finished logits, out of these and dp. Columns count from the tile's
+  // first.
+  void run_row(const GradientTile& tile, std::size_t r, std::size_t begin, std::size_t end,
+               float* weights, float* gradients) const {
+    const RowGradient& row = tile_.gradients[r];
+    const std::int64_t first = tile.key_of(tile.first);
+    gradient_row_(row, first, begin, end, tile.last - tile.first, weights, gradients);
+    if (call_.largest_keys) add_at_largest_key(row, first, begin, end, weights, gradients);
   }
 
   // The gradient of the finished logits, and from it that of bias and scaled score. Columns count
@@ -229,8 +284,7 @@ class BackwardTask {
     finish_logits(terms, begin, end, columns, weights, slopes);
     // The soft-cap's slope comes after the softmax's gradient and before the scale, as the chain
     // rule has it; the bias enters between them and takes its gradient there.
-    gradient_row_(tile_.gradients[r], tile.key_of(tile.first), begin, end, columns, weights,
-                  gradients);
+    run_row(tile, r, begin, end, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
     for (std::size_t j = begin; j < end; ++j) {
       // A key that mask or bias masks has the weight 0 and may have a dp that is NaN.
@@ -265,8 +319,8 @@ class BackwardTask {
 
   const BackwardCall& call_;
   const Sizes sizes_;
-  void (*const gradient_row_)(const RowGradient&, std::int64_t, std::size_t, std::size_t,
-                              std::size_t, float* HWY_RESTRICT, float* HWY_RESTRICT);
+  const StatisticGradients statistics_;
+  const GradientRow gradient_row_;
   Operand keys_, values_;  // of the key block
   QueryTile tile_;
   GradientProductsOf<F32> f32_;
@@ -282,6 +336,11 @@ void backward_items(const BackwardCall& call, std::int64_t begin, std::int64_t e
   for (std::int64_t index = begin; index < end; ++index) task.run(index);
 }
 
+void largest_keys_of_items(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
+  BackwardTask task(call);
+  for (std::int64_t index = begin; index < end; ++index) task.find_largest_keys(index);
+}
+
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -290,9 +349,13 @@ HWY_AFTER_NAMESPACE();
 namespace isentrope {
 
 HWY_EXPORT(backward_items);
+HWY_EXPORT(largest_keys_of_items);
 
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(backward_items)(call, begin, end);
+}
+void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(largest_keys_of_items)(call, begin, end);
 }
 
 }  // namespace isentrope

@@ -8,6 +8,7 @@
 #include "isentrope/row_state.h"
 #include "src/call/dropout.h"
 #include "src/call/scale_table.h"
+#include "src/cpu/largest_keys.h"
 #include "src/cpu/plan.h"
 
 namespace isentrope {
@@ -44,6 +45,7 @@ struct BackwardCall {
   // themselves.
   const Tensor* dq_of_block;
   const View<float, 3>* d_lambda_of_block;
+  LargestKeys* largest_keys;  // null where no gradient asks for them
   Dropout dropout = Dropout(options);
 };
 
@@ -52,6 +54,8 @@ void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 // How many rows run_decode() takes on the active target; 0 where it does not take the call.
 [[nodiscard]] std::int64_t most_rows_of_decode(const ForwardCall& call);
+// Of all items, before the first run_backward() of a call that has largest_keys.
+void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 
 }  // namespace isentrope

@@ -1,6 +1,7 @@
 #include "src/cpu/tasks.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "src/cpu/dq_accum.h"
@@ -38,6 +39,14 @@ void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
     (decode ? run_decode : run_forward)(call, index, last);
     index = last;
   }
+}
+
+bool asks_for_largest_keys(const AttentionGradientInput& gradient) {
+  bool asks = false;
+  for_each_statistic([&](const Statistic& statistic,
+                         const auto& d) { asks |= d && (statistic.gradient & kLargestKey); },
+                     gradient.d_statistics);
+  return asks;
 }
 
 }  // namespace
@@ -84,7 +93,16 @@ void backward(const AttentionInput& in, const AttentionOptions& options, const S
   // Several key blocks add to the same dq. Each writes a share of its own, so that no two threads
   // meet, and the shares are summed in the order of the blocks.
   const DqAccum accum(plan, result);
-  const BackwardCall call{in, options, scale, plan, gradient, result, accum.dq(), accum.d_lambda()};
+  std::optional<LargestKeys> largest;
+  if (asks_for_largest_keys(gradient)) largest.emplace(plan, in, options.mask);
+  const BackwardCall call{in,         options,          scale,
+                          plan,       gradient,         result,
+                          accum.dq(), accum.d_lambda(), largest ? &*largest : nullptr};
+  if (largest) {
+    for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
+      find_largest_keys(call, begin, end);
+    });
+  }
   for_each_task(plan, parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { run_backward(call, begin, end); });
   accum.add_up(parallel_for);

@@ -41,11 +41,39 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
   return result;
 }
 
+// The first of those with the largest logit.
+std::size_t largest_key(const std::vector<Key>& keys) {
+  std::size_t largest = 0;
+  for (std::size_t j = 1; j < keys.size(); ++j) {
+    if (keys[j].logit > keys[largest].logit) largest = j;
+  }
+  return largest;
+}
+
+// Whether rounding in f32 may decide which of two keys is the largest, so that a gradient of P may
+// be of either: no budget can be told from the magnitudes then. Equal logits are equal in f32.
+constexpr double kUndecided = 1e30;
+bool may_be_largest(const Row& row, std::size_t j, std::size_t largest) {
+  const auto error = [&](const Key& key) {
+    const double factor = std::abs(row.before_cap * row.after_cap);
+    return 1e-4 * (factor * key.score_magnitude + std::abs(key.logit));
+  };
+  const auto is_near = [&](std::size_t a, std::size_t b) {
+    const Key &x = row.keys[a], &y = row.keys[b];
+    return x.logit != y.logit && std::abs(x.logit - y.logit) < error(x) + error(y);
+  };
+  if (j != largest) return is_near(j, largest);
+  for (std::size_t other = 0; other < row.keys.size(); ++other)
+    if (is_near(other, largest)) return true;
+  return false;
+}
+
 // With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
 //
-//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R) ]
+//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)
+//                + d_P ((j is the largest key) - P) ]
 //
-// R the distance.
+// R the distance, P the mass of the largest key, the first of several.
 std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                                  const GradientInput& g) {
   const RowStats& stats = row.statistics;
@@ -57,7 +85,8 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   const auto& d = g.d_statistics;
   const double d_lse = at(d.lse, row.index), d_entropy = at(d.entropy, row.index);
   const double d_collision = at(d.collision, row.index), d_variance = at(d.variance, row.index);
-  const double d_distance = at(d.distance, row.index);
+  const double d_distance = at(d.distance, row.index), d_max = at(d.max_probability, row.index);
+  const std::size_t largest = largest_key(row.keys);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double x = row.keys[j].log_p, p = std::exp(x);
@@ -65,13 +94,16 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
     const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
                          2 * d_collision * (p - stats.collision) +
                          d_variance * (u * u + 2 * u - stats.variance) +
-                         d_distance * (row.keys[j].distance - stats.distance);
+                         d_distance * (row.keys[j].distance - stats.distance) +
+                         d_max * ((j == largest ? 1 : 0) - stats.max_probability);
     const double magnitude = dp[j].magnitude + mean.magnitude + std::abs(d_lse) +
                              std::abs(d_entropy) * (std::abs(u) + 1) +
                              2 * std::abs(d_collision) * (p + stats.collision) +
                              std::abs(d_variance) * (u * u + 4 * std::abs(u) + stats.variance + 2) +
-                             std::abs(d_distance) * (row.keys[j].distance + stats.distance + 1);
+                             std::abs(d_distance) * (row.keys[j].distance + stats.distance + 1) +
+                             std::abs(d_max) * ((j == largest ? 1 : 0) + stats.max_probability);
     result.push_back({p * value, p * magnitude});
+    if (d_max != 0 && may_be_largest(row, j, largest)) result.back().magnitude = kUndecided;
   }
   return result;
 }

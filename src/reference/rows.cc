@@ -103,6 +103,11 @@ RowStats statistics_of(std::vector<Key>& keys) {
     mean += p * (key.logit - stats.max_logit);
   }
   for (const Key& key : keys) {
+    const double p = std::exp(key.log_p);
+    if (std::isnan(p) || p > stats.max_probability) stats.max_probability = p;
+    if (std::isnan(p)) break;
+  }
+  for (const Key& key : keys) {
     const double p = std::exp(key.log_p), apart = (key.logit - stats.max_logit) - mean;
     if (p != 0) stats.variance += p * apart * apart;
   }

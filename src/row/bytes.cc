@@ -15,7 +15,7 @@ namespace isentrope {
 namespace {
 
 constexpr char kMagic[] = "ISENSTAT";
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kHeader = 48;
 
 // f64 numbers of a row: the statistics of its keys, in the order of their list.

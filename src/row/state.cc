@@ -49,6 +49,8 @@ RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
   if (no_a && no_b) return merged;
   merged.lse = std::fmax(a.lse, b.lse) + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
   merged.collision = term(w.a * w.a, a.collision, no_a) + term(w.b * w.b, b.collision, no_b);
+  merged.max_probability =
+      std::fmax(term(w.a, a.max_probability, no_a), term(w.b, b.max_probability, no_b));
   for_each_statistic([&](const Statistic& statistic) {
     const auto of = statistic.of_row;
     if (statistic.weighted_mean) merged.*of = term(w.a, a.*of, no_a) + term(w.b, b.*of, no_b);

@@ -110,6 +110,7 @@ def dense(
         collision=p.square().sum(-1),
         variance=(p * (kept - mean).square()).sum(-1),
         distance=(p * away).sum(-1),
+        max_probability=p.amax(-1) if k.shape[2] else 0 * lse,
         max_logit=torch.where(some, z.max(-1).values, -torch.inf) if k.shape[2] else lse,
         lambda_=lambda_.expand(q.shape[:3]),
         support=seen.sum(-1),

@@ -31,9 +31,12 @@ def test_a_reading_tells_averaging_heads_from_collapsed_ones():
     want = torch.arange(8, 41).double().log()
     torch.testing.assert_close(found.entropy[0], want.mean().expand(4), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.spread[0], want.std(correction=0).expand(4), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.max_probability[0], (1 / want.exp()).mean().expand(4), rtol=1e-5, atol=1e-5)
+    assert (found.max_probability[1] > 0.99).all()
     assert found.collapsed() == [(1, head) for head in range(4)]
     summary = found.summary()
     assert summary["attention/collapsed"] == 4 and summary["attention/max_logit"] > 100
+    assert summary["attention/max_probability"] == found.max_probability.max()
     with watcher.watch(False):
         made(tokens)
     assert watcher.latest is None

@@ -17,6 +17,7 @@ from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.gradient_rows import gradient_rows_kernel
 from isentrope.gpu.kernels.gradient_tile import Given
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
+from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E, Wanted
@@ -194,7 +195,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     )
     rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
-    terms = torch.empty((9, *call.rows), dtype=torch.float32, device=call.q.device)
+    terms = torch.empty((11, *call.rows), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
     saved = _wanted(wanted)
     gradient_rows_kernel[(triton.cdiv(call.queries, 16) * lanes,)](
@@ -217,6 +218,12 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
         call.soft_cap * LOG2E.value, *_dropout(call),
     )  # fmt: skip
+    if given.MAX_PROBABILITY:
+        largest_key_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
+            call.q, call.k, d_output, terms, statistics, rows.begins, rows.ends, rows.scales, mask, bias,
+            *inputs, *masks, *sizes, saved.MAX_LOGIT, SHAPE=by_query,
+            GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0, **query_options,
+        )  # fmt: skip
     query_gradient_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
         call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
         *inputs, *dq.stride(), *masks, *sizes, SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda,

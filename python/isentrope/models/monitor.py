@@ -36,7 +36,7 @@ from isentrope.statistics import Statistics
 
 # Of the rows that see at least so many keys: short rows have little entropy whatever a head does.
 LEAST_KEYS = 8
-_ASKED = ("entropy", "max_logit", "support")
+_ASKED = ("entropy", "max_probability", "max_logit", "support")
 
 
 class Reading(NamedTuple):
@@ -48,6 +48,8 @@ class Reading(NamedTuple):
     """Standard deviation over rows."""
     max_logit: Tensor
     """Largest of any row."""
+    max_probability: Tensor
+    """Mean over rows: the mass of their largest key."""
     names: tuple[str, ...]
     """Of the modules that called, a layer each, in the order of the calls."""
 
@@ -56,13 +58,15 @@ class Reading(NamedTuple):
         return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
-        """What a log takes: mean and least entropy of a head, mean spread, collapsed heads, largest logit."""
+        """What a log takes: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and of all heads
+        the largest mean mass of a row's largest key."""
         return {
             "attention/entropy": self.entropy.nanmean().item(),
             "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
             "attention/spread": self.spread.nanmean().item(),
             "attention/collapsed": float(len(self.collapsed(below))),
             "attention/max_logit": self.max_logit.nan_to_num(-torch.inf).max().item(),
+            "attention/max_probability": self.max_probability.nan_to_num(-torch.inf).max().item(),
         }
 
     def heads(self) -> dict[str, float]:
@@ -168,12 +172,16 @@ def _reading(found: dict[str, Statistics]) -> Reading:
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
-    """[3, heads]: mean and deviation of entropy, and the largest logit."""
+    """[4, heads]: mean and deviation of entropy, the largest logit, and the mean mass of the largest key."""
     counted = statistics.support >= LEAST_KEYS
-    entropy = statistics.entropy.double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
+    entropy, mass = (
+        numbers.double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
+        for numbers in (statistics.entropy, statistics.max_probability)
+    )
     spread = (entropy.square().nanmean(1) - entropy.nanmean(1).square()).clamp(min=0).sqrt()
     logits = statistics.max_logit.double().masked_fill(~counted, -torch.inf).transpose(0, 1).flatten(1).amax(1)
-    return torch.stack([entropy.nanmean(1), spread, logits.masked_fill(logits == -torch.inf, torch.nan)])
+    logits = logits.masked_fill(logits == -torch.inf, torch.nan)
+    return torch.stack([entropy.nanmean(1), spread, logits, mass.nanmean(1)])
 
 
 def callback(every: int = 100, below: float = 0.05) -> Any:

@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
+#include "isentrope/statistics.h"
 #include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,18 +20,21 @@ namespace isentrope::HWY_NAMESPACE {
 
 // What a row needs for the gradient of its logits. With x = ln p_j, u = x + H:
 //
-//   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j + d_distance (|i - j| - D) ]
+//   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j + d_distance (|i - j| - D)
+//                + d_largest where j is the largest key ]
 //
-// which collects, by the chain rule through output, lse, entropy, collision, variance and distance
-// D,
+// which collects, by the chain rule through output, lse, entropy, collision, variance, distance D
+// and max_probability P,
 //
-//   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V    linear = 2 d_V - d_H
-//   quadratic = d_V                                    collision = 2 d_C
+//   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V - d_P P    linear = 2 d_V - d_H
+//   quadratic = d_V                                            collision = 2 d_C
 struct RowGradient {
   float lse_log2 = 0, entropy = 0;
   float base = 0, linear = 0, quadratic = 0, collision = 0;
   float d_distance = 0, distance = 0;
   std::int64_t own_key = 0;  // i, where d_distance may differ from 0
+  float d_largest = 0;
+  std::int64_t largest_key = -1;  // of the call, where d_largest may differ from 0; -1: none
 };
 
 // In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) seen.
@@ -75,6 +79,25 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
     hn::Store(p, d, weights + j);
     hn::Store(dz, d, gradients + j);
   }
+}
+
+// Its instance for GradientTerms.
+using GradientRow = void (*)(const RowGradient&, std::int64_t, std::size_t, std::size_t,
+                             std::size_t, float* HWY_RESTRICT, float* HWY_RESTRICT);
+HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
+  return terms & kDistances ? gradient_row<true, true>
+         : terms & kMoments ? gradient_row<true, false>
+                            : gradient_row<false, false>;
+}
+
+// What the largest key alone has, after gradient_row() on the same columns.
+HWY_INLINE void add_at_largest_key(const RowGradient& row, std::int64_t first_key,
+                                   std::size_t begin, std::size_t end,
+                                   const float* HWY_RESTRICT weights,
+                                   float* HWY_RESTRICT gradients) {
+  const std::int64_t j = row.largest_key - first_key;
+  if (j < static_cast<std::int64_t>(begin) || j >= static_cast<std::int64_t>(end)) return;
+  gradients[j] += weights[j] * row.d_largest;
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

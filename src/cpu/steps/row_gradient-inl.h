@@ -19,6 +19,7 @@
 #include "src/cpu/steps/gradient_tile-inl.h"
 #include "src/cpu/steps/query_tile-inl.h"
 #include "src/cpu/steps/row_results.h"
+#include "src/cpu/steps/statistic_gradient-inl.h"
 #include "src/row/sink.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,15 +66,12 @@ HWY_INLINE double row_product(const QueryTile& tile, std::size_t row) {
 
 // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
 // dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor non_sink_weight on do alone.
-HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row, float& non_sink) {
+HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row,
+                                    const StatisticGradients& statistics, float& non_sink) {
   const BackwardCall& call = tile.call;
   const AttentionGradientInput& g = call.gradient;
   const std::int64_t batch = tile.batch, head = tile.head, query = tile.query(row);
-  const ConstRowStatistics &of = g.statistics, &d = g.d_statistics;
-  const auto value = [&](const View<const float, 3>& view) {
-    return view ? view(batch, head, query) : 0.0f;
-  };
-  const float lse = value(of.lse);
+  const float lse = g.statistics.lse(batch, head, query);
   non_sink = 0;
   // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it see
   // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
@@ -82,20 +80,18 @@ HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row, floa
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
   non_sink = static_cast<float>(share);
   const double mean_dp = g.d_output ? share * row_product(tile, row) : 0.0;
-  const float d_collision = value(d.collision), d_variance = value(d.variance);
-  return {.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
-          .entropy = value(of.entropy),
-          .base = value(d.lse) - static_cast<float>(mean_dp) -
-                  2 * d_collision * value(of.collision) - d_variance * value(of.variance),
-          .linear = 2 * d_variance - value(d.entropy),
-          .quadratic = d_variance,
-          .collision = 2 * d_collision,
-          .d_distance = value(d.distance),
-          .distance = value(of.distance),
-          .own_key = d.distance ? row_view(call.options.mask, batch, query, call.input.q.extents[2],
-                                           call.plan.keys)
-                                      .own_key
-                                : 0};
+  RowGradient result{.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
+                     .base = -static_cast<float>(mean_dp)};
+  statistics.add(batch, head, query, result);
+  if (statistics.terms() & kDistances) {
+    result.own_key =
+        row_view(call.options.mask, batch, query, call.input.q.extents[2], call.plan.keys).own_key;
+  }
+  if (statistics.terms() & kLargestKey) {
+    result.largest_key =
+        call.largest_keys->of_row(batch, head, query, g.statistics.max_logit(batch, head, query));
+  }
+  return result;
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -176,6 +176,7 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     // The difference of two rounded numbers may be below 0, which no variance is.
     store(max_or_nan(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
     store(hn::Mul(hn::Load(d, state.s_distance + r), factor), stats.distance);
+    store(factor, stats.max_probability);  // the largest key weighs 1
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {

@@ -55,6 +55,7 @@ class Rounding:
             collision=2 * self.each * s.collision,
             variance=self.each * s.variance + 2 * exponent * (mean + exponent),
             distance=self.each * s.distance + self.of_distance,
+            max_probability=self.each * s.max_probability,
             max_logit=exponent,
             lambda_=ULP * s.lambda_.abs(),
             support=0 * s.lse,
@@ -73,6 +74,7 @@ class Rounding:
             "collision": 2 * (self.p + s.collision),
             "variance": self.deviation**2 + s.variance,
             "distance": self.distance + s.distance,
+            "max_probability": (self.p == self.p.amax(-1, keepdim=True)) + s.max_probability,
         }
         slope = {name: x.double().abs()[..., None] for name, x in slopes.items()}
         pull = of_output + mean + sum(x * pulls[name] for name, x in slope.items())

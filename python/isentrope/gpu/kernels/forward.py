@@ -105,6 +105,10 @@ def write_rows(
         tl.store(statistics + WANTED.MAX_LOGIT * plane + row, tl.where(some, most, float("-inf")), mask=rows)
     if WANTED.DISTANCE >= 0:
         tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
+    if WANTED.MAX_PROBABILITY >= 0:
+        # 1 / s0, for the largest key weighs 1; no number where all logits are -inf.
+        most = s0 / (s0 * s0)
+        tl.store(statistics + WANTED.MAX_PROBABILITY * plane + row, tl.where(some, most, 0.0), mask=rows)
     if WANTED.SUPPORT:
         tl.store(supports + row, support.to(tl.int64), mask=rows)
 

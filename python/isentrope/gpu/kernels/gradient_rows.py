@@ -1,9 +1,9 @@
 """Where each row's gradient starts, before any of its keys is visited. With u = ln p_j + H, and w the weight beside the
 sink,
 
-    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| ]
+    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| + (d_P where j is the largest key) ]
 
-    base = d_lse - w do.output - 2 d_C C - d_V V - d_D D     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
+    base = d_lse - w do.output - 2 d_C C - d_V V - d_D D - d_P P     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def gradient_rows_kernel(
     heads, queries, value_dim, own_batches,
     WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x rows): terms f32 [9, rows]: lse in log2, base, w, linear, quadratic, collision, entropy, d_distance, the bits
-    of the key at the row's own position. d_sinks f32 [rows]."""
+    """Program (batch x head x rows): terms f32 [11, rows]: lse in log2, base, w, linear, quadratic, collision, entropy, d_distance, the bits
+    of the key at the row's own position, d_max_probability; the last one is largest_key_kernel's. d_sinks f32 [rows]."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
@@ -53,6 +53,8 @@ def gradient_rows_kernel(
     d_collision = statistic(d_statistics, WANTED.COLLISION, plane, row, rows, UPSTREAM and WANTED.COLLISION >= 0)
     d_variance = statistic(d_statistics, WANTED.VARIANCE, plane, row, rows, UPSTREAM and WANTED.VARIANCE >= 0)
     d_distance = statistic(d_statistics, WANTED.DISTANCE, plane, row, rows, UPSTREAM and WANTED.DISTANCE >= 0)
+    given = UPSTREAM and WANTED.MAX_PROBABILITY >= 0
+    d_most = statistic(d_statistics, WANTED.MAX_PROBABILITY, plane, row, rows, given)
     share = tl.full([ROWS], 1.0, tl.float32)
     if SINK:
         # Logits that are all -inf leave the sink no key to share with.
@@ -67,6 +69,8 @@ def gradient_rows_kernel(
         base -= d_variance * tl.load(statistics + WANTED.VARIANCE * plane + row, mask=rows, other=0.0)
     if UPSTREAM and WANTED.DISTANCE >= 0:
         base -= d_distance * tl.load(statistics + WANTED.DISTANCE * plane + row, mask=rows, other=0.0)
+    if UPSTREAM and WANTED.MAX_PROBABILITY >= 0:
+        base -= d_most * tl.load(statistics + WANTED.MAX_PROBABILITY * plane + row, mask=rows, other=0.0)
     own_key = tl.load(own_keys + (batch % own_batches) * queries + index, mask=rows, other=0)
     tl.store(terms + row, lse * LOG2E, mask=rows)
     tl.store(terms + plane + row, base, mask=rows)
@@ -77,3 +81,4 @@ def gradient_rows_kernel(
     tl.store(terms + 6 * plane + row, entropy, mask=rows)
     tl.store(terms + 7 * plane + row, d_distance, mask=rows)
     tl.store(terms + 8 * plane + row, own_key.to(tl.float32, bitcast=True), mask=rows)
+    tl.store(terms + 9 * plane + row, d_most, mask=rows)

@@ -23,10 +23,11 @@ class Given(NamedTuple):
     VARIANCE: bool
     COLLISION: bool
     DISTANCE: bool
+    MAX_PROBABILITY: bool
 
 
 class Terms(NamedTuple):
-    """What gradient_rows_kernel leaves of rows, as far as given."""
+    """What gradient_rows_kernel and largest_key_kernel leave of rows, as far as given."""
 
     lse: tl.tensor
     base: tl.tensor
@@ -37,6 +38,8 @@ class Terms(NamedTuple):
     entropy: tl.tensor
     d_distance: tl.tensor
     own_key: tl.tensor
+    d_most: tl.tensor
+    largest_key: tl.tensor
 
 
 class QueryBlock(NamedTuple):
@@ -106,6 +109,7 @@ def load_terms(terms, plane, row, rows, GIVEN: tl.constexpr):
     lse = tl.load(terms + row, mask=rows, other=0.0)
     base = tl.load(terms + plane + row, mask=rows, other=0.0)
     share, linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base, base
+    d_most, largest_key = base, base
     if GIVEN.SINK:
         share = tl.load(terms + 2 * plane + row, mask=rows, other=0.0)
     if GIVEN.ENTROPY or GIVEN.VARIANCE:
@@ -118,7 +122,10 @@ def load_terms(terms, plane, row, rows, GIVEN: tl.constexpr):
     if GIVEN.DISTANCE:
         d_distance = tl.load(terms + 7 * plane + row, mask=rows, other=0.0)
         own_key = tl.load(terms + 8 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-    return Terms(lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key)
+    if GIVEN.MAX_PROBABILITY:
+        d_most = tl.load(terms + 9 * plane + row, mask=rows, other=0.0)
+        largest_key = tl.load(terms + 10 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+    return Terms(lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
 
 
 @triton.jit
@@ -163,6 +170,9 @@ def logit_gradients(logits, dp, terms, key, first_key, GIVEN: tl.constexpr, KEYS
     if GIVEN.DISTANCE:
         away = distances(terms.own_key, key, first_key, KEYS_FIRST)
         slope += beside(terms.d_distance, KEYS_FIRST) * away
+    if GIVEN.MAX_PROBABILITY:
+        is_largest = beside(terms.largest_key, KEYS_FIRST) == beside(key, not KEYS_FIRST)
+        slope += tl.where(is_largest, beside(terms.d_most, KEYS_FIRST), 0.0)
     return p, p * slope
 
 

@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     VARIANCE: int
     MAX_LOGIT: int
     DISTANCE: int
+    MAX_PROBABILITY: int
     SUPPORT: bool
     MOMENTS: int
 

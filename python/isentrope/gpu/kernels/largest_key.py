@@ -1,0 +1,72 @@
+"""The key of each row's largest logit, the first of several, looked for where a gradient of max_probability arrives.
+
+The forward pass, which would have to carry it along, knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of
+from isentrope.gpu.kernels.softmax import LN2, apply_masks, logits_of
+from isentrope.gpu.kernels.span import program, span_of_keys
+from isentrope.gpu.kernels.tile import Matrix, dot, each, load_rows, zeros
+
+FAR = tl.constexpr((1 << 31) - 1)
+# A part of a sequence holds the row's largest key if it comes this near to the largest logit of all: another call
+# rounded that.
+NEAR = tl.constexpr(1e-3)
+
+
+@triton.jit
+def visit_keys(start, most, largest, block, k, stop, cap, SHAPE: tl.constexpr):
+    """The largest logit so far, and its key, with one tile of keys more."""
+    key = start + tl.arange(0, SHAPE.KEYS)
+    inside = key < stop
+    named = tl.where(inside, key, 0).to(tl.int64)
+    k_tile = load_rows(k, named * k.to_row, inside, SHAPE.DIM, True, SHAPE.EVEN)
+    scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
+    logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
+    logits, _ = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
+    here = tl.max(logits, 1)
+    first = tl.min(tl.where(logits == here[:, None], key[None, :], FAR), 1)
+    return tl.maximum(most, here), tl.where(here > most, first, largest)
+
+
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
+                               "scale_heads", "least", "query_offset", "key_offset", "place"])  # fmt: skip
+def largest_key_kernel(
+    q, k, d_output, terms, statistics, begins, ends, scales, attn_mask, bias,
+    stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
+    stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+    heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    seed, least, kept_factor, query_offset, key_offset, place, SHAPE: tl.constexpr, GIVEN: tl.constexpr, IS_PART: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x head x query block): of rows the bits of the largest key, int32, in the last of their terms; -1
+    where there is none in this call. `place`: the slice of the statistics that is max_logit."""
+    tile, lane, lanes = program(tl.cdiv(queries, SHAPE.ROWS))
+    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
+    batch, head = (lane // heads).to(tl.int64), (lane % heads).to(tl.int64)
+    memory = memory_of(
+        batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
+        stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
+        stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+        lanes // heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+        seed, least, kept_factor, query_offset, key_offset, SHAPE,
+    )  # fmt: skip
+    block = load_query_block(memory, head, query, SHAPE, GIVEN, True)
+    rows, view = block.view.rows, block.view
+    k_rows = Matrix(k + batch * stride_kb + head // (heads // kv_heads) * stride_kh, stride_kn, stride_kd, dim)
+    most, largest = each(SHAPE.ROWS, float("-inf"), tl.float32), each(SHAPE.ROWS, -1, tl.int32)
+    span = span_of_keys(view, SHAPE.KEYS)
+    stop = tl.max(tl.where(rows, view.end, 0), 0)
+    for tile_of_keys in range(span.first, span.last):
+        most, largest = visit_keys(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
+    plane = lanes.to(tl.int64) * queries
+    row = lane.to(tl.int64) * queries + query
+    if IS_PART:
+        of_all = tl.load(statistics + place * plane + row, mask=rows, other=0.0)
+        largest = tl.where(of_all - most * LN2 > NEAR * (1.0 + tl.abs(of_all)), -1, largest)
+    tl.store(terms + 10 * plane + row, largest.to(tl.float32, bitcast=True), mask=rows)
