@@ -24,6 +24,7 @@ struct Problem {
   std::int64_t window_left = -1, window_right = -1;   //      window=LEFT:RIGHT, -1 for no limit;
                                                       //      around the diagonal of causal, else
                                                       //      that of bottom_right,
+  std::int64_t dilation = 0;                          //      dilation=STEP,
   std::int64_t chunk = 0;                             //      chunk=SIZE,
   std::int64_t prefix = 0;                            //      prefix=KEYS, of the first sequence,
   std::int64_t query_offset = 0, key_offset = 0;      //      offset=QUERY:KEY,
@@ -54,10 +55,12 @@ struct MaskWord {
 };
 
 inline constexpr std::array kMaskWords = {
+    MaskWord{"dilation", &Problem::dilation, &Mask::dilation, nullptr,
+             [](const Problem& p) { return p.prefix == 0; }},
     MaskWord{"chunk", &Problem::chunk, &Mask::chunk_size, nullptr,
              [](const Problem& p) { return p.prefix == 0; }},
     MaskWord{"prefix", &Problem::prefix, nullptr, &Mask::prefix_keys,
-             [](const Problem& p) { return p.window_left < 0 && p.chunk == 0; }},
+             [](const Problem& p) { return p.window_left < 0 && p.dilation == 0 && p.chunk == 0; }},
 };
 
 // Fields that have their default are left out; parse_problem(text_of(p)) == p.

@@ -159,7 +159,8 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
         break;
       case 3:
         expect_message(isentrope_options_set_integer(
-            options, bytes.one_of({"query_offset", "key_offset", "sequence_keys", "chunk_size"}),
+            options,
+            bytes.one_of({"query_offset", "key_offset", "sequence_keys", "chunk_size", "dilation"}),
             number_from(bytes)));
         break;
       case 4:

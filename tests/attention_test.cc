@@ -64,6 +64,13 @@ std::vector<Problem> problems() {
         "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
         "rule=logn(train_len=16)",
         "dt=bf16 shape=1x4:2x300x300x32 mask=chunk=128",
+        "shape=2x4:2x70x130x16 mask=causal:bottom_right,window=40:0,dilation=3,left_padding "
+        "rule=logn(train_len=16)",
+        "dt=bf16 shape=1x4:2x300x300x32 mask=window=128:128,dilation=7",
+        "shape=1x2x3x1100x24 mask=dilation=300,causal:bottom_right bias=1 admitted=1 cap=5 sink=1",
+        "shape=1x2x200x200x16 mask=documents=4,dilation=2,chunk=48 rule=entropy_invariant(base=32)",
+        "shape=1x2x40x90x16 mask=window=60:9,dilation=3,offset=4:7 dropout=0.3",
+        "shape=2x8:2x1x9000x32 mask=dilation=5,right_padding cap=9",
         "shape=2x4:2x130x200x16 mask=causal:bottom_right,prefix=150,left_padding "
         "rule=logn(train_len=16)",
         "dt=bf16 shape=2x4:2x70x70x32 mask=window=-1:3,prefix=30,right_padding",
@@ -96,6 +103,8 @@ std::vector<Problem> problems() {
     list.push_back(parse_problem(line));
   }
   for (const char* line : {"shape=2x4:2x1x300x32 pages=16 mask=right_padding",
+                           "shape=2x4:2x1x900x32 pages=16 mask=right_padding,dilation=3",
+                           "shape=1x2x5x300x16 pages=7 mask=window=90:0,dilation=4",
                            "shape=2x8:2x2x5000x16 pages=64 mask=causal:bottom_right",
                            "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30"}) {
     list.push_back(parse_problem(line));

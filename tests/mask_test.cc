@@ -39,8 +39,7 @@ void expect_as_defined(const MaskedCall& d) {
     const RowView row = row_view(d.mask, d.batch, query, d.queries, d.keys);
     const reference::MaskedRow defined(d.mask, d.batch, query, d.queries, d.keys);
     for (std::int64_t key = 0; key < d.keys; ++key) {
-      ASSERT_EQ(row.keys.begin <= key && key < row.keys.end, defined.sees(key))
-          << "query " << query << ", key " << key;
+      ASSERT_EQ(row.keys.holds(key), defined.sees(key)) << "query " << query << ", key " << key;
       ASSERT_EQ(std::abs(row.own_key - key), defined.distance(key)) << "query " << query;
     }
     ASSERT_LE(0, row.keys.begin);
@@ -117,6 +116,7 @@ const std::vector<std::vector<Choice>>& parts() {
        set<std::int64_t>(&Mask::window_left, 2)},
       {set<std::int64_t>(&Mask::window_right, -1), set<std::int64_t>(&Mask::window_right, 0),
        set<std::int64_t>(&Mask::window_right, 1)},
+      {nothing(), set<std::int64_t>(&Mask::dilation, 1), set<std::int64_t>(&Mask::dilation, 2)},
       {nothing(), set<std::int64_t>(&Mask::chunk_size, 1), set<std::int64_t>(&Mask::chunk_size, 3)},
       {nothing(), set_list(&Mask::prefix_keys, {0, 2}), set_list(&Mask::prefix_keys, {3, -1})},
       {nothing(), set<std::int64_t>(&Mask::query_offset, 2)},
@@ -136,7 +136,7 @@ const std::vector<std::vector<Choice>>& parts() {
 
 // Whether validation lets the mask through: a prefix bears nothing that hides what lies behind it.
 bool is_one_interval(const Mask& mask) {
-  return !mask.prefix_keys || (mask.window_left < 0 && mask.chunk_size == 0);
+  return !mask.prefix_keys || (mask.window_left < 0 && mask.chunk_size == 0 && mask.dilation == 0);
 }
 
 // Calls check(mask) for every combination of the parts from `part` on.
@@ -213,26 +213,33 @@ TEST(TilePlan, EveryPairOfRowAndKeyIsVisitedOnce) {
 TEST(TileRanges, HoldEverySeenKeyOfTheBlockAndNoOther) {
   constexpr std::size_t kRows = 3;
   constexpr std::int64_t kFirst = 10, kBlock = 4;
-  const std::vector<KeyRange> ranges = {{0, 0},   {0, 5},   {9, 12},  {10, 14},
-                                        {11, 13}, {12, 40}, {14, 20}, {3, 30}};
-  for (const KeyRange& a : ranges) {
-    for (const KeyRange& b : ranges) {
-      for (const KeyRange& c : ranges) {
-        const KeyRange rows[kRows] = {a, b, c};
-        const TileRanges<kRows> tile(kRows, kFirst, kBlock, [&](std::size_t r) { return rows[r]; });
-        bool some = false, all = true;
-        for (std::size_t key = 0; key < kBlock; ++key) {
-          const std::int64_t at = kFirst + static_cast<std::int64_t>(key);
-          for (std::size_t r = 0; r < kRows; ++r) {
-            const bool sees = rows[r].begin <= at && at < rows[r].end;
-            ASSERT_EQ(tile.sees(r, key), sees);
-            some |= sees;
-            ASSERT_TRUE(!sees || (tile.first <= key && key < tile.last));
-            if (tile.first <= key && key < tile.last) all &= sees;
+  std::vector<KeyRange> ranges = {{0, 0},   {0, 5},   {9, 12},  {10, 14},
+                                  {11, 13}, {12, 40}, {14, 20}, {3, 30}};
+  for (const std::int64_t stride : {1, 2, 3, 7}) {
+    for (KeyRange& range : ranges) range.stride = stride;
+    for (const KeyRange& a : ranges) {
+      for (const KeyRange& b : ranges) {
+        for (const KeyRange& c : ranges) {
+          const KeyRange rows[kRows] = {a, b, c};
+          const TileRanges<kRows> tile(kRows, kFirst, kBlock,
+                                       [&](std::size_t r) { return rows[r]; });
+          bool some = false, all = true;
+          std::size_t counts[kRows] = {};
+          for (std::size_t key = 0; key < kBlock; ++key) {
+            const std::int64_t at = kFirst + static_cast<std::int64_t>(key);
+            for (std::size_t r = 0; r < kRows; ++r) {
+              const bool sees = rows[r].holds(at);
+              ASSERT_EQ(tile.sees(r, key), sees);
+              counts[r] += sees;
+              some |= sees;
+              ASSERT_TRUE(!sees || (tile.first <= key && key < tile.last));
+              if (tile.first <= key && key < tile.last) all &= sees;
+            }
           }
+          for (std::size_t r = 0; r < kRows; ++r) ASSERT_EQ(tile.count(r), counts[r]);
+          ASSERT_EQ(tile.empty(), !some);
+          ASSERT_TRUE(!some || stride > 1 || tile.ragged == !all);
         }
-        ASSERT_EQ(tile.empty(), !some);
-        ASSERT_TRUE(!some || tile.ragged == !all);
       }
     }
   }

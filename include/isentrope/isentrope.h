@@ -88,6 +88,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
  *                                             The last query lies at the last key, as in FlashAttention;
  *                                             the first ones meet instead with ISENTROPE_CAUSAL_TOP_LEFT,
  *                                             and with sequence_keys > 0 and ISENTROPE_CAUSAL_NONE
+ *   dilation                                  of these keys every so many-th, at distances that are its
+ *                                             multiples; 0 or 1: all
  *   chunk_size                                a row sees its own chunk of so many keys, counted from the
  *                                             first that is no padding; 0: no chunks
  *   query_offset, key_offset, sequence_keys   where this call's queries and keys lie in the sequence;
@@ -100,7 +102,7 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
  *
  *   key_begin, key_end           I64 [batch]: the keys that are no padding are begin ... end - 1
  *   prefix_keys                  I64 [batch]: the first so many keys of each sequence are seen by all its
- *                                rows, causal or not; not beside window_left or chunk_size
+ *                                rows, causal or not; not beside window_left, dilation or chunk_size
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: where packed documents begin; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key
  *   bias                         F32 [batch, heads, queries, keys]

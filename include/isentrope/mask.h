@@ -1,4 +1,5 @@
-// Mask: which keys a row may see. Of a structural mask a row sees one interval of keys.
+// Mask: which keys a row may see. Of a structural mask a row sees one interval of keys, or every
+// so many-th key of one.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,18 @@ struct Mask {
   // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
   std::int64_t window_left = -1, window_right = -1;
 
+  // Of all these a row sees the keys whose distance from its position is a multiple of dilation:
+  // every so many-th of a window's (Longformer, LongNet). 0 or 1: all.
+  std::int64_t dilation = 0;
+
   // Llama 4's chunks: positions are cut after every chunk_size of them, from the first key that is
   // no padding on, and a row sees the keys of its own chunk. 0: no chunks.
   std::int64_t chunk_size = 0;
 
   // [batch]: the first so many keys of each sequence that are no padding are seen by all its rows,
   // whatever causal and window_right say (PaliGemma's images, GLM's contexts); of each document,
-  // where there are several. Not beside window_left or chunk_size: a row's keys stay one interval.
+  // where there are several. Not beside window_left, dilation or chunk_size, with which a row's
+  // keys would be no one range.
   View<const std::int64_t, 1> prefix_keys{};
 
   // Where the first query and the first key lie in the whole sequence, for a shard or a part of a
@@ -49,12 +55,25 @@ struct Mask {
   View<const std::int64_t, 1> cu_seqlens_q{}, cu_seqlens_k{};
 };
 
-// Keys begin, begin + 1, ..., end - 1; none when end <= begin.
+// Keys begin, begin + stride, ... below end; none when end <= begin.
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  std::int64_t stride = 1;
 
-  [[nodiscard]] constexpr std::int64_t size() const { return end > begin ? end - begin : 0; }
+  [[nodiscard]] constexpr std::int64_t size() const {
+    return end > begin ? 1 + (end - begin - 1) / stride : 0;
+  }
+  [[nodiscard]] constexpr bool holds(std::int64_t key) const {
+    return begin <= key && key < end && (stride == 1 || (key - begin) % stride == 0);
+  }
+  // Those of them from `first` on and below `last`.
+  [[nodiscard]] constexpr KeyRange within(std::int64_t first, std::int64_t last) const {
+    // How far `first` lies behind the key before it.
+    const std::int64_t past = first > begin && stride > 1 ? (first - begin) % stride : 0;
+    return {first > begin ? first + (past > 0 ? stride - past : 0) : begin, end < last ? end : last,
+            stride};
+  }
   bool operator==(const KeyRange&) const = default;
 };
 

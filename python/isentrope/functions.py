@@ -29,6 +29,7 @@ class Masks(TypedDict, total=False):
 
     causal: bool | str
     window_size: tuple[int, int]
+    dilation: int
     chunk_size: int
     prefix_keys: int | Tensor | None
     attn_mask: Tensor | None
@@ -66,6 +67,7 @@ class SequenceOptions(TypedDict, total=False):
     scale: float | None
     causal: bool | str
     window_size: tuple[int, int]
+    dilation: int
     chunk_size: int
     prefix_keys: int | Tensor | None
     soft_cap: float
@@ -85,7 +87,7 @@ _KNOWN = {
 }
 
 # Options of which `isentrope.distributed` knows nothing: with them DTensors are gathered.
-_KEPT_WHOLE = {"attn_mask", "bias", "query_offset", "key_offset", "sequence_keys", "dropout_p", "dropout_seed"}
+_KEPT_WHOLE = {"dilation", "attn_mask", "bias", "query_offset", "key_offset", "sequence_keys", "dropout_p", "dropout_seed"}
 
 
 @overload
@@ -119,10 +121,12 @@ def attention(
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
         window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i lies at position
             i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
+        dilation: of these keys those whose distance from the row's position is a multiple of it, every so many-th of a
+            window's (Longformer, LongNet); 0 or 1: all.
         chunk_size: a row sees the keys of its own chunk of so many positions, counted from the first key that is no
             padding (Llama 4); 0: no chunks.
         prefix_keys: an integer, or integers [batch]; the first so many keys of each sequence, padding aside, are seen by
-            all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size or a window to the left.
+            all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size, dilation or a window to the left.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True lets a row see a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
         bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.

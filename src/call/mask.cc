@@ -45,6 +45,12 @@ KeyRange intersect(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
+// Of these keys those whose distance from `position` is a multiple of `step`.
+KeyRange every_so_many_th(KeyRange keys, std::int64_t position, std::int64_t step) {
+  const std::int64_t past = (position - keys.begin) % step;
+  return {keys.begin + (past < 0 ? past + step : past), keys.end, step};
+}
+
 }  // namespace
 
 RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
@@ -80,9 +86,11 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
     seen = intersect(seen, {chunk.begin + padding, chunk.end + padding});
   }
 
+  if (mask.dilation > 1) seen = every_so_many_th(seen, position, mask.dilation);
+
   const std::int64_t to_call = span.first_key - mask.key_offset;
-  const KeyRange here = intersect({seen.begin + to_call, seen.end + to_call},
-                                  {span.first_key, span.first_key + span.keys});
+  const KeyRange here = KeyRange{seen.begin + to_call, seen.end + to_call, seen.stride}.within(
+      span.first_key, span.first_key + span.keys);
   return {
       .keys = here.size() > 0 ? here : KeyRange{},
       .length = {.visible = seen.size(), .position = position - padding, .total = unpadded.size()},
@@ -134,11 +142,11 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
                    " keys up to the end of this call's",
                std::to_string(mask.sequence_keys));
   }
-  if (mask.prefix_keys && (mask.window_left >= 0 || mask.chunk_size > 0)) {
-    const std::string other = mask.window_left >= 0 ? "window_left" : "chunk_size";
-    const std::int64_t value = mask.window_left >= 0 ? mask.window_left : mask.chunk_size;
-    check.fail("prefix_keys", "stand without " + other + ", which would part a row's keys",
-               other + " = " + std::to_string(value));
+  for (const MaskNumber& number : kMaskNumbers) {
+    if (!mask.prefix_keys || !number.parts_keys || !number.is_given(mask)) continue;
+    check.fail("prefix_keys",
+               "stand without " + std::string(number.name) + ", which would part a row's keys",
+               std::string(number.name) + " = " + std::to_string(mask.*number.member));
   }
   if (static_cast<bool>(mask.cu_seqlens_q) != static_cast<bool>(mask.cu_seqlens_k)) {
     check.fail(mask.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q",

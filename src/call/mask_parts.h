@@ -14,6 +14,7 @@ struct MaskNumber {
   std::int64_t Mask::* member;
   bool negative_is_none;  // otherwise a negative number is an error, and 0 is none
   bool parts_rows;        // whether queries of a batch may see different keys because of it
+  bool parts_keys;        // whether it may hide keys of a prefix, which stands without it then
 
   [[nodiscard]] constexpr bool is_given(const Mask& mask) const {
     return negative_is_none ? mask.*member >= 0 : mask.*member != 0;
@@ -21,12 +22,13 @@ struct MaskNumber {
 };
 
 inline constexpr std::array kMaskNumbers = {
-    MaskNumber{"window_left", &Mask::window_left, true, true},
-    MaskNumber{"window_right", &Mask::window_right, true, true},
-    MaskNumber{"chunk_size", &Mask::chunk_size, false, true},
-    MaskNumber{"query_offset", &Mask::query_offset, false, false},
-    MaskNumber{"key_offset", &Mask::key_offset, false, false},
-    MaskNumber{"sequence_keys", &Mask::sequence_keys, false, false},
+    MaskNumber{"window_left", &Mask::window_left, true, true, true},
+    MaskNumber{"window_right", &Mask::window_right, true, true, false},
+    MaskNumber{"dilation", &Mask::dilation, false, true, true},
+    MaskNumber{"chunk_size", &Mask::chunk_size, false, true, true},
+    MaskNumber{"query_offset", &Mask::query_offset, false, false, false},
+    MaskNumber{"key_offset", &Mask::key_offset, false, false, false},
+    MaskNumber{"sequence_keys", &Mask::sequence_keys, false, false, false},
 };
 
 struct MaskList {

@@ -14,7 +14,7 @@ RowLength counted_length(const AttentionOptions& options, std::int64_t batch, st
   RowView row = row_view(options.mask, batch, query, queries, keys);
   if (!options.attn_mask) return row.length;
   row.length.visible = 0;
-  for (std::int64_t j = row.keys.begin; j < row.keys.end; ++j)
+  for (std::int64_t j = row.keys.begin; j < row.keys.end; j += row.keys.stride)
     row.length.visible += options.attn_mask(batch, head, query, j) != 0;
   return row.length;
 }

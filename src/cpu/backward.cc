@@ -225,7 +225,7 @@ class BackwardTask {
           finish_logits(tile.terms(r, tile.first), begin, end, tile.last - tile.first, logits);
         LargestKey& largest =
             call_.largest_keys->of_block(item_.batch, tile_.head, tile_.query(r), item_.block);
-        for (std::size_t j = begin; j < end; ++j)
+        for (std::size_t j = begin; j < end; j += ranges.stride)
           if (logits[j] > largest.logit) largest = {logits[j], tile.key_of(tile.first + j)};
       }
     }
@@ -271,6 +271,7 @@ class BackwardTask {
     const RowGradient& row = tile_.gradients[r];
     const std::int64_t first = tile.key_of(tile.first);
     gradient_row_(row, first, begin, end, tile.last - tile.first, weights, gradients);
+    if (tile.ranges.stride > 1) clear_between(begin, end, tile.ranges.stride, weights, gradients);
     if (call_.largest_keys) add_at_largest_key(row, first, begin, end, weights, gradients);
   }
 

@@ -61,13 +61,18 @@ class DecodeTask {
     // Scaled once here, a query multiplies keys that are read as they are. Packed queries would
     // need keys transposed.
     scale_rows(block_.queries(), block_.lambda(), query_stride(), queries_.data());
+    // Keys are counted in steps of a dilated row, and what it passes over is not read.
     const KeyRange seen = block_.seen();
-    for (std::int64_t key = seen.begin; key < seen.end; key += kBlockKeys) {
-      const std::int64_t keys = HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - key);
-      const RowTile::Ranges ranges(block_.rows(), key, keys,
-                                   [&](std::size_t r) { return block_.range(r); });
-      if (!ranges.empty())
-        run_block({call_, item_, key, 0, block_.rows(), ranges, block_.own_keys_from(0)});
+    for (std::int64_t key = 0; key < seen.size(); key += kBlockKeys) {
+      const std::int64_t keys = HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.size() - key);
+      const RowTile::Ranges ranges(block_.rows(), key, keys, [&](std::size_t r) {
+        const KeyRange range = block_.range(r);
+        const std::int64_t begin = (range.begin - seen.begin) / seen.stride;
+        return KeyRange{begin, begin + range.size()};
+      });
+      if (ranges.empty()) continue;
+      run_block({call_, item_, seen.begin + key * seen.stride, 0, block_.rows(), ranges,
+                 block_.own_keys_from(0)});
     }
     for (std::size_t row = 0; row < block_.rows(); ++row) {
       // bf16 values are widened by parity, so their sums come in that order.
@@ -84,10 +89,11 @@ class DecodeTask {
   // Only what some row sees is listed, and so read: the rest of a window's first block, or of a
   // cache with padding, stays in memory.
   void list(Operand& operand, const RowTile& tile) const {
+    const std::int64_t stride = block_.seen().stride;
     operand.clear();
     operand.add_keys(call_.input.pages, item_.batch, item_.kv_head,
-                     tile.block + static_cast<std::int64_t>(tile.ranges.first),
-                     tile.block + static_cast<std::int64_t>(tile.ranges.last));
+                     {tile.block + static_cast<std::int64_t>(tile.ranges.first) * stride,
+                      tile.block + static_cast<std::int64_t>(tile.ranges.last) * stride, stride});
     operand.resolve();
   }
 
@@ -111,8 +117,9 @@ class DecodeTask {
     }
     // Where no row's maximum grew, which is most often so after the first blocks, sums stay as they
     // are.
-    const bool moved = softmax_.of_rows(weights, kBlockKeys, rows, columns,
-                                        positions_of(tile, first), state_, rescale);
+    const bool moved =
+        softmax_.of_rows(weights, kBlockKeys, rows, columns,
+                         positions_of(tile, first, block_.seen().stride), state_, rescale);
     for (std::size_t r = 0; r < rows && (empty || moved); ++r) {
       float* sums = sums_.at(r * sums_stride(), sums_stride());
       for (std::size_t c = 0; c < sums_stride(); ++c) sums[c] = empty ? 0 : rescale[r] * sums[c];
@@ -152,11 +159,13 @@ class DecodeTask {
 };
 
 // As many as registers hold. None where keys and values are not whole vectors, which are read where
-// they lie, or where a row's logits have terms of their own, one a key.
+// they lie, or where a row's logits have terms of their own, one a key. Of dilated rows those of
+// one query, whose keys are all the same; not under dropout, which draws for neighbours.
 std::int64_t most_rows(const ForwardCall& call) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   const bool whole = call.input.k.extents[3] % lanes == 0 && call.input.v.extents[3] % lanes == 0;
   if (!whole || call.options.bias || call.options.attn_mask) return 0;
+  if (call.options.mask.dilation > 1 && (call.input.q.extents[2] > 1 || call.dropout)) return 0;
   return static_cast<std::int64_t>(kRegisterRows);
 }
 

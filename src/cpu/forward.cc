@@ -54,9 +54,11 @@ void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
     }
     transpose(by_row, kBlockKeys, rows, keys, logits, panel_width());
   } else {
-    for (std::size_t r = 0; r < rows; ++r) state.support[r] += end[r] - begin[r];
+    for (std::size_t r = 0; r < rows; ++r)
+      state.support[r] += static_cast<std::int64_t>(tile.ranges.count(r));
   }
   if (tile.ranges.ragged || tile.ranges.first > first) mask_outside(logits, begin, end, rows, keys);
+  if (tile.ranges.stride > 1) mask_between(logits, begin, tile.ranges.stride, rows, keys);
 }
 
 // What outlives a block of keys: the packed queries, the states of their rows and their value sums.
@@ -172,10 +174,12 @@ class ForwardTask {
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
     const AttentionInput& in = call_.input;
+    // A block between two keys of few rows is not even read.
+    if (!queries_.any_sees(block, block + block_keys)) return;
     // Both lists are made together, for a paged cache has the same pages for keys and values.
     for (Operand* operand : {&keys_, &values_}) {
       operand->clear();
-      operand->add_keys(in.pages, item_.at.batch, item_.at.kv_head, block, block + block_keys);
+      operand->add_keys(in.pages, item_.at.batch, item_.at.kv_head, {block, block + block_keys});
       operand->resolve();
     }
     QkTile& qk = qk_of_block();

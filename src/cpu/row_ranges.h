@@ -13,12 +13,13 @@ namespace isentrope {
 // Which of the work item's keys row `query` sees.
 inline KeyRange range_of_row(const Mask& mask, const WorkItem& item, std::int64_t query,
                              std::int64_t queries, std::int64_t keys) {
-  const KeyRange all = row_view(mask, item.batch, query, queries, keys).keys;
-  return {std::max(all.begin, item.first_key), std::min(all.end, item.last_key)};
+  return row_view(mask, item.batch, query, queries, keys)
+      .keys.within(item.first_key, item.last_key);
 }
 
 // Of `queries` queries and `keys` keys in all. The rows of a work item are those of `group` heads,
-// one head after the other, all of which see the same. Returns the union.
+// one head after the other, all of which see the same. Returns what holds their union, whose stride
+// is 1 unless they all see the same.
 inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int64_t group,
                                 std::int64_t queries, std::int64_t keys, KeyRange* ranges) {
   const auto of_head = static_cast<std::size_t>(item.end - item.begin);
@@ -33,7 +34,7 @@ inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int
     ranges[query - item.begin] = range;
     if (range.size() == 0) continue;
     if (seen.size() == 0) seen = range;
-    seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end)};
+    if (seen != range) seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end), 1};
   }
   // Masks know batches and queries, not heads.
   for (std::size_t row = of_head; row < rows; ++row) ranges[row] = ranges[row - of_head];

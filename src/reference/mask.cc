@@ -56,6 +56,7 @@ bool MaskedRow::sees_place(std::int64_t at) const {
   if (mask_.causal != Causal::none && at > position_) return false;
   if (mask_.window_left >= 0 && position_ - at > mask_.window_left) return false;
   if (mask_.window_right >= 0 && at - position_ > mask_.window_right) return false;
+  if (mask_.dilation > 1 && (position_ - at) % mask_.dilation != 0) return false;
   return mask_.chunk_size == 0 || chunk_of(at) == chunk_of(position_);
 }
 

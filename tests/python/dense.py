@@ -16,7 +16,7 @@ def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_)
 
 def visible(
     q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
-    query_offset=0, key_offset=0, sequence_keys=0, chunk_size=0, prefix_keys=None,
+    query_offset=0, key_offset=0, sequence_keys=0, dilation=0, chunk_size=0, prefix_keys=None,
 ):  # fmt: skip
     """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
@@ -40,6 +40,8 @@ def visible(
         begin = torch.zeros(batch, dtype=torch.long) if key_begin is None else key_begin
         chunk = lambda at: (at - begin[:, None, None]).div(chunk_size, rounding_mode="floor")  # noqa: E731
         seen &= (chunk(key) == chunk(position))[:, None]
+    if dilation > 1:
+        seen &= (key - position) % dilation == 0
     if attn_mask is not None:
         seen &= attn_mask
     if key_begin is not None:

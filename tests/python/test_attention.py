@@ -32,6 +32,12 @@ def masks():
         "prefix": {"causal": True, "prefix_keys": 20, "key_end": torch.tensor([15, K])},
         "prefixes": {"causal": True, "prefix_keys": torch.tensor([K, 14]), "key_begin": torch.tensor([0, 3])},
         "prefix beside a window": {"window_size": (-1, 2), "prefix_keys": torch.tensor([17, 25])},
+        "dilated": {"causal": True, "window_size": (20, -1), "dilation": 3},
+        "dilated in a shard": {
+            "causal": "top_left", "dilation": 4, "query_offset": 13, "key_offset": 6, "sequence_keys": 40,
+            "key_begin": torch.tensor([0, 9]),
+        },
+        "dilated chunks": {"window_size": (7, 9), "dilation": 2, "chunk_size": 11},
         "chunks": {"causal": True, "chunk_size": 9},
         "chunks from the first key": {"chunk_size": 5, "window_size": (2, -1), "key_begin": torch.tensor([0, 3])},
         "padding left": {"causal": True, "key_begin": torch.tensor([0, 17])},

@@ -16,7 +16,7 @@ _KNOWN = {
     "causal", "window_left", "window_right", "chunk_size", "prefix_keys", "key_begin", "key_end", "cu_seqlens_q",
     "cu_seqlens_k", "query_offset", "key_offset", "sequence_keys",
     "q", "k", "v", "sinks", "rule", "soft_cap", "compiled_scale", "compiled_soft_cap",
-    "lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed",
+    "dilation", "lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed",
 }  # fmt: skip
 refuse_unknown("isentrope.distributed: visibility.py", "argument", Call._fields, _KNOWN)
 

@@ -95,7 +95,7 @@ class _Rows:
             _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
             total, total.shape[-1], tables.heads if tables else 1,
             self.batches, self.heads, call.queries, call.keys, call.causal, min(call.window_left, _FAR), call.window_right,
-            call.query_offset, call.key_offset, call.sequence_keys, call.chunk_size,
+            call.query_offset, call.key_offset, call.sequence_keys, call.dilation, call.chunk_size,
             LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
             PREFIX=call.prefix_keys is not None,
             DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
@@ -114,7 +114,7 @@ def _dropout(call: Call) -> tuple[Any, ...]:
 def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, Any]]:
     """What a tile kernel is compiled for, and how it is launched."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
-    masked = call.attn_mask is not None or call.bias is not None
+    masked = call.attn_mask is not None or call.bias is not None or call.dilation > 1
     widest = max(dim, columns)
     # At 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128: padding is a mask too.
     crowded = masked or kernel == "key gradient" and (dim, columns) != (call.dim, call.value_dim)
@@ -122,7 +122,7 @@ def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, A
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
-        call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
+        call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0, max(call.dilation, 1),
     )  # fmt: skip
     return shape, {"num_warps": tiles.warps, **_FUSED}
 

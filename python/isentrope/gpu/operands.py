@@ -21,7 +21,7 @@ _CALL = Arguments._fields
 _KNOWN = frozenset((
     "q", "k", "v", "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end",
     "prefix_keys", "cu_seqlens_q", "cu_seqlens_k", "dropout_seed", "rule", "causal", "window_left", "window_right",
-    "chunk_size", "query_offset", "key_offset", "sequence_keys", "soft_cap", "dropout_p",
+    "dilation", "chunk_size", "query_offset", "key_offset", "sequence_keys", "soft_cap", "dropout_p",
 ))  # fmt: skip
 # Their contents are checked as well, so that the validator is given some that are always right.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")

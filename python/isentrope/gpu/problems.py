@@ -114,7 +114,7 @@ class Problem:
         if table is not None:
             used = torch.full((q.shape[0],), self.number("keys"), device=device)
             options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sinks")}
-            options |= {"chunk_size": self.number("chunk_size"), "prefix_keys": other("prefix_keys")}
+            options |= {name: self.number(name) for name in ("dilation", "chunk_size")} | {"prefix_keys": other("prefix_keys")}
             self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
             return
         leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
@@ -128,7 +128,7 @@ class Problem:
             q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
             causal=causal, window_size=window, soft_cap=soft_cap, dropout_p=dropout_p,
             dropout_seed=self.number("dropout_seed"), **{name: other(name) for name in listed},
-            **{name: self.number(name) for name in ("query_offset", "key_offset", "chunk_size")},
+            **{name: self.number(name) for name in ("query_offset", "key_offset", "dilation", "chunk_size")},
         )  # fmt: skip
         result = attend(call, True)
         self._put_forward(result)

@@ -61,13 +61,16 @@ class Operand {
 
   // Appends rows begin ... end - 1 of one head.
   void add(std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
-    const std::int64_t size = size_of(tensor_.type), step = tensor_.strides[2] * size;
+    add(batch, head, KeyRange{begin, end});
+  }
+  void add(std::int64_t batch, std::int64_t head, const KeyRange& of) {
+    const std::int64_t row = tensor_.strides[2] * size_of(tensor_.type), step = of.stride * row;
     const std::byte* from =
-        at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + begin * step;
-    const auto rows = static_cast<std::size_t>(end - begin);
+        at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + of.begin * row;
+    const auto rows = static_cast<std::size_t>(of.size());
     const std::byte** to = rows_.at(count_, rows);
     // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
-    for (std::int64_t i = 0; i < end - begin; ++i) to[i] = from + i * step;
+    for (std::size_t i = 0; i < rows; ++i) to[i] = from + static_cast<std::int64_t>(i) * step;
     // Rows of one head are even by construction. Of several heads they may be, but nobody asks:
     // those are queries, which are packed.
     is_even_ &= count_ == 0;
@@ -76,11 +79,10 @@ class Operand {
   }
 
   // Appends the same of a cache, paged or not.
-  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, std::int64_t begin,
-                std::int64_t end) {
-    if (!pages) return add(batch, head, begin, end);
+  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, const KeyRange& of) {
+    if (!pages) return add(batch, head, of);
     const std::int64_t page_size = tensor_.extents[2];
-    for (std::int64_t key = begin; key < end; ++key) {
+    for (std::int64_t key = of.begin; key < of.end; key += of.stride) {
       const std::int64_t page = pages.block_table(batch, key / page_size);
       rows_[count_++] = at_offset(page * tensor_.strides[0] + head * tensor_.strides[1] +
                                   key % page_size * tensor_.strides[2]);

@@ -9,6 +9,7 @@
 #define ISENTROPE_GRADIENT_TILE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -88,6 +89,16 @@ HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
   return terms & kDistances ? gradient_row<true, true>
          : terms & kMoments ? gradient_row<true, false>
                             : gradient_row<false, false>;
+}
+
+// Both are 0 at the keys that a dilated row passes over.
+HWY_INLINE void clear_between(std::size_t begin, std::size_t end, std::size_t stride,
+                              float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
+  for (std::size_t j = begin; j < end; j += stride) {
+    const std::size_t count = HWY_MIN(stride, end - j) - 1;
+    std::fill_n(weights + j + 1, count, 0.0f);
+    std::fill_n(gradients + j + 1, count, 0.0f);
+  }
 }
 
 // What the largest key alone has, after gradient_row() on the same columns.

@@ -32,6 +32,7 @@ HWY_INLINE float scale_log2(float scale) {
 // The terms of one row, at the first key of its tile.
 struct LogitTerms {
   float soft_cap = 0, after_cap = 1, on_bias = 1;
+  std::size_t stride = 1;  // of the keys that the row's range holds
   const float* bias = nullptr;
   std::int64_t bias_stride = 0;
   const std::uint8_t* mask = nullptr;
@@ -101,9 +102,9 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
-// Turns scaled scores into logits, both in log2, and returns how many of [begin, end) the row
-// sees. What the boolean mask or a bias of -inf masks becomes -inf by selection. Columns beyond
-// `end` may be soft-capped.
+// Turns scaled scores into logits, both in log2, and returns how many of [begin, end), of which its
+// range holds every stride-th, the row sees. What the boolean mask or a bias of -inf masks becomes
+// -inf by selection. Columns beyond `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {
@@ -112,7 +113,7 @@ HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin
   // A bias is in nats, as the caller has it.
   const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
-  for (std::size_t j = begin; j < end; ++j) {
+  for (std::size_t j = begin; j < end; j += terms.stride) {
     const auto key = static_cast<std::int64_t>(j);
     const bool masked = terms.is_masked(key);
     const float bias = terms.bias ? on_bias * terms.bias[key * terms.bias_stride] : 0;

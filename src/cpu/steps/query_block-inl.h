@@ -73,6 +73,13 @@ class QueryBlock {
   [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one a row, in log2
   [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
+  // Whether a row sees one of these keys. Only dilated rows pass over whole blocks of what all see.
+  [[nodiscard]] bool any_sees(std::int64_t begin, std::int64_t end) const {
+    if (call_.options.mask.dilation <= 1) return true;
+    const KeyRange* ranges = ranges_.at(0, rows_);
+    return std::any_of(ranges, ranges + rows_,
+                       [&](const KeyRange& range) { return range.within(begin, end).size() > 0; });
+  }
   // Of the rows from `row` on, the keys at their own positions; null where nobody asks for
   // distances.
   [[nodiscard]] const double* own_keys_from(std::size_t row) const {

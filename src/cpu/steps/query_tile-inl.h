@@ -97,8 +97,10 @@ struct GradientTile {
     return item.begin + static_cast<std::int64_t>(key + j);
   }
   [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t j) const {
-    return logit_terms(queries.call.options, queries.scale, queries.batch, queries.head,
-                       queries.query(r), key_of(j));
+    LogitTerms terms = logit_terms(queries.call.options, queries.scale, queries.batch, queries.head,
+                                   queries.query(r), key_of(j));
+    terms.stride = ranges.stride;
+    return terms;
   }
   [[nodiscard]] bool sees(std::size_t r, std::size_t j) const {
     return ranges.sees(r, j) && !(masks_one_by_one() && terms(r, j).is_masked(0));

@@ -42,8 +42,10 @@ struct RowTile {
   [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t key) const {
     const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
     const std::int64_t head = head_of(item, group, row + r);
-    return logit_terms(call.options, call.scale.of(item.batch, head), item.batch, head,
-                       query_of(item, row + r), block + static_cast<std::int64_t>(key));
+    LogitTerms terms = logit_terms(call.options, call.scale.of(item.batch, head), item.batch, head,
+                                   query_of(item, row + r), block + static_cast<std::int64_t>(key));
+    terms.stride = ranges.stride;
+    return terms;
   }
 
   // Whether row r sees key `key` of the block.
@@ -64,11 +66,14 @@ struct RowTile {
 struct RowPositions {
   const double* own_keys = nullptr;  // null where nobody asks for distances
   double first = 0;
+  double step = 1;  // from key to key of the tile
 };
 
 // From key `first` of the block on.
-HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first) {
-  return {tile.own_keys, static_cast<double>(tile.block) + static_cast<double>(first)};
+HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first,
+                                     std::int64_t step = 1) {
+  const auto keys = static_cast<double>(step);
+  return {tile.own_keys, static_cast<double>(tile.block) + static_cast<double>(first) * keys, keys};
 }
 
 // The scores of row r become logits. Returns how many keys of [begin, end), counted from the

@@ -65,6 +65,29 @@ HWY_INLINE void mask_outside(float* tile, const std::int32_t* begin, const std::
   }
 }
 
+// Of the keys behind begin[r] a row sees every stride-th: replaces the logits of the others.
+HWY_INLINE void mask_between(float* tile, const std::int32_t* begin, std::size_t stride,
+                             std::size_t rows, std::size_t keys) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> di;
+  const std::size_t width = panel_width();
+  const auto step = static_cast<std::int32_t>(HWY_MIN(stride, kBlockKeys));  // as good as one more
+  const auto masked = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto one = hn::Set(di, 1), last = hn::Set(di, step);
+  for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
+    // How many keys on each row meets the next that it sees.
+    HWY_ALIGN std::int32_t next[hn::MaxLanes(Floats())];
+    for (std::size_t i = 0; i < hn::Lanes(d); ++i) next[i] = begin[r + i] % step;
+    auto away = hn::Load(di, next);
+    for (std::size_t j = 0; j < keys; ++j) {
+      const auto sees = hn::Eq(away, hn::Zero(di));
+      float* logits = tile + j * width + r;
+      hn::Store(hn::IfThenElse(hn::RebindMask(d, sees), hn::Load(d, logits), masked), d, logits);
+      away = hn::Sub(hn::IfThenElse(sees, last, away), one);
+    }
+  }
+}
+
 HWY_INLINE hn::Vec<Floats> max_lanes_of(const float* logits, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
@@ -222,9 +245,11 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     if constexpr (kSums & kS1Prime) add_sums(s1_prime, state.s1_prime + group);
     if constexpr (kSums & kS2) add_sums(s2, state.s2 + group);
     if constexpr (kSums & kDistance) {
-      for (std::size_t r = group; r < group + count; ++r)
+      for (std::size_t r = group; r < group + count; ++r) {
+        const double own_key = (positions.own_keys[r] - positions.first) / positions.step;
         state.s_distance[r] +=
-            distances_of_row(tile + r * stride, columns, positions.own_keys[r] - positions.first);
+            positions.step * distances_of_row(tile + r * stride, columns, own_key);
+      }
     }
   }
   return moved;

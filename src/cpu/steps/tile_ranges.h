@@ -17,6 +17,7 @@ struct TileRanges {
   std::size_t first = 0, last = 0;  // the union over the rows; empty when first == last
   std::size_t block = 0;            // keys of the block
   bool ragged = false;              // some row sees less than the union
+  std::size_t stride = 1;           // of each row's keys, from its begin on
 
   // range_of_row(r) is what row r of the row tile sees, over all keys.
   template <typename RangeOfRow>
@@ -28,22 +29,27 @@ struct TileRanges {
     };
     // A row whose range is empty must not widen the union: its begin may lie anywhere.
     for (std::size_t r = 0; r < rows; ++r) {
-      const KeyRange range = range_of_row(r);
+      const KeyRange range = range_of_row(r).within(first_key, first_key + block_keys);
       begin[r] = clip(range.begin);
       end[r] = std::max(begin[r], clip(range.end));
       if (begin[r] == end[r]) continue;
       first = first == last ? begin[r] : std::min(first, begin[r]);
       last = std::max(last, end[r]);
+      stride = static_cast<std::size_t>(range.stride);
     }
     // A row that sees nothing of the block counts from the union's first key, as the others do.
     for (std::size_t r = 0; r < rows; ++r) {
       if (begin[r] == end[r]) begin[r] = end[r] = first;
-      ragged |= begin[r] != first || end[r] != last;
+      ragged |= begin[r] != first || end[r] != last || stride > 1;
     }
   }
 
   [[nodiscard]] bool sees(std::size_t row, std::size_t key) const {
-    return begin[row] <= key && key < end[row];
+    return begin[row] <= key && key < end[row] && (key - begin[row]) % stride == 0;
+  }
+  // How many keys the row sees.
+  [[nodiscard]] std::size_t count(std::size_t row) const {
+    return (end[row] - begin[row] + stride - 1) / stride;
   }
   [[nodiscard]] bool empty() const { return first == last; }
 };

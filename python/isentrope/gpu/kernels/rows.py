@@ -45,10 +45,11 @@ def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
 @triton.jit
 def row_view(
     query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-    chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents,
+    dilation, chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents,
     BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The keys begin ... end - 1 of this call that the structural masks leave each row, its length as a rule may know
+    """The keys begin ... end - 1 of this call that the structural masks leave each row, with a dilation every so many-th
+    from begin on, its length as a rule may know
     it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
     first_query, span_queries, first_key, span_keys = span_of(
         query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
@@ -82,9 +83,15 @@ def row_view(
     begin = tl.where(chunk_size > 0, tl.maximum(begin, chunk), begin)
     end = tl.where(chunk_size > 0, tl.minimum(end, chunk + size), end)
 
-    visible = tl.maximum(end - begin, 0)
+    # Of the rest those whose distance from the row's position is a multiple of the dilation.
+    step = tl.maximum(dilation, 1)
+    past = (position - begin) % step
+    begin += tl.where(past < 0, past + step, past)
+    visible = (tl.maximum(end - begin, 0) + step - 1) // step
     here = first_key - key_offset
-    begin_here = tl.maximum(begin + here, first_key)
+    begin_here = begin + here
+    before = tl.maximum(first_key - begin_here, 0)
+    begin_here += (before + step - 1) // step * step
     end_here = tl.minimum(end + here, first_key + span_keys)
     some = end_here > begin_here
     begin_here, end_here = tl.where(some, begin_here, 0), tl.where(some, end_here, 0)
@@ -106,14 +113,14 @@ def entry(table, plane, head, heads, u, first, count):
 
 @triton.jit(do_not_specialize=["batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
-                               "query_offset", "key_offset", "sequence_keys", "chunk_size", "causal"])  # fmt: skip
+                               "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal"])  # fmt: skip
 def rows_kernel(
     begins, ends, own_keys, scales, tiles, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
     key_begin, key_end, prefix_keys, query_starts, key_starts, documents, used,
     visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
-    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, chunk_size,
+    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, dilation, chunk_size,
     LAMBDA: tl.constexpr, COUNT: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
@@ -131,7 +138,7 @@ def rows_kernel(
         keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
     begin, end, visible, position, total, own_key = row_view(
         query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-        chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents, BEGIN, END, PREFIX, DOCUMENTS,
+        dilation, chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents, BEGIN, END, PREFIX, DOCUMENTS,
     )  # fmt: skip
     if head == 0:
         to = batch.to(tl.int64) * queries + index
@@ -153,6 +160,7 @@ def rows_kernel(
         for start in range(first, tl.max(end, 0), KEYS):
             key = start + tl.arange(0, KEYS)
             seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
+            seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)
             found = tl.load(base[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
             visible += tl.sum((found & seen).to(tl.int32), 1)
     plane = batches.to(tl.int64) * heads * queries

@@ -42,7 +42,8 @@ class Scales(NamedTuple):
 
 
 class View(NamedTuple):
-    """What rows see. `rows`: which of them there are. Structural masks leave each the keys begin ... end - 1; a boolean
+    """What rows see. `rows`: which of them there are. Structural masks leave each the keys begin ... end - 1, of which
+    dilated rows see every so many-th, the first and the last but few; a boolean
     mask and a bias lie at pointers `attn_mask` and `bias` of each row, with steps to the next key."""
 
     rows: tl.tensor
@@ -104,9 +105,12 @@ def logits_of(scores, scales, cap, CAPPED: tl.constexpr, KEYS_FIRST: tl.constexp
 
 
 @triton.jit
-def seen_keys(keys, begin, end):
-    """Which keys the structural masks leave each row: one contiguous range."""
-    return (keys >= begin) & (keys < end)
+def seen_keys(keys, begin, end, DILATION: tl.constexpr):
+    """Which keys the structural masks leave each row: one contiguous range, or every so many-th key of one."""
+    seen = (keys >= begin) & (keys < end)
+    if DILATION > 1:
+        seen = seen & ((keys - begin) % DILATION == 0)
+    return seen
 
 
 @triton.jit
@@ -117,7 +121,7 @@ def apply_masks(logits, view, on_bias, key, inside, SHAPE: tl.constexpr, KEYS_FI
     """
     keys = beside(key, not KEYS_FIRST)
     there = beside(view.rows, KEYS_FIRST) & beside(inside, not KEYS_FIRST)
-    seen = seen_keys(keys, beside(view.begin, KEYS_FIRST), beside(view.end, KEYS_FIRST))
+    seen = seen_keys(keys, beside(view.begin, KEYS_FIRST), beside(view.end, KEYS_FIRST), SHAPE.DILATION)
     if SHAPE.ATTN_MASK:
         at = beside(view.attn_mask, KEYS_FIRST) + keys.to(tl.int64) * view.to_attn_mask
         seen = seen & (tl.load(at, mask=there, other=0) != 0)

@@ -19,7 +19,8 @@ F16_LIFT = tl.constexpr(16384.0)
 class Shape(NamedTuple):
     """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
     need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
-    PRECISION of float32 products, whether there is DROPOUT, and whether tiles begin with whole FOURS of keys."""
+    PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, and the DILATION of
+    what rows see, for which any tile is MASKED too."""
 
     ROWS: int
     KEYS: int
@@ -35,6 +36,7 @@ class Shape(NamedTuple):
     PRECISION: str
     DROPOUT: bool
     FOURS: bool
+    DILATION: int
 
 
 class Matrix(NamedTuple):
