@@ -35,7 +35,6 @@ struct RowGradient {
   float d_distance = 0, distance = 0;
   std::int64_t own_key = 0;  // i, where d_distance may differ from 0
   float d_largest = 0;
-  std::int64_t largest_key = -1;  // of the call, where d_largest may differ from 0; -1: none
 };
 
 // In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) seen.
@@ -101,12 +100,13 @@ HWY_INLINE void clear_between(std::size_t begin, std::size_t end, std::size_t st
   }
 }
 
-// What the largest key alone has, after gradient_row() on the same columns.
-HWY_INLINE void add_at_largest_key(const RowGradient& row, std::int64_t first_key,
+// What the largest key alone has, after gradient_row() on the same columns. Keys are those of the
+// call; -1: none.
+HWY_INLINE void add_at_largest_key(const RowGradient& row, std::int64_t key, std::int64_t first_key,
                                    std::size_t begin, std::size_t end,
                                    const float* HWY_RESTRICT weights,
                                    float* HWY_RESTRICT gradients) {
-  const std::int64_t j = row.largest_key - first_key;
+  const std::int64_t j = key - first_key;
   if (j < static_cast<std::int64_t>(begin) || j >= static_cast<std::int64_t>(end)) return;
   gradients[j] += weights[j] * row.d_largest;
 }

@@ -87,10 +87,6 @@ HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row,
     result.own_key =
         row_view(call.options.mask, batch, query, call.input.q.extents[2], call.plan.keys).own_key;
   }
-  if (statistics.terms() & kLargestKey) {
-    result.largest_key =
-        call.largest_keys->of_row(batch, head, query, g.statistics.max_logit(batch, head, query));
-  }
   return result;
 }
 
