@@ -224,9 +224,9 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
       []<typename T>(const Statistic& statistic, const std::vector<T>& result,
                      const std::vector<double>& values, std::vector<T>& d,
                      View<const T, 3>& result_view, View<const T, 3>& d_view) {
+        result_view = contiguous_view<const T, 3>(result.data(), {1, 2, 2});
         if (!statistic.differentiable()) return;
         d.assign(values.begin(), values.end());
-        result_view = contiguous_view<const T, 3>(result.data(), {1, 2, 2});
         d_view = contiguous_view<const T, 3>(d.data(), {1, 2, 2});
       },
       want, upstream.d_statistics, d_statistics, gradient.statistics, gradient.d_statistics);
