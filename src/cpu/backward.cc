@@ -103,7 +103,8 @@ class BackwardTask : GradientTask {
     const RowGradient& row = tile_.gradients[r];
     const std::int64_t first = tile.key_of(tile.first);
     gradient_row_(row, first, begin, end, tile.last - tile.first, weights, gradients);
-    if (tile.ranges.stride > 1) clear_between(begin, end, tile.ranges.stride, weights, gradients);
+    if (tile.ranges.stride > 1)
+      clear_between(begin, tile.ranges.stride, tile.last - tile.first, weights, gradients);
     if (!call_.largest_keys) return;
     const std::int64_t query = tile_.query(r);
     const std::int64_t key = call_.largest_keys->of_row(

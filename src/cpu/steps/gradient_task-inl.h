@@ -1,5 +1,5 @@
-// GradientTask: what a task of the backward pass works on, a key block of one key head and the queries
-// that see it, tile by tile.
+// GradientTask: what a task of the backward pass works on, a key block of one key head and the
+// queries that see it, tile by tile.
 //
 // Per-target header: compiled once for every instruction set.
 

@@ -9,7 +9,6 @@
 #define ISENTROPE_GRADIENT_TILE_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -90,13 +89,25 @@ HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
                             : gradient_row<false, false>;
 }
 
-// Both are 0 at the keys that a dilated row passes over.
-HWY_INLINE void clear_between(std::size_t begin, std::size_t end, std::size_t stride,
+// Both are 0 at the keys that a dilated row, which sees key `begin` of the tile, passes over.
+HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t columns,
                               float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
-  for (std::size_t j = begin; j < end; j += stride) {
-    const std::size_t count = HWY_MIN(stride, end - j) - 1;
-    std::fill_n(weights + j + 1, count, 0.0f);
-    std::fill_n(gradients + j + 1, count, 0.0f);
+  const Floats d;
+  const hn::RebindToSigned<Floats> di;
+  const std::size_t lanes = hn::Lanes(d), step = HWY_MIN(stride, columns);
+  // How many keys each lane lies behind one that the row sees.
+  HWY_ALIGN std::int32_t behind[hn::MaxLanes(Floats())];
+  for (std::size_t i = 0; i < lanes; ++i)
+    behind[i] = static_cast<std::int32_t>((i + step - begin % step) % step);
+  auto past = hn::Load(di, behind);
+  const auto whole = hn::Set(di, static_cast<std::int32_t>(step)),
+             on = hn::Set(di, static_cast<std::int32_t>(lanes % step));
+  for (std::size_t j = 0; j < columns; j += lanes) {
+    const auto seen = hn::RebindMask(d, hn::Eq(past, hn::Zero(di)));
+    hn::Store(hn::IfThenElseZero(seen, hn::Load(d, weights + j)), d, weights + j);
+    hn::Store(hn::IfThenElseZero(seen, hn::Load(d, gradients + j)), d, gradients + j);
+    past = hn::Add(past, on);
+    past = hn::IfThenElse(hn::Lt(past, whole), past, hn::Sub(past, whole));
   }
 }
 
