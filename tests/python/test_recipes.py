@@ -1,0 +1,78 @@
+"""The recipes: a page is short, shows a file of examples/ as it stands, and the file runs and prints what the page says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(ROOT.glob("docs/recipes/*.md"))
+CORPUS = ROOT / "data/king-james.txt"
+
+
+def run(example, *arguments, program=(sys.executable,)):
+    command = [*program, ROOT / "examples" / example, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_pages_show_their_examples_and_are_short():
+    assert subprocess.run([sys.executable, ROOT / "docs/generate/recipes.py", "--check"]).returncode == 0
+    for page in PAGES:
+        text = page.read_text()
+        assert "<!-- begin examples/" in text and len(text.splitlines()) <= 40, page.name
+
+
+def test_a_training_is_logged_to_tensorboard():
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run("train_any_module.py")
+    newest = max((ROOT / "results/run").iterdir(), key=os.path.getmtime)
+    curves = EventAccumulator(str(newest)).Reload()
+    assert len(curves.Tags()["scalars"]) == 2 * 4 * 2
+    assert [point.step for point in curves.Scalars("attention/1/head0/entropy")] == [0, 50, 100]
+
+
+def test_what_bounds_logits_is_seen():
+    largest = [float(line.split("'attention/max_logit': ")[1].rstrip("}")) for line in run("watch_for_collapse.py")]
+    assert largest[:2] == pytest.approx([1.8, 11.9], rel=0.2)  # as the page says
+    assert max(largest[2:]) <= 10 < largest[1]
+
+
+def test_masks_are_those_of_flex_attention():
+    assert run("own_mask.py") == ["mask_mod is attn_mask: True", "keys of the last row: 100", "score_mod is bias: True"]
+
+
+def test_tensors_may_lie_on_a_gpu():
+    assert run("on_a_gpu.py") == ["output, statistics and gradients lie where q does: True"]
+
+
+def test_two_processes_compute_what_one_does():
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    lines = run("over_two_processes.py", program=torchrun)
+    assert sorted(filter(None, lines)) == [f"rank {rank}: 500 rows of 1000, as in one process: True" for rank in (0, 1)]
+
+
+@pytest.mark.long
+def test_the_experiment_of_a_note_runs(tmp_path):
+    options = ("--steps", "20", "--output", tmp_path / "run", "--quiet")
+    run("notes_experiment", "first", CORPUS, *options, program=())
+    assert (tmp_path / "run/report.html").exists()
+
+
+@pytest.mark.long
+def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
+    if "ISENTROPE_SMOLLM2" not in os.environ:
+        pytest.skip("ISENTROPE_SMOLLM2 names no model")
+    from isentrope.hf.rope import parse
+
+    calibration = tmp_path / "rule.json"
+    found = {"kind": "calibration", "version": 1, "trained_length": 8192, "rule": "scaled(gain=1.16)"}
+    calibration.write_text(json.dumps({**found, "rope": {"parameters": parse("yarn:4").parameters}}))
+    lines = run("generate_longer.py", os.environ["ISENTROPE_SMOLLM2"], CORPUS, calibration)
+    assert "with the calibration" in lines[0] and len(lines[1]) > 20
