@@ -23,7 +23,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from isentrope.gpu import plan
+from isentrope.gpu import disassembly, plan
+from isentrope.gpu.disassembly import Loop
 
 
 class Target(NamedTuple):
@@ -58,18 +59,21 @@ class Launch(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.kernel.__name__.removesuffix("_kernel")
+        """Of the kernel, and whether it is the one behind it that repairs what was no number."""
+        repair = "_repair" if dict(self.constants).get("REPAIR") else ""
+        return self.kernel.__name__.removesuffix("_kernel") + repair
 
 
 class Compiled(NamedTuple):
     """registers of a thread; spilled: bytes of local memory (NVIDIA) or vector registers (AMD) that did not fit;
-    shared memory in bytes; instructions of the whole kernel, and of them those of tensor cores by name."""
+    shared memory in bytes; instructions of the whole kernel, and of them those of tensor cores by name; its loops (NVIDIA)."""
 
     registers: int
     spilled: int
     shared: int
     instructions: int
     products: dict[str, int]
+    loops: tuple[Loop, ...] = ()
 
 
 @contextmanager
@@ -93,7 +97,7 @@ def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch
     signature, constants, divisible = [], [], []
     for index, (name, parameter) in enumerate(zip(names, kernel.params)):
         value = values[name]
-        if parameter.is_constexpr or (isinstance(value, int) and value == 1 and not parameter.do_not_specialize):
+        if value is None or parameter.is_constexpr or (isinstance(value, int) and value == 1 and not parameter.do_not_specialize):
             signature.append((name, "constexpr"))
             constants.append((name, value))
             continue
@@ -109,13 +113,12 @@ def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch
     return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), tuple(others.items()))
 
 
-def compiled(launch: Launch, target: Target) -> Compiled:
-    source = ASTSource(
-        launch.kernel, dict(launch.signature), constexprs=dict(launch.constants),
-        attrs={(index,): [["tt.divisibility", 16]] for index in launch.divisible},
-    )  # fmt: skip
+def compiled(launch: Launch, target: Target, aligned: bool = True) -> Compiled:
+    """aligned: 16 divides the addresses and strides that it divides in most calls."""
+    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in launch.divisible if aligned}
+    source = ASTSource(launch.kernel, dict(launch.signature), constexprs=dict(launch.constants), attrs=attributes)
     kernel = triton.compile(source, target=target.gpu, options=dict(launch.options))
-    return (_of_cubin if target.gpu.backend == "cuda" else _of_amdgcn)(kernel)
+    return (of_cubin if target.gpu.backend == "cuda" else _of_amdgcn)(kernel)
 
 
 def _tool(name: str) -> str:
@@ -124,7 +127,7 @@ def _tool(name: str) -> str:
     return str(Path(nvidia.__path__[0]) / "bin" / name)
 
 
-def _of_cubin(kernel: Any) -> Compiled:
+def of_cubin(kernel: Any) -> Compiled:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
@@ -134,13 +137,13 @@ def _of_cubin(kernel: Any) -> Compiled:
 
         usage = told(_tool("cuobjdump"), "-res-usage")
         code = told(_tool("nvdisasm"), "-c")
-    words = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z0-9_]+)", code, re.MULTILINE)
-    counts = collections.Counter(words)
+    counts = collections.Counter(word.partition(".")[0] for word, _ in disassembly.instructions(code) if word)
     products = {name: counts[name] for name in ("HGMMA", "HMMA", "UTCHMMA", "UTCQMMA") if counts[name]}
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     # Some kernels have a stack of 8 bytes that no instruction touches.
     spilled = stack if counts["LDL"] + counts["STL"] else 0
-    return Compiled(registers, spilled, kernel.metadata.shared, sum(counts.values()), products)
+    loops = tuple(disassembly.loops(code))
+    return Compiled(registers, spilled, kernel.metadata.shared, sum(counts.values()), products, loops)
 
 
 def _of_amdgcn(kernel: Any) -> Compiled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,15 +15,15 @@ from isentrope._core.library import BITS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope.gpu import plan
 from isentrope.gpu.kernels.decode import merge_kernel
 from isentrope.gpu.kernels.forward import forward_kernel
-from isentrope.gpu.kernels.gradient_rows import gradient_rows_kernel
+from isentrope.gpu.kernels.gradient_rows import TERMS, gradient_rows_kernel
 from isentrope.gpu.kernels.gradient_tile import Given
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E, Wanted
+from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.kernels.tile import Shape
-from isentrope.gpu.operands import Call, RuleTables
 
 _FEW_ROWS = 16
 # Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.
@@ -51,6 +52,11 @@ def _wanted(wanted: int) -> Wanted:
     slices = {name.upper(): _slice(name, wanted) for name in _STATISTICS}
     moments = 2 if slices["VARIANCE"] >= 0 else int(slices["ENTROPY"] >= 0)
     return Wanted(**slices, SUPPORT=bool(wanted & SUPPORT), MOMENTS=moments)
+
+
+def _beside_lse(wanted: Wanted) -> bool:
+    """Whether a statistic is wanted whose sum a tile has to take."""
+    return any(getattr(wanted, name) >= 0 for name in ("ENTROPY", "COLLISION", "VARIANCE", "DISTANCE"))
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -111,20 +117,42 @@ def _dropout(call: Call) -> tuple[Any, ...]:
     return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
 
 
-def _shape(call: Call, kernel: str, chip: plan.Chip) -> tuple[Shape, dict[str, Any]]:
-    """What a tile kernel is compiled for, and how it is launched."""
+def _shape(call: Call, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
+    """What a tile kernel is compiled for, and how it is launched. statistics: others than lse are wanted, or gradients of
+    some arrive."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
     masked = call.attn_mask is not None or call.bias is not None or call.dilation > 1
+    padded = (dim, columns) != (call.dim, call.value_dim)
     widest = max(dim, columns)
     # At 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128: padding is a mask too.
-    crowded = masked or kernel == "key gradient" and (dim, columns) != (call.dim, call.value_dim)
-    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded)
+    crowded = masked or (kernel == "key gradient" and padded)
+    bare = not (statistics or padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None)
+    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, bare)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0, max(call.dilation, 1),
     )  # fmt: skip
-    return shape, {"num_warps": tiles.warps, **_FUSED}
+    registers = {"maxnreg": tiles.registers} if tiles.registers else {}
+    return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
+
+
+def _hides(call: Call, by_key: bool = False) -> bool:
+    """Whether rows of a query block may see other keys of a tile than its other rows; by_key: or whether keys of a tile
+    may be seen by other rows than its other keys."""
+    masks = [call.attn_mask, call.bias, call.cu_seqlens_q] + [call.key_begin, call.key_end] * by_key
+    if call.dilation > 1:
+        return True
+    ranges = call.causal > 0 or call.window_left >= 0 or call.window_right >= 0 or call.chunk_size > 0
+    return any(x is not None for x in masks) or (ranges and (by_key or call.queries > 1))
+
+
+def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
+    """A kernel, and behind it the same for those of its programs that met numbers that are none. Where there are none,
+    they return at once; to look first would be to wait for the device."""
+    launched(wrong, REPAIR=False)
+    if wrong is not None:
+        launched(wrong, REPAIR=True)
 
 
 def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,8 +164,8 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
     chip = plan.chip_of(call.q.device)
     group = call.heads // call.kv_heads
     packed = group * call.queries <= _FEW_ROWS or call.table is not None
-    shape, options = _shape(call, "few rows" if packed else "forward", chip)
-    place = _slice("lambda_", wanted)
+    place, results = _slice("lambda_", wanted), {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
+    shape, options = _shape(call, "few rows" if packed else "forward", chip, _beside_lse(results["WANTED"]))
     rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0)
     if place >= 0:
         statistics[place] = rows.scales[3]
@@ -146,21 +174,27 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS)
     states = sums = rows.scales
     plane = call.batch * call.heads * call.queries
+    # A logit of -inf makes a moment that is no number. Those of few rows are taken with care at once.
+    checked = _hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
+    wrong = torch.empty(splits * blocks, dtype=torch.int32, device=call.q.device) if checked else None
     if splits > 1:
         states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
         sums = torch.empty((splits, plane, shape.COLUMNS), dtype=torch.float32, device=call.q.device)
-    results = {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
     sink = _some(call.sinks, rows.scales)
-    forward_kernel[(blocks, 1, splits)](
-        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
-        _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins), states, sums,
-        *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
-        *_strides(call.attn_mask), *_strides(call.bias),
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
-        call.k.shape[2], 0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
-        call.soft_cap * LOG2E.value, splits, *_dropout(call),
-        SHAPE=shape, **results, PAGED=call.table is not None, PACKED=packed, SPLIT=splits > 1, **options,
-    )  # fmt: skip
+
+    def launched(wrong: Tensor | None, **repair: bool) -> None:
+        forward_kernel[(blocks, 1, splits)](
+            call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
+            _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins),
+            states, sums, wrong, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+            *_strides(call.attn_mask), *_strides(call.bias),
+            call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
+            0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
+            call.soft_cap * LOG2E.value, splits, *_dropout(call), SHAPE=shape, **results,
+            PAGE=0 if call.table is None else call.k.shape[2], PACKED=packed, SPLIT=splits > 1, **repair, **options,
+        )  # fmt: skip
+
+    _with_repair(launched, wrong)
     if splits > 1:
         merged = 4
         merge_kernel[(triton.cdiv(plane, merged),)](
@@ -190,17 +224,20 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     if d_output is None:
         d_output = output.new_zeros(()).expand(output.shape)
     chip, sink = plan.chip_of(call.q.device), call.sinks is not None
+    saved = _wanted(wanted)
+    arrives = {name: d_statistics is not None and getattr(saved, name) >= 0 for name in Given._fields if name != "SINK"}
+    given = Given(SINK=sink, **arrives)
     (by_query, query_options), (by_key, key_options) = (
-        _shape(call, kernel, chip) for kernel in ("query gradient", "key gradient")
+        _shape(call, kernel, chip, any(arrives.values())) for kernel in ("query gradient", "key gradient")
     )
     rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
-    terms = torch.empty((11, *call.rows), dtype=torch.float32, device=call.q.device)
+    terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
-    saved = _wanted(wanted)
     gradient_rows_kernel[(triton.cdiv(call.queries, 16) * lanes,)](
-        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.own_keys, terms, d_sinks,
-        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches,
+        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
+        rows.own_keys, rows.scales, terms, d_sinks,
+        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
         WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=by_query.COLUMNS,
         num_warps=8 if by_query.COLUMNS > 128 else 4, **_FUSED,
     )  # fmt: skip
@@ -209,30 +246,40 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         d_sink.copy_(d_sinks.sum((0, 2)))
     if wants_bias:
         d_bias.zero_()
-    arrives = {name: d_statistics is not None and getattr(saved, name) >= 0 for name in Given._fields if name != "SINK"}
-    given = Given(SINK=sink, **arrives)
     inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
     masks = *_strides(call.attn_mask), *_strides(call.bias)
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
-    sizes = (
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim, rows.batches, rows.heads,
-        call.soft_cap * LOG2E.value, *_dropout(call),
-    )  # fmt: skip
+    sizes = call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim
+    others = call.soft_cap * LOG2E.value, *_dropout(call)
     if given.MAX_PROBABILITY:
         largest_key_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
-            call.q, call.k, d_output, terms, statistics, rows.begins, rows.ends, rows.scales, mask, bias,
-            *inputs, *masks, *sizes, saved.MAX_LOGIT, SHAPE=by_query,
-            GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0, **query_options,
+            call.q, call.k, d_output, terms, statistics, mask, bias, *inputs, *masks, *sizes, *others, saved.MAX_LOGIT,
+            SHAPE=by_query, GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0, **query_options,
         )  # fmt: skip
-    query_gradient_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
-        call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, rows.begins, rows.ends, rows.scales, mask, bias,
-        *inputs, *dq.stride(), *masks, *sizes, SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda,
-        **query_options,
-    )  # fmt: skip
-    key_gradient_kernel[(triton.cdiv(call.keys, by_key.KEYS) * call.batch * call.kv_heads,)](
-        call.q, call.k, call.v, d_output, terms, dk, dv, rows.begins, rows.ends, rows.tiles, rows.scales, mask, bias,
-        *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, SHAPE=by_key, GIVEN=given, **key_options,
-    )  # fmt: skip
+    query_blocks, key_tiles = triton.cdiv(call.queries, by_query.ROWS), triton.cdiv(call.keys, by_key.KEYS)
+    programs = query_blocks * lanes, key_tiles * call.batch * call.kv_heads
+    spans = torch.empty((rows.batches, key_tiles, 4), dtype=torch.int32, device=call.q.device)
+    spans_kernel[(rows.batches * key_tiles,)](
+        rows.tiles, spans, call.queries, call.keys, ROWS=by_key.ROWS, KEYS=by_key.KEYS, num_warps=1, **_FUSED
+    )
+
+    def query_gradient(wrong: Tensor | None, **repair: bool) -> None:
+        query_gradient_kernel[programs[:1]](
+            call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, mask, bias, wrong,
+            *inputs, *dq.stride(), *masks, *sizes, *others,
+            SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **repair, **query_options,
+        )  # fmt: skip
+
+    def key_gradient(wrong: Tensor | None, **repair: bool) -> None:
+        key_gradient_kernel[programs[1:]](
+            call.q, call.k, call.v, d_output, terms, dk, dv, spans, mask, bias, wrong,
+            *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, rows.batches, *others,
+            SHAPE=by_key, GIVEN=given, **repair, **key_options,
+        )  # fmt: skip
+
+    for launched, count, of_keys in zip((query_gradient, key_gradient), programs, (False, True)):
+        wrong = torch.empty(count, dtype=torch.int32, device=call.q.device) if _hides(call, of_keys) else None
+        _with_repair(launched, wrong)
     return dq, dk, dv, d_bias, d_lambda, d_sink
 
 

@@ -11,12 +11,14 @@ from isentrope.gpu.kernels.tile import INTERPRETED
 
 
 class Tiles(NamedTuple):
-    """ROWS queries by KEYS keys, worked on by `warps` warps, with loads `stages` tiles ahead."""
+    """ROWS queries by KEYS keys, worked on by `warps` warps, with loads `stages` tiles ahead, in so many `registers` a
+    thread at most; 0: as many as the compiler likes."""
 
     rows: int
     keys: int
     warps: int
     stages: int
+    registers: int = 0
 
 
 def padded(columns: int) -> int:
@@ -50,7 +52,7 @@ def chip_of(device: Any) -> Chip:
 
 
 # No device was at hand to time these. They follow published kernels' tiles, cut down until nothing spills with all
-# statistics asked for, in bf16 at 64 and 128 (the table in docs/gpu.md); the others are smaller still. By kernel, for the
+# statistics asked for, in bf16 at 64 and 128 (the tables in docs/gpu.md); the others are smaller still. By kernel, for the
 # widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
 _HALVES = {
     "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 16, 8, 2)},
@@ -77,16 +79,29 @@ _OWN = {
     ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1)},
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
     ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
-    ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 16, 8, 1)},
+    # A warp group's products want 64 rows or more for each of its 4 warps, and columns that are not split further.
+    ("sm90", "forward"): _HALVES["forward"] | {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 2)},
+    ("sm90", "masked forward"): _HALVES["masked forward"] | {64: Tiles(128, 64, 8, 1), 128: Tiles(128, 32, 8, 1)},
+    ("sm90", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2)},
+    ("sm90", "key gradient"): _HALVES["key gradient"] | {64: Tiles(32, 128, 8, 2), 128: Tiles(16, 64, 8, 2)},
+    ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3)},
 }
+# Of bare calls, of 16-bit types. What lifts gradients into the range of float16 takes registers too.
+_BARE = {
+    ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
+    ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
+    ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
+}
+_BARE_F16 = {("sm90", "key gradient"): _BARE["sm90", "key gradient"] | {128: Tiles(32, 64, 8, 2)}}
 _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
 
-def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False) -> Tiles:
+def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False, bare: bool = False) -> Tiles:
     """Of a kernel: "forward", "few rows" (a decode step's, as few as tensor cores take), "query gradient" or
     "key gradient". columns: the larger of both padded head dimensions. masked: with a boolean mask or a bias, and the
-    key gradient with padded dimensions."""
+    key gradient with padded dimensions. bare: with nothing that takes registers beside scores and values: without
+    statistics but lse, or their gradients, without soft-cap, dropout, sinks and padding."""
     if chip.kind == "interpreter":
         return _INTERPRETED.get(kernel, Tiles(32, 32, 4, 1))
     name = f"masked {kernel}" if masked and kernel != "few rows" else kernel
@@ -94,6 +109,9 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
         by_columns = _FLOATS[name]
     else:
         by_columns = _OWN.get((chip.kind, name), _HALVES[name])
+        alone = _BARE | _BARE_F16 if dtype == torch.float16 else _BARE
+        if bare and not masked and columns in alone.get((chip.kind, kernel), ()):
+            by_columns = alone[chip.kind, kernel]
     found = by_columns[min(width for width in by_columns if width >= columns)]
     if chip.kind in ("gfx", "xpu"):
         # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.

@@ -55,19 +55,38 @@ MUTANTS = {
         "shape=1x1x20x20x16 rule=log_length admitted=1",
     ),
     "lets_hidden_values_through": (
-        "tile.py", "        values = tl.where(finite, values, 0.0).to(values.dtype)\n", "",
+        "tile.py", "return tl.where(finite, values, 0.0).to(values.dtype)", "return values",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
+    "never_repairs": (
+        "launch.py", "        launched(wrong, REPAIR=True)\n", "        pass\n",
+        "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
+    ),
+    "overlooks_sums_that_are_no_numbers": (
+        "forward.py", "tl.store(wrong + program, nothing != nothing)", "tl.store(wrong + program, nothing > 0)",
+        "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
+    ),
+    "lets_padding_reach_its_own_gradient": (
+        "launch.py", "_hides(call, of_keys)", "_hides(call)",
+        "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
+    ),
+    "forgets_query_heads_that_share_a_key_head": (
+        "key_gradient.py", "range(kv_head * group, (kv_head + 1) * group):\n                for", "range(kv_head * group, kv_head * group + 1):\n                for",
+        "shape=1x4:2x20x20x16 bwd=1",
+    ),
+    "takes_the_largest_score_for_the_largest_logit": (
+        "forward.py", "tl.where(its_scales.before < 0, 0, end)", "end", "shape=1x1x40x70x16 lambda=1",
+    ),
     "loses_values_that_are_no_numbers": (
-        "tile.py", "tl.where(finite, 0.0, 3.3e38)", "tl.where(finite, 0.0, 0.0)",
+        "tile.py", "tl.where(finite, 0.0, 1.0)", "tl.where(finite, 0.0, 0.0)",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "flips_the_entropy_gradient": (
         "gradient_rows.py", "2.0 * d_variance - d_entropy", "2.0 * d_variance + d_entropy", "shape=1x1x20x20x16 bwd=1",
     ),
-    "forgets_lambda_in_dk": ("gradient_tile.py", "ds = ds * beside(", "ds = ds + 0 * beside(", "shape=1x1x20x20x16 bwd=1"),
+    "forgets_lambda_in_dk": ("gradient_tile.py", "terms.base * scale, share", "terms.base, share", "shape=1x1x20x20x16 bwd=1"),
     "drops_the_slope_of_the_soft_cap": (
-        "gradient_tile.py", "ds = dz * slope", "ds = dz",
+        "gradient_tile.py", "ds = dz * weights.slope", "ds = dz",
         "shape=1x1x20x20x16 cap=0.5 bwd=1",
     ),
     "overlooks_query_blocks_that_hide_something": (
@@ -79,7 +98,7 @@ MUTANTS = {
         "shape=1x1x20x70x16 dropout=0.5",
     ),
     "forgets_dropout_in_dv": (
-        "gradient_tile.py", "p = p * kept.to(tl.float32)", "p = p * 1.0", "shape=1x1x20x20x16 dropout=0.5 bwd=1",
+        "gradient_tile.py", "p = p * weights.kept.to(tl.float32)", "p = p * 1.0", "shape=1x1x20x20x16 dropout=0.5 bwd=1",
     ),
     "leaves_gradients_in_the_range_of_f16": (
         "gradient_tile.py", "raised = tl.maximum(unit, power)", "raised = tl.maximum(unit, 1.0)",

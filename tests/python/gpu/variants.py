@@ -79,12 +79,14 @@ class Variant(NamedTuple):
             found |= numbers | starts | {"rule": _RULE}
         return found
 
-    def on(self, target: Target) -> Iterator[tuple[Launch, Compiled]]:
-        """The kernels the call launches there, compiled."""
+    def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
+        """The kernels the call launches there, compiled; those that repair what was no number, which take the tiles of the
+        ones before them, or all others."""
         with launches(target) as found:
             self.call()
         for one in found:
-            yield one, compiled(one, target)
+            if one.name.endswith("_repair") == repairs:
+                yield one, compiled(one, target)
 
 
 def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:

@@ -45,9 +45,9 @@ def merge_kernel(
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     for share in range(shares):
         its, its_support = load_share(states + share * 7 * plane, plane, row, mine, WANTED)
-        m, origin, rescale, shift = raised(state.m, its.m[:, None])
+        m, origin, rescale, shift = raised(state.m, its.m)
         state = rebase(state, m, rescale, shift, WANTED)
-        _, _, take, moved = raised(its.m, origin[:, None])
+        _, _, take, moved = raised(its.m, origin)
         its = rebase(its, m, take, moved, WANTED)
         state = RowState(
             m, state.s0 + its.s0, state.s1 + its.s1, state.s1p + its.s1p, state.s2 + its.s2, state.s3 + its.s3

@@ -13,15 +13,18 @@ from isentrope.gpu.kernels.softmax import (
     RowState,
     Scales,
     View,
+    LANES,
+    LEAST,
     add_moments,
     apply_masks,
     load_scales,
     logits_of,
+    of_all_lanes,
     raised,
     rebase,
 )
-from isentrope.gpu.kernels.span import Span, count_of, program, share_of, span_of_keys, tile_at
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
+from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, share_of, span_of_keys, tile_at
+from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, Matrix, dot, each, finite_part, load_rows, load_tile, mark_rows, moved, narrow, nothing_of, reach, store_rows, zeros
 
 
 class QueryBlock(NamedTuple):
@@ -38,14 +41,14 @@ class QueryBlock(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values, in pages of `page_size` that `table` lists, or all in one, where the last row ends at `stop`."""
+    """Keys and values, in pages that `table` lists, or all in one, of which some row of the block sees start ... stop - 1."""
 
     k: Matrix
     v: Matrix
     k_to_page: tl.tensor
     v_to_page: tl.tensor
     table: tl.tensor
-    page_size: tl.tensor
+    start: tl.tensor
     stop: tl.tensor
 
 
@@ -60,13 +63,15 @@ def rows_of_block(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.
 
 
 @triton.jit
-def key_offsets(keys, to_row, to_page, cache, PAGED: tl.constexpr):
-    """Where keys lie: behind one another, or each page of them where the table says."""
-    if PAGED:
-        page = tl.load(cache.table + keys // cache.page_size)
-        return page.to(tl.int64) * to_page + (keys % cache.page_size).to(tl.int64) * to_row
+def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+              EVEN: tl.constexpr, PAGE: tl.constexpr):  # fmt: skip
+    """A tile of keys or of values: behind one another, or each PAGE of them where the table says."""
+    if PAGE > 0:
+        keys = tl.where(inside, first + tl.arange(0, KEYS), cache.start)
+        offsets = tl.load(cache.table + keys // PAGE).to(tl.int64) * to_page + (keys % PAGE).to(tl.int64) * matrix.to_row
+        return load_rows(matrix, offsets, inside, COLUMNS, MASKED, EVEN)
     else:
-        return keys.to(tl.int64) * to_row
+        return load_tile(moved(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)
 
 
 @triton.jit
@@ -78,12 +83,12 @@ def write_rows(
     their sums hold. kept_factor: what a weight counts for that dropout kept."""
     m, s0 = state.m, state.s0
     log_s0 = tl.log2(s0) * LN2
+    if output.base.dtype.element_ty == tl.float16:
+        log_s0 = (tl.log2(s0) - F16_LIFT) * LN2
     lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
     factor = kept_factor / s0
     if SINK:
         factor = factor / (1.0 + tl.exp(sink - lse))
-    if output.base.dtype.element_ty == tl.float16:
-        acc = acc * (1.0 / F16_LIFT)
     acc = tl.where(some[:, None], acc * factor[:, None], 0.0)
     store_rows(output, place, rows, acc, COLUMNS, EVEN)
     if WANTED.LSE >= 0:
@@ -106,8 +111,10 @@ def write_rows(
     if WANTED.DISTANCE >= 0:
         tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
     if WANTED.MAX_PROBABILITY >= 0:
-        # 1 / s0, for the largest key weighs 1; no number where all logits are -inf.
+        # 1 / s0, for the largest key weighs 1, or what it was lifted to; no number where all logits are -inf.
         most = s0 / (s0 * s0)
+        if output.base.dtype.element_ty == tl.float16:
+            most = most * F16_FACTOR
         tl.store(statistics + WANTED.MAX_PROBABILITY * plane + row, tl.where(some, most, 0.0), mask=rows)
     if WANTED.SUPPORT:
         tl.store(supports + row, support.to(tl.int64), mask=rows)
@@ -115,46 +122,61 @@ def write_rows(
 
 @triton.jit
 def visit_keys(
-    start, state, support, acc, wrong, block, cache, cap,
-    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGED: tl.constexpr, MASKED: tl.constexpr,
+    start, state, support, acc, block, cache, cap,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row."""
+    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row. CHECKED: sums that are no
+    numbers will be found, and be taken once more with REPAIR."""
     key = start + tl.arange(0, SHAPE.KEYS)
-    inside = key < cache.stop
-    named = tl.where(inside, key, 0)
-    offsets = key_offsets(named, cache.k.to_row, cache.k_to_page, cache, PAGED)
-    k_tile = load_rows(cache.k, offsets, inside, SHAPE.DIM, MASKED, SHAPE.EVEN)
+    inside = (key >= cache.start) & (key < cache.stop)
+    k_tile = load_keys(cache.k, cache.k_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE)
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
-    logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
-    if MASKED:
-        logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-        if SHAPE.MASKED:
-            support += tl.sum(seen.to(tl.int32), 1)
-    m, origin, rescale, shift = raised(state.m, logits)
-    t = logits - origin[:, None]
-    w = tl.exp2(t)
-    state = add_moments(rebase(state, m, rescale, shift, WANTED), t, w, block.own_key, key, start, WANTED)
-    offsets = key_offsets(named, cache.v.to_row, cache.v_to_page, cache, PAGED)
-    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    lifted: tl.constexpr = block.q.dtype == tl.float16
+    # In log2, so that it comes with the origin; but a moment wants t to its last digit.
+    early: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS == 0 else 0.0
+    late: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS > 0 else 0.0
+    if MASKED or SHAPE.CAPPED:
+        logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
+        if MASKED:
+            logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
+            if SHAPE.MASKED:
+                support += tl.sum(seen.to(tl.int32), 1)
+        m, origin, rescale, shift = raised(state.m, tl.max(logits, 1))
+        t = logits - (origin - early)[:, None]
+    else:
+        # The largest score makes the largest logit, and each t is one multiply-add.
+        m, origin, rescale, shift = raised(state.m, tl.max(scores, 1) * block.scales.before)
+        t = scores * block.scales.before[:, None] - (origin - early)[:, None]
+    if late > 0:
+        w = tl.exp2(t + late)
+    else:
+        w = tl.exp2(t)
+    if MASKED or SHAPE.CAPPED or not CHECKED:
+        t = tl.maximum(t, LEAST)
+    state = rebase(state, m, rescale[:, None], shift[:, None], WANTED)
+    state = add_moments(state, t, w, block.own_key, key, start, SHAPE.ROWS, SHAPE.KEYS, WANTED)
+    v_tile = load_keys(
+        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE
+    )  # fmt: skip
     if SHAPE.DROPOUT:
         kept = kept_weights(
             block.dropout, block.head, block.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
         )  # fmt: skip
         w = tl.where(kept, w, 0.0)
-    if v_tile.dtype == tl.float16:
-        w = w * F16_LIFT
-    v_tile, wrong = finite_part(v_tile, wrong, MASKED)
+    if MASKED and REPAIR:
+        v_tile = finite_part(v_tile)
     acc = dot(narrow(w, v_tile.dtype), v_tile, acc * rescale[:, None], SHAPE)
-    return state, support, acc, wrong
+    return state, support, acc
 
 
 @triton.jit
-def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGED: tl.constexpr):
+def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
     """The values of a tile that are no numbers reach the rows that see them."""
     key = start + tl.arange(0, SHAPE.KEYS)
-    inside = key < cache.stop
-    offsets = key_offsets(tl.where(inside, key, 0), cache.v.to_row, cache.v_to_page, cache, PAGED)
-    v_tile = load_rows(cache.v, offsets, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
+    inside = (key >= cache.start) & (key < cache.stop)
+    v_tile = load_keys(
+        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE
+    )  # fmt: skip
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
     return reach(seen, v_tile, acc, SHAPE)
@@ -180,24 +202,33 @@ def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.
     tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "page_size", "stride_table", "scale_batches",
-                               "scale_heads", "splits", "least", "query_offset", "key_offset"])  # fmt: skip
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "stride_table", "scale_batches", "scale_heads",
+                                "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
-    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums,
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, wrong,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-    heads, kv_heads, queries, keys, dim, value_dim, page_size, stride_table, scale_batches, scale_heads, cap, splits,
+    heads, kv_heads, queries, keys, dim, value_dim, stride_table, scale_batches, scale_heads, cap, splits,
     seed, least, kept_factor, query_offset, key_offset,
-    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGED: tl.constexpr, PACKED: tl.constexpr,
-    SPLIT: tl.constexpr,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGE: tl.constexpr, PACKED: tl.constexpr,
+    SPLIT: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block, -, share): output and statistics, or with SPLIT the sums of its share of the keys."""
+    """Program (batch x head x query block, -, share): output and statistics, or with SPLIT the sums of its share of the keys.
+
+    `wrong` int32 [share, batch x head x query block]: whether some sum is no number, be it that a row sees a value that is
+    none, or that 0 times one that is hidden from it, or times a logit of -inf, is NaN. With REPAIR those programs start
+    once more, with care, and all others return at once. None: nobody asks.
+    """
+    program = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    if REPAIR:
+        if tl.load(wrong + program) == 0:
+            return
     group = heads // kv_heads
     own_heads, length = heads, queries
     if PACKED:
         own_heads, length = kv_heads, group * queries
-    tile, lane, lanes = program(tl.cdiv(length, SHAPE.ROWS))
+    tile, lane, lanes = program_from_the_end(tl.cdiv(length, SHAPE.ROWS))
     batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
     head, query, rows = rows_of_block(tile, own, group, queries, SHAPE.ROWS, PACKED)
     kv_head = own.to(tl.int64)
@@ -221,39 +252,46 @@ def forward_kernel(
     its_scales = load_scales(scales, scale_plane, scale_row, rows, SHAPE)
     block = QueryBlock(q_tile, its_scales, view, own_key, dropout, head, query)
 
-    span = span_of_keys(view, SHAPE.KEYS)
+    # A negative scale takes the loop that looks for the largest logit, not for the largest score.
+    span = span_of_keys(view, tl.where(its_scales.before < 0, 0, end), SHAPE.KEYS)
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
     if SPLIT:
         span = share_of(span, tl.program_id(2), splits)
-    stop = tl.minimum(span.last * SHAPE.KEYS, tl.max(tl.where(rows, end, 0), 0))
+    some = rows & (end > begin)
+    start = tl.min(tl.where(some, begin, 2147483647), 0)
+    stop = tl.minimum(span.last * SHAPE.KEYS, tl.max(tl.where(some, end, 0), 0))
     k += kv_head * stride_kh
     v += kv_head * stride_vh
-    if PAGED:
+    if PAGE > 0:
         table += batch * stride_table
     else:
         k += batch * stride_kb
         v += batch * stride_vb
     cache = Cache(
         Matrix(k, stride_kn, stride_kd, dim), Matrix(v, stride_vn, stride_vd, value_dim), stride_kb, stride_vb,
-        table, page_size, stop,
+        table, start, stop,
     )  # fmt: skip
 
-    zero = each(SHAPE.ROWS, 0.0, tl.float32)
+    zero = zeros(SHAPE.ROWS, LANES)
     state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
     support = each(SHAPE.ROWS, 0, tl.int32)
     acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    wrong = each(SHAPE.KEYS, 0, tl.int32)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                state, support, acc, wrong = visit_keys(
-                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, wrong, block, cache, cap,
-                    SHAPE, WANTED, PAGED, masked == 1,
+                state, support, acc = visit_keys(
+                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, block, cache, cap,
+                    SHAPE, WANTED, PAGE, masked == 1, REPAIR, wrong is not None and not REPAIR,
                 )  # fmt: skip
-    if tl.max(wrong, 0) > 0:
-        for step in range(0, count_of(span, True)):
-            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGED)
+    state = of_all_lanes(state)
+    if not REPAIR and wrong is not None:
+        nothing = nothing_of(acc)
+        if WANTED.MOMENTS >= 1:
+            nothing += tl.sum(state.s1 * 0.0, 0)
+        if WANTED.MOMENTS >= 2:
+            nothing += tl.sum(state.s1p * 0.0, 0)
+        tl.store(wrong + program, nothing != nothing)
 
     row = (batch * heads + head) * queries + query
     plane = lanes.to(tl.int64) // own_heads * heads * queries
@@ -270,3 +308,14 @@ def forward_kernel(
             state, acc, support > 0, support, sink, kept_factor, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
             plane, row, rows, place, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
         )  # fmt: skip
+    if REPAIR:
+        # Behind the results, so that neither loop takes registers of the other.
+        acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+        for step in range(0, count_of(span, True)):
+            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
+        if SPLIT:
+            its_sums = Matrix(sums, SHAPE.COLUMNS, 1, SHAPE.COLUMNS)
+            mark_rows(its_sums, (tl.program_id(2) * plane + row) * SHAPE.COLUMNS, rows, acc, SHAPE.COLUMNS, True)
+        else:
+            place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
+            mark_rows(Matrix(output, stride_on, stride_od, value_dim), place, rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

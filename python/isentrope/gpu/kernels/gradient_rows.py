@@ -25,15 +25,28 @@ def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
         return tl.zeros(row.shape, tl.float32)
 
 
-@triton.jit(do_not_specialize=["heads", "queries", "value_dim", "own_batches"])
+# Numbers of a row, one behind the other, so that a tile has one address for each row and not one for each number.
+TERMS = tl.constexpr(16)
+LARGEST_KEY = tl.constexpr(15)
+
+
+@triton.jit
+def bits(x):
+    """An int32 among floats."""
+    return x.to(tl.float32, bitcast=True)
+
+
+@triton.jit(do_not_specialize=["heads", "queries", "value_dim", "scale_batches", "scale_heads"])
 def gradient_rows_kernel(
-    output, d_output, statistics, d_statistics, sinks, own_keys, terms, d_sinks,
+    output, d_output, statistics, d_statistics, sinks, begins, ends, own_keys, scales, terms, d_sinks,
     stride_ob, stride_oh, stride_on, stride_od, stride_gb, stride_gh, stride_gn, stride_gd,
-    heads, queries, value_dim, own_batches,
+    heads, queries, value_dim, scale_batches, scale_heads,
     WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x rows): terms f32 [11, rows]: lse in log2, base, w, linear, quadratic, collision, entropy, d_distance, the bits
-    of the key at the row's own position, d_max_probability; the last one is largest_key_kernel's. d_sinks f32 [rows]."""
+    """Program (batch x head x rows): terms f32 [rows, TERMS], of which gradient_tile.load_query_block reads some: lse in
+    log2, base, lambda in log2 before the soft-cap, the factor after it, that of the bias in log2, w, linear, quadratic,
+    collision, entropy, d_distance, the bits of begin, end and the key at the row's own position, d_max_probability; the last
+    one is largest_key_kernel's. d_sinks f32 [rows]."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
@@ -71,14 +84,22 @@ def gradient_rows_kernel(
         base -= d_distance * tl.load(statistics + WANTED.DISTANCE * plane + row, mask=rows, other=0.0)
     if UPSTREAM and WANTED.MAX_PROBABILITY >= 0:
         base -= d_most * tl.load(statistics + WANTED.MAX_PROBABILITY * plane + row, mask=rows, other=0.0)
-    own_key = tl.load(own_keys + (batch % own_batches) * queries + index, mask=rows, other=0)
-    tl.store(terms + row, lse * LOG2E, mask=rows)
-    tl.store(terms + plane + row, base, mask=rows)
-    tl.store(terms + 2 * plane + row, share, mask=rows)
-    tl.store(terms + 3 * plane + row, 2.0 * d_variance - d_entropy, mask=rows)
-    tl.store(terms + 4 * plane + row, d_variance, mask=rows)
-    tl.store(terms + 5 * plane + row, 2.0 * d_collision, mask=rows)
-    tl.store(terms + 6 * plane + row, entropy, mask=rows)
-    tl.store(terms + 7 * plane + row, d_distance, mask=rows)
-    tl.store(terms + 8 * plane + row, own_key.to(tl.float32, bitcast=True), mask=rows)
-    tl.store(terms + 9 * plane + row, d_most, mask=rows)
+    bound = (batch % scale_batches) * queries + index
+    scale = scales + ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + index
+    scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
+    to = terms + row * TERMS
+    tl.store(to, lse * LOG2E, mask=rows)
+    tl.store(to + 1, base, mask=rows)
+    tl.store(to + 2, tl.load(scale, mask=rows, other=0.0), mask=rows)
+    tl.store(to + 3, tl.load(scale + scale_plane, mask=rows, other=0.0), mask=rows)
+    tl.store(to + 4, tl.load(scale + 2 * scale_plane, mask=rows, other=0.0), mask=rows)
+    tl.store(to + 5, share, mask=rows)
+    tl.store(to + 6, 2.0 * d_variance - d_entropy, mask=rows)
+    tl.store(to + 7, d_variance, mask=rows)
+    tl.store(to + 8, 2.0 * d_collision, mask=rows)
+    tl.store(to + 9, entropy, mask=rows)
+    tl.store(to + 10, d_distance, mask=rows)
+    tl.store(to + 11, bits(tl.load(begins + bound, mask=rows, other=0)), mask=rows)
+    tl.store(to + 12, bits(tl.load(ends + bound, mask=rows, other=0)), mask=rows)
+    tl.store(to + 13, bits(tl.load(own_keys + bound, mask=rows, other=0)), mask=rows)
+    tl.store(to + 14, d_most, mask=rows)

@@ -11,8 +11,9 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
-from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, load_scales, logits_of
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, load_rows, narrow
+from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
+from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, beside, load_tile, moved, narrow
 
 
 class Given(NamedTuple):
@@ -65,12 +66,6 @@ class Memory(NamedTuple):
     upstream: Matrix
     upstream_to_head: tl.tensor
     terms: tl.tensor
-    plane: tl.tensor
-    scales: tl.tensor
-    scale_plane: tl.tensor
-    scale_heads: tl.tensor
-    begins: tl.tensor
-    ends: tl.tensor
     attn_mask: tl.tensor
     attn_mask_to_head: tl.tensor
     attn_mask_to_row: tl.tensor
@@ -84,81 +79,117 @@ class Memory(NamedTuple):
 
 @triton.jit
 def memory_of(
-    batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
+    batch, q, d_output, terms, attn_mask, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-    batches, heads, queries, dim, value_dim, scale_batches, scale_heads,
+    heads, queries, dim, value_dim,
     seed, least, kept_factor, query_offset, key_offset, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """The rows of a sequence, out of the arguments of a kernel."""
-    its_scales = (batch % scale_batches) * queries
     return Memory(
         queries, Matrix(q + batch * stride_qb, stride_qn, stride_qd, dim), stride_qh,
         Matrix(d_output + batch * stride_gb, stride_gn, stride_gd, value_dim), stride_gh,
-        terms + batch * heads * queries, batches.to(tl.int64) * heads * queries,
-        scales + its_scales * scale_heads, scale_batches.to(tl.int64) * scale_heads * queries, scale_heads,
-        begins + its_scales, ends + its_scales,
+        terms + batch * heads * queries * TERMS,
         attn_mask + batch * stride_mb, stride_mh, stride_mq, stride_mk, bias + batch * stride_bb, stride_bh, stride_bq, stride_bk,
         dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE),
     )  # fmt: skip
 
 
 @triton.jit
-def load_terms(terms, plane, row, rows, GIVEN: tl.constexpr):
+def load_terms(terms, rows, GIVEN: tl.constexpr):
     """0 of rows that there are not."""
-    lse = tl.load(terms + row, mask=rows, other=0.0)
-    base = tl.load(terms + plane + row, mask=rows, other=0.0)
+    lse = tl.load(terms, mask=rows, other=0.0)
+    base = tl.load(terms + 1, mask=rows, other=0.0)
     share, linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base, base
     d_most, largest_key = base, base
     if GIVEN.SINK:
-        share = tl.load(terms + 2 * plane + row, mask=rows, other=0.0)
+        share = tl.load(terms + 5, mask=rows, other=0.0)
     if GIVEN.ENTROPY or GIVEN.VARIANCE:
-        linear = tl.load(terms + 3 * plane + row, mask=rows, other=0.0)
-        entropy = tl.load(terms + 6 * plane + row, mask=rows, other=0.0)
+        linear = tl.load(terms + 6, mask=rows, other=0.0)
+        entropy = tl.load(terms + 9, mask=rows, other=0.0)
     if GIVEN.VARIANCE:
-        quadratic = tl.load(terms + 4 * plane + row, mask=rows, other=0.0)
+        quadratic = tl.load(terms + 7, mask=rows, other=0.0)
     if GIVEN.COLLISION:
-        collision = tl.load(terms + 5 * plane + row, mask=rows, other=0.0)
+        collision = tl.load(terms + 8, mask=rows, other=0.0)
     if GIVEN.DISTANCE:
-        d_distance = tl.load(terms + 7 * plane + row, mask=rows, other=0.0)
-        own_key = tl.load(terms + 8 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        d_distance = tl.load(terms + 10, mask=rows, other=0.0)
+        own_key = tl.load(terms + 13, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     if GIVEN.MAX_PROBABILITY:
-        d_most = tl.load(terms + 9 * plane + row, mask=rows, other=0.0)
-        largest_key = tl.load(terms + 10 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        d_most = tl.load(terms + 14, mask=rows, other=0.0)
+        largest_key = tl.load(terms + LARGEST_KEY, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     return Terms(lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
 
 
 @triton.jit
-def load_query_block(memory, head, query, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
-    """The rows of some queries of a head. Without MASKED they see every key they meet."""
+def load_row_scales(terms, rows, SHAPE: tl.constexpr):
+    """0 of rows that there are not."""
+    before = tl.load(terms + 2, mask=rows, other=0.0)
+    after, on_bias = before, before
+    if SHAPE.CAPPED:
+        after = tl.load(terms + 3, mask=rows, other=0.0)
+    if SHAPE.BIAS:
+        on_bias = tl.load(terms + 4, mask=rows, other=0.0)
+    return Scales(before, after, on_bias)
+
+
+@triton.jit
+def of_head(matrix, head, to_head):
+    return Matrix(matrix.base + head * to_head, matrix.to_row, matrix.to_column, matrix.columns)
+
+
+@triton.jit
+def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
+    """The rows of a head from `first` on. Without MASKED there are all of them, and they see every key they meet."""
+    query = first + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
     wide = query.to(tl.int64)
-    at = head * memory.q_to_head + wide * memory.q.to_row
-    q = load_rows(memory.q, at, rows, SHAPE.DIM, True, SHAPE.EVEN)
-    at = head * memory.upstream_to_head + wide * memory.upstream.to_row
-    upstream = load_rows(memory.upstream, at, rows, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
-    terms = load_terms(memory.terms, memory.plane, head * memory.queries + query, rows, GIVEN)
-    scale_row = (head % memory.scale_heads) * memory.queries + query
-    scales = load_scales(memory.scales, memory.scale_plane, scale_row, rows, SHAPE)
+    here = moved(of_head(memory.q, head, memory.q_to_head), first)
+    q = load_tile(here, rows, SHAPE.ROWS, SHAPE.DIM, MASKED, SHAPE.EVEN)
+    here = moved(of_head(memory.upstream, head, memory.upstream_to_head), first)
+    upstream = load_tile(here, rows, SHAPE.ROWS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    at_terms = memory.terms + (head * memory.queries + first) * TERMS + tl.arange(0, SHAPE.ROWS) * TERMS
+    terms = load_terms(at_terms, rows, GIVEN)
+    scales = load_row_scales(at_terms, rows, SHAPE)
     begin, end = query, query
     if MASKED:
-        begin, end = tl.load(memory.begins + query, mask=rows, other=0), tl.load(memory.ends + query, mask=rows, other=0)
+        begin = tl.load(at_terms + 11, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        end = tl.load(at_terms + 12, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     attn_mask = memory.attn_mask + head * memory.attn_mask_to_head + wide * memory.attn_mask_to_row
     bias = memory.bias + head * memory.bias_to_head + wide * memory.bias_to_row
     view = View(rows, begin, end, attn_mask, bias, memory.attn_mask_to_key, memory.bias_to_key)
     return QueryBlock(q, upstream, terms, scales, view, memory.dropout, head, query)
 
 
+class Weights(NamedTuple):
+    """Of a tile: t = ln p in log2, p, the slope of the soft-cap, which keys each row sees, and which dropout kept."""
+
+    t: tl.tensor
+    p: tl.tensor
+    slope: tl.tensor
+    seen: tl.tensor
+    kept: tl.tensor
+
+
 @triton.jit
-def logit_gradients(logits, dp, terms, key, first_key, GIVEN: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Weights p, and dz. Where a key is hidden they may be anything."""
-    # No logit is above its row's lse, but this lse was rounded.
-    t = logits - beside(terms.lse, KEYS_FIRST)
-    t = tl.where(t > 0, 0.0, t)
-    p = tl.exp2(t)
+def scaled_terms(terms, scale, GIVEN: tl.constexpr):
+    """The terms of scale times each row's gradient of logits."""
+    share = scale
     if GIVEN.SINK:
-        dp = dp * beside(terms.share, KEYS_FIRST)
-    slope = dp + beside(terms.base, KEYS_FIRST)
+        share = terms.share * scale
+    return Terms(
+        terms.lse, terms.base * scale, share, terms.linear * scale, terms.quadratic * scale, terms.collision * scale,
+        terms.entropy, terms.d_distance * scale, terms.own_key, terms.d_most * scale, terms.largest_key,
+    )  # fmt: skip
+
+
+@triton.jit
+def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GIVEN: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """dz. Where a key is hidden it may be anything. SHARED: the share is not 1."""
+    t, p = weights.t, weights.p
+    if SHARED:
+        slope = dp * beside(terms.share, KEYS_FIRST) + beside(terms.base, KEYS_FIRST)
+    else:
+        slope = dp + beside(terms.base, KEYS_FIRST)
     if GIVEN.ENTROPY or GIVEN.VARIANCE:
         u = tl.where(t < LEAST, LEAST, t) * LN2 + beside(terms.entropy, KEYS_FIRST)
         factor = beside(terms.linear, KEYS_FIRST)
@@ -173,17 +204,14 @@ def logit_gradients(logits, dp, terms, key, first_key, GIVEN: tl.constexpr, KEYS
     if GIVEN.MAX_PROBABILITY:
         is_largest = beside(terms.largest_key, KEYS_FIRST) == beside(key, not KEYS_FIRST)
         slope += tl.where(is_largest, beside(terms.d_most, KEYS_FIRST), 0.0)
-    return p, p * slope
+    return p * slope
 
 
 @triton.jit
-def tile_gradients(
-    scores, dp, block, key, first_key, inside, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr,
+def tile_weights(
+    scores, block, key, first_key, inside, cap, SHAPE: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr
 ):  # fmt: skip
-    """From q.k and do.v of a tile: weights and gradients of logits and of scaled scores, all 0 where a key is
-    hidden from a row, and which keys each row sees. With KEYS_FIRST rows end in the sums of keys, so that the sink and
-    lambda are in them; without, the caller multiplies each row at its end."""
+    """Weights out of q.k of a tile, and what their gradient needs. Where a key is hidden p is 0."""
     logits, slope = logits_of(scores, block.scales, cap, SHAPE.CAPPED, KEYS_FIRST)
     seen = scores == scores
     if MASKED:
@@ -193,21 +221,43 @@ def tile_gradients(
         kept = kept_weights(
             block.dropout, block.head, block.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
         )  # fmt: skip
-        dp = tl.where(kept, dp * block.dropout.factor, 0.0)
-    p, dz = logit_gradients(logits, dp, block.terms, key, first_key, GIVEN, KEYS_FIRST)
+    # No logit is above its row's lse, but this lse was rounded.
+    t = tl.minimum(logits - beside(block.terms.lse, KEYS_FIRST), 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if MASKED:
+        t = tl.where(seen, t, float("-inf"))  # once more, for the lse of a row may be no number
+    return Weights(t, tl.exp2(t), slope, seen, kept)
+
+
+@triton.jit
+def value_weights(weights, share, SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr):
+    """What values were multiplied by, [keys, rows]: 0 where a key is hidden from a row, and with SELECT also where a
+    row's own share is no number."""
+    p = weights.p
+    if GIVEN.SINK:
+        p = p * beside(share, True)
+    if SHAPE.DROPOUT:
+        p = p * weights.kept.to(tl.float32)  # a weight that is no number stays none
+    if SELECT:
+        p = tl.where(weights.seen, p, 0.0)
+    return p
+
+
+@triton.jit
+def tile_gradients(
+    weights, dp, terms, factor, key, first_key, SHARED: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr, KEYS_FIRST: tl.constexpr,
+):  # fmt: skip
+    """From do.v of a tile: gradients of logits and of scaled scores, 0 where a key is hidden from a row, and with SELECT
+    also where the product or a row's own terms are no numbers. `factor`: what dropout counts a weight for that it kept."""
+    if SHAPE.DROPOUT:
+        dp = tl.where(weights.kept, dp * factor, 0.0)
+    dz = logit_gradients(weights, dp, terms, key, first_key, SHARED, GIVEN, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
-        ds = dz * slope
-    if KEYS_FIRST:
-        # Before the selection: a row's own may be no numbers, and keys that it does not see must not hear of them.
-        if GIVEN.SINK:
-            p = p * beside(block.terms.share, True)
-        ds = ds * beside(block.scales.before * LN2, True)
-    if SHAPE.DROPOUT:
-        p = p * kept.to(tl.float32)  # a weight that is no number stays none
-    if MASKED:
-        p, dz, ds = tl.where(seen, p, 0.0), tl.where(seen, dz, 0.0), tl.where(seen, ds, 0.0)
-    return p, dz, ds, seen
+        ds = dz * weights.slope
+    if SELECT:
+        dz, ds = tl.where(weights.seen, dz, 0.0), tl.where(weights.seen, ds, 0.0)
+    return dz, ds
 
 
 @triton.jit
@@ -220,6 +270,6 @@ def lifted(x, unit, dtype: tl.constexpr):
         most = tl.max(tl.abs(x), 1)
         power = (most.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
         raised = tl.maximum(unit, power)
-        return narrow(x * (1.0 / raised * F16_LIFT)[:, None], dtype), raised, unit / raised
+        return narrow(x * (1.0 / raised * F16_FACTOR)[:, None], dtype), raised, unit / raised
     else:
         return narrow(x, dtype), unit, unit

@@ -5,58 +5,66 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.gradient_tile import lifted, load_query_block, memory_of, tile_gradients
-from isentrope.gpu.kernels.softmax import apply_masks
-from isentrope.gpu.kernels.span import Span, count_of, program, span_of_query_blocks, tile_at
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, load_rows, narrow, reach, store_rows, zeros
+from isentrope.gpu.kernels.gradient_tile import lifted, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
+from isentrope.gpu.kernels.softmax import LN2, apply_masks
+from isentrope.gpu.kernels.span import Span, count_of, load_span, program, tile_at
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
 
 
 @triton.jit
 def visit_queries(
-    tile, head, dk, dv, unit, wrong, k_tile, v_tile, key, first_key, inside, memory, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr,
+    tile, head, dk, dv, unit, k_tile, v_tile, key, first_key, inside, memory, cap,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
     """A key block takes up the gradient of one query block."""
-    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    block = load_query_block(memory, head, query, SHAPE, GIVEN, MASKED)
+    block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
-    dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
-    p, _, ds, _ = tile_gradients(scores, dp, block, key, first_key, inside, cap, SHAPE, GIVEN, MASKED, True)
-    if block.upstream.dtype == tl.float16:
-        p = p * F16_LIFT
-    upstream, wrong = finite_part(block.upstream, wrong, MASKED)
+    weights = tile_weights(scores, block, key, first_key, inside, cap, SHAPE, MASKED, True)
+    p = value_weights(weights, block.terms.share, SHAPE, GIVEN, MASKED and REPAIR)
+    q, upstream = block.q, block.upstream
+    if MASKED and REPAIR:
+        q, upstream = finite_part(q), finite_part(upstream)
+    if upstream.dtype == tl.float16:
+        p = p * F16_FACTOR
     dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
-    ds, unit, rescale = lifted(ds, unit, block.q.dtype)
-    if block.q.dtype == tl.float16:
+    dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
+    # Rows end in the sums of keys, so that their lambda, but for log2 e, goes into all they add.
+    terms = scaled_terms(block.terms, block.scales.before, GIVEN)
+    _, ds = tile_gradients(
+        weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
+    )  # fmt: skip
+    ds, unit, rescale = lifted(ds, unit, q.dtype)
+    if q.dtype == tl.float16:
         dk = dk * rescale[:, None]
-    q, wrong = finite_part(block.q, wrong, MASKED)
-    return dot(ds, q, dk, SHAPE), dv, unit, wrong
+    return dot(ds, q, dk, SHAPE), dv, unit
 
 
 @triton.jit
 def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
     """The queries and upstream gradients of a query block that are no numbers reach the keys that their rows see."""
-    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
-    block = load_query_block(memory, head, query, SHAPE, GIVEN, True)
+    block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, True)
     return reach(seen, block.q, dk, SHAPE), reach(seen, block.upstream, dv, SHAPE)
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
-                               "scale_heads", "least", "query_offset", "key_offset"])  # fmt: skip
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
 def key_gradient_kernel(
-    q, k, v, d_output, terms, dk, dv, begins, ends, tiles, scales, attn_mask, bias,
+    q, k, v, d_output, terms, dk, dv, spans, attn_mask, bias, wrong,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-    heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    heads, kv_heads, queries, keys, dim, value_dim, span_batches, cap,
     seed, least, kept_factor, query_offset, key_offset,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head."""
+    """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head. `wrong`
+    int32 [programs] and REPAIR: as in forward_kernel."""
+    if REPAIR:
+        if tl.load(wrong + tl.program_id(0)) == 0:
+            return
     tile, lane, lanes = program(tl.cdiv(keys, SHAPE.KEYS))
     first_key = tile * SHAPE.KEYS
     key = first_key + tl.arange(0, SHAPE.KEYS)
@@ -69,42 +77,45 @@ def key_gradient_kernel(
     at = batch * stride_vb + kv_head * stride_vh + wide * stride_vn
     v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
     memory = memory_of(
-        batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
+        batch, q, d_output, terms, attn_mask, bias,
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-        lanes // kv_heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+        heads, queries, dim, value_dim,
         seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
 
     acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
     acc_v = zeros(SHAPE.KEYS, SHAPE.COLUMNS)
     unit = each(SHAPE.KEYS, 1e-30, tl.float32)
-    wrong = each(SHAPE.ROWS, 0, tl.int32)
-    count = tl.cdiv(queries, SHAPE.ROWS)
-    its_tiles = tiles + (batch % scale_batches) * count * 4
-    span = span_of_query_blocks(its_tiles, count, first_key, tl.minimum(first_key + SHAPE.KEYS, keys))
+    span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile)
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
-            blocks = count_of(span, masked == 1)
-            for step in tl.range(0, blocks * group, num_stages=SHAPE.STAGES):
-                acc_k, acc_v, unit, wrong = visit_queries(
-                    tile_at(step % blocks, span, masked == 1), kv_head * group + step // blocks, acc_k, acc_v, unit,
-                    wrong, k_tile, v_tile, key, first_key, inside, memory, cap, SHAPE, GIVEN, masked == 1,
-                )  # fmt: skip
-    if tl.max(wrong, 0) > 0:
-        blocks = count_of(span, True)
-        for step in range(0, blocks * group):
-            acc_k, acc_v = visit_wrong_queries(
-                tile_at(step % blocks, span, True), kv_head * group + step // blocks, acc_k, acc_v, key, inside, memory,
-                SHAPE, GIVEN,
-            )  # fmt: skip
+            for head in range(kv_head * group, (kv_head + 1) * group):
+                for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                    acc_k, acc_v, unit = visit_queries(
+                        tile_at(step, span, masked == 1), head, acc_k, acc_v, unit, k_tile, v_tile, key, first_key, inside,
+                        memory, cap, SHAPE, GIVEN, masked == 1, REPAIR,
+                    )  # fmt: skip
+    if not REPAIR and wrong is not None:
+        nothing = nothing_of(acc_k) + nothing_of(acc_v)
+        tl.store(wrong + tl.program_id(0), nothing != nothing)
+    acc_k = acc_k * LN2
     if k_tile.dtype == tl.float16:
-        acc_k = acc_k * (unit * (1.0 / F16_LIFT))[:, None]
-        acc_v = acc_v * (1.0 / F16_LIFT)
+        acc_k = acc_k * (unit * (1.0 / F16_FACTOR))[:, None]
+        acc_v = acc_v * (1.0 / F16_FACTOR)
     acc_v = acc_v * kept_factor
-    at = batch * stride_rb + kv_head * stride_rh + wide * stride_rn
-    store_rows(Matrix(dk, stride_rn, stride_rd, dim), at, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-    at = batch * stride_wb + kv_head * stride_wh + wide * stride_wn
-    store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    at_k = batch * stride_rb + kv_head * stride_rh + wide * stride_rn
+    store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+    at_v = batch * stride_wb + kv_head * stride_wh + wide * stride_wn
+    store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    if REPAIR:
+        acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
+        for head in range(kv_head * group, (kv_head + 1) * group):
+            for step in range(0, count_of(span, True)):
+                acc_k, acc_v = visit_wrong_queries(
+                    tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN
+                )  # fmt: skip
+        mark_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+        mark_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of
 from isentrope.gpu.kernels.softmax import LN2, apply_masks, logits_of
 from isentrope.gpu.kernels.span import program, span_of_keys
@@ -34,14 +35,13 @@ def visit_keys(start, most, largest, block, k, stop, cap, SHAPE: tl.constexpr):
     return tl.maximum(most, here), tl.where(here > most, first, largest)
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "scale_batches",
-                               "scale_heads", "least", "query_offset", "key_offset", "place"])  # fmt: skip
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset", "place"])  # fmt: skip
 def largest_key_kernel(
-    q, k, d_output, terms, statistics, begins, ends, scales, attn_mask, bias,
+    q, k, d_output, terms, statistics, attn_mask, bias,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-    heads, kv_heads, queries, keys, dim, value_dim, scale_batches, scale_heads, cap,
+    heads, kv_heads, queries, keys, dim, value_dim, cap,
     seed, least, kept_factor, query_offset, key_offset, place, SHAPE: tl.constexpr, GIVEN: tl.constexpr, IS_PART: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x query block): of rows the bits of the largest key, int32, in the last of their terms; -1
@@ -50,17 +50,17 @@ def largest_key_kernel(
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
     batch, head = (lane // heads).to(tl.int64), (lane % heads).to(tl.int64)
     memory = memory_of(
-        batch, q, d_output, terms, scales, begins, ends, attn_mask, bias,
+        batch, q, d_output, terms, attn_mask, bias,
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
         stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-        lanes // heads, heads, queries, dim, value_dim, scale_batches, scale_heads,
+        heads, queries, dim, value_dim,
         seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
-    block = load_query_block(memory, head, query, SHAPE, GIVEN, True)
+    block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
     k_rows = Matrix(k + batch * stride_kb + head // (heads // kv_heads) * stride_kh, stride_kn, stride_kd, dim)
     most, largest = each(SHAPE.ROWS, float("-inf"), tl.float32), each(SHAPE.ROWS, -1, tl.int32)
-    span = span_of_keys(view, SHAPE.KEYS)
+    span = span_of_keys(view, view.end, SHAPE.KEYS)
     stop = tl.max(tl.where(rows, view.end, 0), 0)
     for tile_of_keys in range(span.first, span.last):
         most, largest = visit_keys(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
@@ -69,4 +69,4 @@ def largest_key_kernel(
     if IS_PART:
         of_all = tl.load(statistics + place * plane + row, mask=rows, other=0.0)
         largest = tl.where(of_all - most * LN2 > NEAR * (1.0 + tl.abs(of_all)), -1, largest)
-    tl.store(terms + 10 * plane + row, largest.to(tl.float32, bitcast=True), mask=rows)
+    tl.store(terms + row * TERMS + LARGEST_KEY, largest.to(tl.float32, bitcast=True), mask=rows)

@@ -150,8 +150,8 @@ def rows_kernel(
         tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
         tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
         tl.store(summary + 2, tl.max(begin, 0).to(tl.int32))
-        # An empty row ends at 0: a tile with one hides something from every key.
-        tl.store(summary + 3, tl.min(end, 0).to(tl.int32))
+        # An empty row ends at 0, and so does one that there is not: a tile with one hides something from every key.
+        tl.store(summary + 3, tl.min(tl.where(rows, end, 0), 0).to(tl.int32))
     if COUNT:
         # Keys that a boolean mask hides do not count in n.
         visible = tl.zeros_like(visible)

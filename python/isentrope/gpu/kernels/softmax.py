@@ -16,6 +16,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 # exp2 of it is 0 in float32. What lies below would make 0 * inf of moments that are 0.
 LEAST = tl.constexpr(-200.0)
+LANES = tl.constexpr(8)
 
 
 class Wanted(NamedTuple):
@@ -56,7 +57,10 @@ class View(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """Largest logit m, and with t = logit - m: sum w, sum w t, sum w t^2, sum w^2, sum w |i - j|, as far as wanted."""
+    """Largest logit m, and with t = logit - m: sum w, sum w t, sum w t^2, sum w^2, sum w |i - j|, as far as wanted.
+
+    While tiles join it, sums are [rows, LANES], each of every eighth key: so the scores of a row lie among the threads
+    of a tensor core's product, and no sum has to travel between them before the last tile."""
 
     m: tl.tensor
     s0: tl.tensor
@@ -134,20 +138,18 @@ def apply_masks(logits, view, on_bias, key, inside, SHAPE: tl.constexpr, KEYS_FI
 
 
 @triton.jit
-def raised(m, logits):
+def raised(m, most):
     """The largest logit so far, the origin of weights, and the factor and shift of what was summed before."""
-    m_new = tl.maximum(m, tl.max(logits, 1))
+    m_new = tl.maximum(m, most)
     origin = tl.where(m_new == float("-inf"), 0.0, m_new)
-    # A row's first keys have nothing behind them to rebase, and -inf - -inf is no shift.
-    first = m == float("-inf")
-    shift = tl.where(first, 0.0, m - origin)
-    rescale = tl.where(first, 0.0, tl.exp2(shift))
-    return m_new, origin, rescale, tl.where(shift < LEAST, LEAST, shift)
+    shift = m - origin
+    return m_new, origin, tl.exp2(shift), tl.maximum(shift, LEAST)
 
 
 @triton.jit
 def rebase(state, m, rescale, shift, WANTED: tl.constexpr):
-    """Sums about an old maximum become sums about m: t grows by `shift`, weights by `rescale` = 2^shift."""
+    """Sums about an old maximum become sums about m: t grows by `shift`, weights by `rescale` = 2^shift, both laid out
+    like the sums."""
     s0, s1, s1p, s2, s3 = state.s0, state.s1, state.s1p, state.s2, state.s3
     if WANTED.MOMENTS >= 2:
         s1p = rescale * (s1p + shift * (2.0 * s1 + shift * s0))
@@ -168,17 +170,31 @@ def distances(own_key, key, first_key, KEYS_FIRST: tl.constexpr):
 
 
 @triton.jit
-def add_moments(state, t, w, own_key, key, first_key, WANTED: tl.constexpr):
-    """A tile of weights w = 2^t joins the sums. own_key: the key at each row's own position."""
-    s0, s1, s1p, s2, s3 = state.s0 + tl.sum(w, 1), state.s1, state.s1p, state.s2, state.s3
+def by_lane(x, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """[ROWS, KEYS] summed to [ROWS, LANES]."""
+    return tl.sum(tl.reshape(x, [ROWS, KEYS // LANES, LANES]), 1)
+
+
+@triton.jit
+def add_moments(state, t, w, own_key, key, first_key, ROWS: tl.constexpr, KEYS: tl.constexpr, WANTED: tl.constexpr):
+    """A tile of weights w = 2^t joins the sums. own_key: the key at each row's own position. 0 times -inf is NaN: where
+    a logit may be -inf, t is LEAST at least."""
+    s0, s1, s1p, s2, s3 = state.s0 + by_lane(w, ROWS, KEYS), state.s1, state.s1p, state.s2, state.s3
     if WANTED.MOMENTS >= 1:
-        t = tl.where(t < LEAST, 0.0, t)
         wt = w * t
-        s1 += tl.sum(wt, 1)
+        s1 += by_lane(wt, ROWS, KEYS)
         if WANTED.MOMENTS >= 2:
-            s1p += tl.sum(wt * t, 1)
+            s1p += by_lane(wt * t, ROWS, KEYS)
     if WANTED.COLLISION >= 0:
-        s2 += tl.sum(w * w, 1)
+        s2 += by_lane(w * w, ROWS, KEYS)
     if WANTED.DISTANCE >= 0:
-        s3 += tl.sum(w * distances(own_key, key, first_key, False), 1)
+        s3 += by_lane(w * distances(own_key, key, first_key, False), ROWS, KEYS)
     return RowState(state.m, s0, s1, s1p, s2, s3)
+
+
+@triton.jit
+def of_all_lanes(state):
+    """The sums of rows, [rows]."""
+    return RowState(
+        state.m, tl.sum(state.s0, 1), tl.sum(state.s1, 1), tl.sum(state.s1p, 1), tl.sum(state.s2, 1), tl.sum(state.s3, 1)
+    )

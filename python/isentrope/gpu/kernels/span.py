@@ -25,15 +25,24 @@ def program(tiles):
 
 
 @triton.jit
-def span_of_keys(view, KEYS: tl.constexpr):
-    """Tiles of KEYS keys that some row of a query block sees, and those that hide nothing from any row."""
+def program_from_the_end(tiles):
+    """The same, last tiles first: causal rows see the more keys the later they are, and what is started last should be
+    done soon. One sequence and head after the other, so that neighbours read the same keys."""
+    tile, lane, lanes = program(tiles)
+    return tiles - 1 - tile, lane, lanes
+
+
+@triton.jit
+def span_of_keys(view, full_end, KEYS: tl.constexpr):
+    """Tiles of KEYS keys that some row of a query block sees, and those that hide nothing from any row and end at its
+    full_end at the latest."""
     some = view.rows & (view.end > view.begin)
     far = 2147483647
     first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
     last = tl.cdiv(tl.max(tl.where(some, view.end, 0), 0), KEYS)
     first = tl.minimum(first, last)
     full_first = tl.maximum(first, tl.cdiv(tl.max(tl.where(some, view.begin, 0), 0), KEYS))
-    full_last = tl.minimum(last, tl.min(tl.where(some, view.end, far), 0) // KEYS)
+    full_last = tl.minimum(last, tl.min(tl.where(some, full_end, far), 0) // KEYS)
     nothing = full_last <= full_first
     return Span(first, tl.where(nothing, last, full_first), tl.where(nothing, last, full_last), last)
 
@@ -61,6 +70,29 @@ def span_of_query_blocks(tiles, count, first_key, last_key):
     first = tl.minimum(first, last)
     apart = (full == 0) | (full != full_last - full_first)
     return Span(first, tl.where(apart, last, full_first), tl.where(apart, last, full_last), last)
+
+
+@triton.jit(do_not_specialize=["queries", "keys"])
+def spans_kernel(tiles, spans, queries, keys, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    """Program (batch x tile of keys): spans int32 [batch, tiles of keys, 4], for key_gradient_kernel. A kernel of its own,
+    because numbers that threads have found together are none of a warp's own to the compiler: a loop over them counts in
+    the registers of each thread."""
+    tile, batch, _ = program(tl.cdiv(keys, KEYS))
+    count = tl.cdiv(queries, ROWS)
+    first_key = tile * KEYS
+    span = span_of_query_blocks(tiles + batch.to(tl.int64) * count * 4, count, first_key, tl.minimum(first_key + KEYS, keys))
+    at = spans + tl.program_id(0).to(tl.int64) * 4
+    tl.store(at, span.first)
+    tl.store(at + 1, span.full_first)
+    tl.store(at + 2, span.full_last)
+    tl.store(at + 3, span.last)
+
+
+@triton.jit
+def load_span(spans, index):
+    """What spans_kernel left."""
+    at = spans + index * 4
+    return Span(tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3))
 
 
 @triton.jit

@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-# Weights in float16 are kept this much larger, so that small ones do not become denormal: 2^14, exact to undo.
-F16_LIFT = tl.constexpr(16384.0)
+# Weights in float16 are kept 2^14 times larger, so that small ones do not become denormal: exact to undo.
+F16_LIFT = tl.constexpr(14.0)
+F16_FACTOR = tl.constexpr(16384.0)
 
 
 class Shape(NamedTuple):
@@ -96,6 +97,18 @@ def load_rows(matrix, offsets, rows, COLUMNS: tl.constexpr, CHECK_ROWS: tl.const
 
 
 @triton.jit
+def moved(matrix, rows):
+    """The matrix without its first rows."""
+    return Matrix(matrix.base + rows.to(tl.int64) * matrix.to_row, matrix.to_row, matrix.to_column, matrix.columns)
+
+
+@triton.jit
+def load_tile(matrix, inside, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHECK_ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """The first ROWS rows of a matrix."""
+    return load_rows(matrix, tl.arange(0, ROWS).to(tl.int64) * matrix.to_row, inside, COLUMNS, CHECK_ROWS, EVEN)
+
+
+@triton.jit
 def store_rows(matrix, offsets, rows, x, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
     """x [rows, COLUMNS], rounded to the matrix's type, where load_rows would load it from."""
     column = tl.arange(0, COLUMNS)
@@ -107,28 +120,35 @@ def store_rows(matrix, offsets, rows, x, COLUMNS: tl.constexpr, EVEN: tl.constex
 
 
 @triton.jit
-def finite_part(values, wrong, MASKED: tl.constexpr):
-    """Values without those that are no numbers, and which rows had some so far.
+def nothing_of(x):
+    """0, or NaN where a tile of float32 holds anything but numbers."""
+    return tl.sum(tl.sum(x * 0.0, 1), 0)
 
-    0 times NaN is NaN, so in a tile that hides something they are taken out; `reach` puts them back, in a pass of its
-    own that hardly ever runs: inside the loop it would cost the registers that keep it from spilling.
-    """
-    if MASKED:
-        # In float32, for the interpreter compares the bit patterns of bfloat16.
-        wide = values.to(tl.float32)
-        finite = tl.abs(wide) < float("inf")
-        wrong = wrong | tl.max((finite == 0).to(tl.int32), 1)
-        values = tl.where(finite, values, 0.0).to(values.dtype)
-    return values, wrong
+
+@triton.jit
+def finite_part(values):
+    """Values without those that are no numbers, for 0 times NaN is NaN. `reach` tells who sees those."""
+    # In float32, for the interpreter compares the bit patterns of bfloat16.
+    finite = tl.abs(values.to(tl.float32)) < float("inf")
+    return tl.where(finite, values, 0.0).to(values.dtype)
 
 
 @triton.jit
 def reach(seen, values, acc, SHAPE: tl.constexpr):
-    """Drives the sums of rows that see a value that is no number beyond float32, with 256 times the largest bfloat16."""
-    wide = values.to(tl.float32)
-    finite = tl.abs(wide) < float("inf")
-    beyond = tl.where(finite, 0.0, 3.3e38).to(tl.bfloat16)
-    return dot(tl.where(seen, 256.0, 0.0).to(tl.bfloat16), beyond, acc, SHAPE)
+    """Counts, for each row and column, the values that are no numbers among those that the row sees."""
+    finite = tl.abs(values.to(tl.float32)) < float("inf")
+    return dot(tl.where(seen, 1.0, 0.0).to(tl.bfloat16), tl.where(finite, 0.0, 1.0).to(tl.bfloat16), acc, SHAPE)
+
+
+@triton.jit
+def mark_rows(matrix, offsets, rows, counts, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+    """Infinity where something counts, at the places where store_rows would have put it."""
+    column = tl.arange(0, COLUMNS)
+    at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
+    there = rows[:, None] & (counts > 0)
+    if not EVEN:
+        there = there & (column < matrix.columns)[None, :]
+    tl.store(at, float("inf"), mask=there)
 
 
 @triton.jit

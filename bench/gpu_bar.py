@@ -1,0 +1,102 @@
+"""What must hold of the kernels that bench/gpu_static.py compiles: a bar for each number, and the target that it stands
+below where that has not been reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gpu_static import Measured
+
+OF_STATISTICS = "forward, lse, in the tile of statistics"
+GRADIENTS = "query gradient", "key gradient"
+PEER = "FlexAttention "
+
+# By type and head dimension: how far numbers are from their targets. Lifting gradients into the range of float16, tile by
+# tile, takes instructions and registers that bfloat16's need not have.
+MOST_FOR_ENTROPY = {("f16", 64): 1.3}
+MOST_FOR_ALL = {("bf16", 64): 1.9, ("bf16", 128): 1.75, ("f16", 64): 2.0, ("f16", 128): 1.8}
+MOST_FOR_GRADIENTS = {("f16", 64): 1.37, ("f16", 128): 2.15}
+MOST_CLOCKS_FOR_GRADIENTS = {("f16", 64): 1.2, ("f16", 128): 2.4}
+LEAST_COLUMNS = {("f16", 128, "key gradient"): 16}
+LEAST_TILE = {("f16", 128, "key gradient"): 32 * 64}
+
+
+class Bar(NamedTuple):
+    """A number that must not be beyond `bar`, and `target`, beyond which it should not be; at_least: or below them."""
+
+    what: str
+    value: float
+    bar: float
+    target: float
+    at_least: bool = False
+
+    def _within(self, limit: float) -> bool:
+        return self.value >= limit if self.at_least else self.value <= limit
+
+    @property
+    def holds(self) -> bool:
+        return self._within(self.bar)
+
+    def __str__(self) -> str:
+        verdict = ("holds" if self._within(self.target) else "short of its target") if self.holds else "MISSED"
+        side = "least" if self.at_least else "most"
+        return f"{verdict}: {self.what}: {self.value:.3g}; at {side} {self.bar:.3g}, target {self.target:.3g}"
+
+
+def bars(kernels: list[Measured]) -> Iterator[Bar]:
+    """Of the kernels of one type and head dimension."""
+    for x in kernels:
+        if not x.name.startswith((PEER, "plain")):
+            yield from _of_each(x)
+    named = {x.name: x for x in kernels if x.name != "plain forward"}
+    yield from _of_forward(named, [x for x in kernels if x.name == "plain forward"])
+    yield from _of_gradients(named)
+
+
+def _of_each(x: Measured) -> Iterator[Bar]:
+    about, loops = f"{x.dtype}, d {x.dim}, {x.name}: ", x.kernel.loops
+    least = 64 if x.name.startswith("forward") else 32
+    yield Bar(about + "bytes spilled", x.kernel.spilled, 0, 0)
+    yield Bar(about + "spilled registers touched in a loop", max(loop.spills for loop in loops), 0, 0)
+    yield Bar(about + "fences in a loop", max(loop.fences for loop in loops), 8, 8)
+    columns = min(loop.narrowest for loop in loops)
+    bar = LEAST_COLUMNS.get((x.dtype, x.dim, x.name), least)
+    yield Bar(about + "columns of the narrowest product", columns, bar, least, at_least=True)
+
+
+def _of_forward(named: dict[str, Measured], plain: list[Measured]) -> Iterator[Bar]:
+    lse, its = named["forward, lse"], named[OF_STATISTICS]
+    key, about = (lse.dtype, lse.dim), f"{lse.dtype}, d {lse.dim}, forward: "
+    best = min(plain, key=lambda x: x.clocks_a_score)
+    yield Bar(about + "instructions a score over the plain kernel's", lse.a_score / best.a_score, 1.1, 1.1)
+    yield Bar(about + "registers beyond the plain kernel's", lse.kernel.registers - best.kernel.registers, 8, 8)
+    if lse.dim == 64:
+        yield Bar(about + "programs on a multiprocessor", lse.time.programs, 2, 2, at_least=True)
+    for name, most, target in (("entropy", MOST_FOR_ENTROPY, 1.25), ("all statistics", MOST_FOR_ALL, 1.7)):
+        ratio = named[f"forward, {name}"].a_score / its.a_score
+        yield Bar(about + f"instructions for {name}, over lse's in that tile", ratio, most.get(key, target), target)
+    ratio = lse.clocks_a_score / named[PEER + "forward"].clocks_a_score
+    yield Bar(about + "clocks a score over FlexAttention's, by the model", ratio, 1 / 0.9, 1 / 0.9)
+
+
+def _of_gradients(named: dict[str, Measured]) -> Iterator[Bar]:
+    one = named[GRADIENTS[0]]
+    key, about = (one.dtype, one.dim), f"{one.dtype}, d {one.dim}, gradients: "
+
+    def a_flop(prefix: str) -> float:
+        # Three products of the one, four of the other.
+        return sum(products * named[prefix + name].a_flop for products, name in zip((3, 4), GRADIENTS))
+
+    def clocks(prefix: str) -> float:
+        return sum(named[prefix + name].clocks_a_score for name in GRADIENTS)
+
+    ratio = a_flop("") / a_flop(PEER)
+    yield Bar(about + "instructions a flop over FlexAttention's", ratio, MOST_FOR_GRADIENTS.get(key, 1.15), 1.15)
+    ratio = clocks("") / clocks(PEER)
+    yield Bar(about + "clocks a score over FlexAttention's, by the model", ratio, MOST_CLOCKS_FOR_GRADIENTS.get(key, 1 / 0.85), 1 / 0.85)
+    target = 64 * (128 if one.dim == 64 else 64)
+    for name in GRADIENTS:
+        size = named[name].rows * named[name].keys
+        yield Bar(about + f"scores of a tile of the {name}", size, LEAST_TILE.get((*key, name), target), target, at_least=True)

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""What Triton makes of our kernels for sm_90, of a plain fused kernel and of FlexAttention's: a table, JSON, and the bar.
+
+    bench/gpu_static.py [--json FILE] [--dtypes bf16 f16]     # exit status 1 if something that must hold does not
+
+Nothing is timed and no device is needed: kernels of one call each (long causal rows) are compiled, and the loops that hide
+nothing read in the disassembly. Instructions are those of all warps for each score, or for 1000 multiplications and additions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import gpu_peers
+import torch
+import triton
+from gpu_bar import OF_STATISTICS, bars
+from gpu_time_model import Estimate, estimate
+from triton.compiler import ASTSource
+
+from isentrope._core.call import call_of
+from isentrope._core.library import BITS, SUPPORT
+from isentrope.gpu import launch, plan
+from isentrope.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
+from isentrope.statistics import ALL
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+DIMS = (64, 128)
+LSE, ENTROPY = BITS["lse"], BITS["lse"] | BITS["entropy"]
+# Tiles of the plain kernel that run best where they were published: 8 warps, 128 rows.
+PLAIN = {64: [(128, 64, 8, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 128, 8, 2)]}
+
+
+class Measured(NamedTuple):
+    """A kernel, or the part of one that is a loop: its tile, what it was compiled to, and its loop that hides nothing."""
+
+    name: str
+    dtype: str
+    dim: int
+    rows: int
+    keys: int
+    warps: int
+    kernel: Compiled
+    loop: Loop
+
+    @property
+    def a_score(self) -> float:
+        return self.loop.instructions * self.warps / (self.rows * self.keys)
+
+    @property
+    def a_flop(self) -> float:
+        return self.loop.instructions / self.loop.operations
+
+    @property
+    def time(self) -> Estimate:
+        return estimate(self.loop, self.kernel.registers, self.kernel.shared, self.warps)
+
+    @property
+    def clocks_a_score(self) -> float:
+        return self.time.clocks / (self.rows * self.keys)
+
+
+def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
+    """Of each work done, in the order of how much of it a round does, the loop of fewest instructions: the other one masks."""
+    works = sorted({loop.operations for loop in loops})
+    return [min((loop for loop in loops if loop.operations == work), key=lambda loop: loop.instructions) for work in works]
+
+
+def ours(dtype: str, dim: int) -> Iterator[Measured]:
+    """Forward with lse, with entropy and with all statistics, lse in their tile, and the gradients of a call without."""
+    with mock.patch.object(plan, "_BARE", {}):
+        yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)
+    for name, wanted in (("forward, lse", LSE), ("forward, entropy", ENTROPY), ("forward, all statistics", ALL)):
+        yield from _launched(name, dtype, dim, wanted, backward=False)
+    yield from _launched("", dtype, dim, LSE, backward=True)
+
+
+def _launched(name: str, dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
+    kind, shape = DTYPES[dtype], (4, gpu_peers.HEADS, gpu_peers.LENGTH, dim)
+    x = torch.empty(shape[2:], dtype=kind).expand(shape)
+    arguments = call_of(x, x, x, causal=True)
+    with launches(TARGETS["sm_90"]) as found:
+        if backward:
+            statistics = torch.empty(1).expand((wanted & (SUPPORT - 1)).bit_count(), *shape[:3])
+            launch.attention_backward(*arguments, wanted, x, statistics, x, None, False, False, False)
+        else:
+            launch.attention(*arguments, wanted)
+    for one in found:
+        if one.name in ("forward", "query_gradient", "key_gradient"):
+            tile, kernel = dict(one.constants)["SHAPE"], compiled(one, TARGETS["sm_90"])
+            (loop,) = unmasked(kernel.loops)
+            shown = name or one.name.replace("_", " ")
+            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, dict(one.options)["num_warps"], kernel, loop)
+
+
+def _of_source(source: gpu_peers.Source) -> Compiled:
+    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in source.divisible}
+    made = ASTSource(source.kernel, source.signature, constexprs=source.constants, attrs=attributes)
+    options = {**source.options, "enable_fp_fusion": True}
+    return of_cubin(triton.compile(made, target=TARGETS["sm_90"].gpu, options=options))
+
+
+def plain(dtype: str, dim: int) -> Iterator[Measured]:
+    for rows, keys, warps, stages in PLAIN[dim]:
+        kernel = _of_source(gpu_peers.plain(DTYPES[dtype], dim, rows, keys, warps, stages))
+        yield Measured("plain forward", dtype, dim, rows, keys, warps, kernel, unmasked(kernel.loops)[0])
+
+
+def flex(dtype: str, dim: int) -> Iterator[Measured]:
+    source = gpu_peers.flex_forward(DTYPES[dtype], dim)
+    kernel, tile, warps = _of_source(source), source.tile, source.options["num_warps"]
+    yield Measured("FlexAttention forward", dtype, dim, *tile["forward"], warps, kernel, unmasked(kernel.loops)[0])
+    source = gpu_peers.flex_backward(DTYPES[dtype], dim)
+    kernel, tile, warps = _of_source(source), source.tile, source.options["num_warps"]
+    for name, loop in zip(("query gradient", "key gradient"), unmasked(kernel.loops), strict=True):
+        yield Measured(f"FlexAttention {name}", dtype, dim, *tile[name], warps, kernel, loop)
+
+
+def measured(dtype: str, dim: int) -> list[Measured]:
+    return [*ours(dtype, dim), *plain(dtype, dim), *flex(dtype, dim)]
+
+
+def table(kernels: list[Measured]) -> Iterator[str]:
+    yield (
+        "| type | d | kernel | queries x keys | registers | spilled | shared | instructions a score | a 1000 flop | products "
+        "| fences | programs | bound | share |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for x in kernels:
+        products = ", ".join(f"{count} n{n}" for (_, n, _), count in sorted(x.loop.products.items()))
+        yield (
+            f"| {x.dtype} | {x.dim} | {x.name} | {x.rows} x {x.keys}, {x.warps} warps | {x.kernel.registers} | "
+            f"{x.kernel.spilled} | {x.kernel.shared} | {x.a_score:.3f} | {1000 * x.a_flop:.2f} | {products} | "
+            f"{x.loop.fences} | {x.time.programs} | {x.time.bound} | {100 * x.time.share:.0f} % |"
+        )
+
+
+def as_json(kernels: list[Measured]) -> list[dict[str, Any]]:
+    return [
+        {**x._asdict(), "kernel": x.kernel._replace(loops=())._asdict(), "a_score": x.a_score, "a_flop": x.a_flop,
+         "loop": {**x.loop._asdict(), "products": {"x".join(map(str, k)): n for k, n in x.loop.products.items()}},
+         "model": x.time._asdict()}
+        for x in kernels
+    ]  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    arguments = parser.parse_args()
+    kernels, missed = [], 0
+    for dtype in arguments.dtypes:
+        for dim in DIMS:
+            found = measured(dtype, dim)
+            kernels += found
+            for bar in bars(found):
+                print(bar, file=sys.stderr)
+                missed += not bar.holds
+    print("\n".join(table(kernels)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(as_json(kernels)) + "\n")
+    return missed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The loops of a kernel compiled for an NVIDIA chip, out of its disassembly: where its time goes, and into what."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LABEL = re.compile(r"^(\.L_x_\d+):$")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)(.*?);")
+# A branch names its label in the last operand.
+_BRANCH = re.compile(r"`\((\.L_x_\d+)\)")
+# One instruction of a warp group: 64 rows by N columns, 16 deep for 16-bit types; and of a warp, rows x columns x depth.
+_OF_WARP_GROUP = re.compile(r"^HGMMA\.(\d+)x(\d+)x(\d+)\.")
+_OF_WARP = re.compile(r"^HMMA\.(16)(8)(8|16)\.")
+
+
+class Loop(NamedTuple):
+    """An innermost loop that multiplies tiles, as one warp runs it once. `kinds` counts its instructions by opcode, without
+    modifiers; `products` those of tensor cores by rows, columns and depth, for four warps or for one."""
+
+    instructions: int
+    kinds: dict[str, int]
+    products: dict[tuple[int, int, int], int]
+    warps_a_product: int
+
+    @property
+    def fences(self) -> int:
+        """Where a warp group starts or waits for products: none overlaps what lies on the other side."""
+        return self.kinds.get("WARPGROUP", 0)
+
+    @property
+    def spills(self) -> int:
+        return self.kinds.get("LDL", 0) + self.kinds.get("STL", 0)
+
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions of tensor cores, a warp."""
+        return sum(2 * m * n * k * count for (m, n, k), count in self.products.items()) / self.warps_a_product
+
+    @property
+    def narrowest(self) -> int:
+        """Columns of the narrowest product."""
+        return min(n for _, n, _ in self.products)
+
+
+def instructions(code: str) -> Iterator[tuple[str, str | None]]:
+    """Opcode with modifiers, and the label a branch goes to, in the order of nvdisasm -c; labels as ("", label)."""
+    for line in code.splitlines():
+        if label := _LABEL.match(line):
+            yield "", label[1]
+        elif found := _INSTRUCTION.match(line):
+            target = _BRANCH.search(found[2])
+            yield found[1], target[1] if target else None
+
+
+def loops(code: str) -> list[Loop]:
+    """The innermost loops with products, as they lie in the code: between a label and a branch back to it."""
+    listed = list(instructions(code))
+    labels = {label: at for at, (word, label) in enumerate(listed) if not word}
+    spans = [(labels[to], at) for at, (word, to) in enumerate(listed) if word.startswith("BRA") and labels.get(to, at) < at]
+    multiply = [span for span in spans if any(_product(word) for word, _ in listed[slice(*span)])]
+    innermost = [
+        (first, last) for first, last in multiply
+        if not any(first <= a and b <= last and (a, b) != (first, last) for a, b in multiply)
+    ]  # fmt: skip
+    return [_loop([word for word, _ in listed[first : last + 1] if word]) for first, last in sorted(innermost)]
+
+
+def _product(word: str) -> tuple[int, int, int] | None:
+    found = _OF_WARP_GROUP.match(word) or _OF_WARP.match(word)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _loop(words: list[str]) -> Loop:
+    products = collections.Counter(product for word in words if (product := _product(word)))
+    warps = 4 if any(word.startswith("HGMMA") for word in words) else 1
+    return Loop(len(words), dict(collections.Counter(word.partition(".")[0] for word in words)), dict(products), warps)

@@ -1,0 +1,29 @@
+"""What is no number, where no mask hides it: problems and mutants have what masks hide."""
+
+import pytest
+import torch
+
+import isentrope
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_key_whose_score_is_minus_infinity_counts_nothing(causal):
+    """Its weight is 0, and 0 times its logit is NaN unless the sums are taken with care."""
+    q, k, v = torch.rand(1, 1, 40, 16) + 0.5, torch.randn(1, 1, 70, 16), torch.randn(1, 1, 70, 16)
+    k[0, 0, 3, 2] = -float("inf")
+    others = [i for i in range(70) if i != 3]
+    found = isentrope.attention(q, k, v, scale=0.3, causal=causal, return_stats=True)
+    without = isentrope.attention(q, k[:, :, others], v[:, :, others], scale=0.3, causal=causal, return_stats=True)
+    torch.testing.assert_close(found[0], without[0])
+    for name in ("lse", "entropy", "collision", "variance"):
+        torch.testing.assert_close(getattr(found[1], name), getattr(without[1], name), msg=lambda text: f"{name}: {text}")
+
+
+def test_rows_that_a_repair_took_again_have_the_same_bits():
+    """Of a causal call, the rows that do not see the last key, whose value is NaN."""
+    q, k, v = (torch.randn(1, 2, 70, 16) for _ in range(3))
+    before, its = isentrope.attention(q, k, v, causal=True, return_stats=True)
+    v[:, :, -1] = float("nan")
+    after, their = isentrope.attention(q, k, v, causal=True, return_stats=True)
+    assert torch.equal(before[:, :, :-1], after[:, :, :-1]) and not after[:, :, -1].isfinite().any()
+    assert torch.equal(its.entropy, their.entropy)

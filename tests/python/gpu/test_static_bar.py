@@ -1,0 +1,79 @@
+"""The bar of bench/gpu_bar.py: what Triton makes of the kernels for sm_90, beside what it makes of published ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
+
+import gpu_static  # noqa: E402
+from gpu_bar import bars  # noqa: E402
+from gpu_time_model import estimate, programs_of  # noqa: E402
+
+from isentrope.gpu import plan  # noqa: E402
+from isentrope.gpu.disassembly import Loop, loops  # noqa: E402
+
+# Before the plan knew what is wanted: the same tiles for every call, small enough for all statistics.
+SMALL = {
+    ("sm90", "forward"): dict.fromkeys((64, 128), plan.Tiles(128, 32, 8, 2)),
+    ("sm90", "query gradient"): {64: plan.Tiles(64, 64, 8, 2), 128: plan.Tiles(64, 16, 8, 2)},
+    ("sm90", "key gradient"): {64: plan.Tiles(16, 128, 8, 2), 128: plan.Tiles(16, 64, 8, 3)},
+}
+OTHERS = [pytest.param(dtype, dim, marks=pytest.mark.long) for dtype, dim in (("bf16", 128), ("f16", 64), ("f16", 128))]
+
+
+@pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
+def test_the_bar_holds(dtype, dim):
+    assert not [str(bar) for bar in bars(gpu_static.measured(dtype, dim)) if not bar.holds]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dim", gpu_static.DIMS)
+def test_small_tiles_are_refused(dim, monkeypatch):
+    monkeypatch.setattr(plan, "_BARE", SMALL)
+    monkeypatch.setattr(plan, "_OWN", SMALL)
+    missed = [bar.what for bar in bars(gpu_static.measured("bf16", dim)) if not bar.holds]
+    for what in ("forward: instructions a score over the plain", "columns of the narrowest", "fences in a loop", "instructions a flop"):
+        assert any(what in one for one in missed), what
+
+
+CODE = """
+.L_x_0:
+        /*0010*/                   LDL R1, [R2] ;
+        /*0020*/              @!P0 BRA `(.L_x_1) ;
+.L_x_2:
+        /*0030*/                   WARPGROUP.ARRIVE ;
+        /*0040*/                   HGMMA.64x8x16.F32.BF16 R24, gdesc[UR8], RZ, !UPT ;
+        /*0050*/                   HGMMA.64x128x16.F32.BF16 R32, gdesc[UR8], R32, gsb0 ;
+        /*0060*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0070*/                   MUFU.EX2 R149, R74 ;
+        /*0080*/               @P2 STL [R1], R2 ;
+        /*0090*/               @P2 BRA `(.L_x_2) ;
+.L_x_1:
+        /*00a0*/               @P0 BRA `(.L_x_0) ;
+.L_x_3:
+        /*00b0*/                   BRA `(.L_x_3);
+"""
+
+
+def test_loops_are_the_innermost_ones_with_products():
+    (loop,) = loops(CODE)
+    assert (loop.instructions, loop.fences, loop.spills, loop.narrowest) == (7, 2, 1, 8)
+    assert loop.products == {(64, 8, 16): 1, (64, 128, 16): 1}
+    assert loop.operations == 2 * 64 * (8 + 128) * 16 / 4
+
+
+def test_the_model_of_time():
+    assert programs_of(registers=128, shared=65536, warps=8) == 2
+    assert programs_of(registers=129, shared=65536, warps=8) == 1
+    assert programs_of(registers=32, shared=116000, warps=4) == 1
+    products = Loop(4, {"HGMMA": 4}, {(64, 128, 16): 4}, 4)
+    alone = estimate(products, registers=128, shared=0, warps=4)
+    assert (alone.clocks, alone.bound, alone.share) == (4 * 64, "tensor cores", 1)
+    exponentials = products._replace(instructions=404, kinds={"MUFU": 400})
+    assert estimate(exponentials, 128, 0, 4).bound == "special functions"
+    assert estimate(exponentials, 255, 200000, 4).bound == "one after the other"
+    # A narrow product waits for its first operand.
+    narrow = estimate(Loop(1, {}, {(64, 8, 16): 1}, 4), 32, 0, 4)
+    assert (narrow.bound, narrow.clocks) == ("shared memory", 18)
