@@ -1,18 +1,30 @@
 #!/usr/bin/env python3
-"""Writes the table of docs/gpu.md: what becomes of the kernels on chips that are not here.
+"""Writes the tables of docs/gpu.md, and docs/results/gpu-static.json: what becomes of the kernels on chips that are not here.
 
-    docs/generate/gpu_table.py          # a few minutes; PYTHONPATH must have isentrope, as in the build's python folder
+    docs/generate/gpu_table.py          # some minutes; PYTHONPATH must have isentrope, as in the build's python folder
 """
 
+import json
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/python/gpu"))
+sys.path[:0] = [str(ROOT / "tests/python/gpu"), str(ROOT / "bench")]
 
+import gpu_static  # noqa: E402
 import table  # noqa: E402
 
 PAGE = ROOT / "docs/gpu.md"
-before, _, rest = PAGE.read_text().partition(table.BEGIN)
-_, _, after = rest.partition(table.END)
-PAGE.write_text(before + table.BEGIN + "\n" + "\n".join(table.lines()) + "\n" + table.END + after)
+
+
+def put(text: str, name: str, lines: list[str]) -> str:
+    """The text with other lines between its marks of that name."""
+    before, begin, rest = text.partition(f"<!-- begin {name} -->")
+    _, end, after = rest.partition(f"<!-- end {name} -->")
+    return before + begin + "\n" + "\n".join(lines) + "\n" + end + after
+
+
+kernels = [x for dtype in gpu_static.DTYPES for dim in gpu_static.DIMS for x in gpu_static.measured(dtype, dim)]
+(ROOT / "docs/results/gpu-static.json").write_text(json.dumps(gpu_static.as_json(kernels)) + "\n")
+text = put(PAGE.read_text(), "static", list(gpu_static.table([x for x in kernels if x.dtype == "bf16"])))
+PAGE.write_text(put(text, "compiled", list(table.lines())))

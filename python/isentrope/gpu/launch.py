@@ -24,6 +24,7 @@ from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E, Wanted
 from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.kernels.tile import Shape
+from isentrope.gpu.operands import Call, RuleTables
 
 _FEW_ROWS = 16
 # Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.

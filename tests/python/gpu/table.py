@@ -7,7 +7,6 @@ from variants import Variant
 
 from isentrope.gpu.compiling import TARGETS, Compiled, Launch
 
-BEGIN, END = "<!-- begin compiled -->", "<!-- end compiled -->"
 CALLS = [
     (chip, dim, backward)
     for chip in TARGETS for dim in ((64, 128) if chip == "sm_90" else (128,)) for backward in (False, True)
@@ -17,20 +16,17 @@ KERNELS = ("forward", "query_gradient", "key_gradient")
 
 def rows(chip: str, dim: int, backward: bool) -> Iterator[str]:
     calls = (Variant(torch.bfloat16, dim, statistics, backward=backward) for statistics in (True, False))
-    for (launch, kernel), (_, bare) in zip(*(call.on(TARGETS[chip]) for call in calls), strict=True):
-        if launch.name in KERNELS:
-            yield f"| {chip} | {dim} | {launch.name.replace('_', ' ')} | {tiles(launch)} | {cells(kernel, bare)} |"
+    full, bare = ([one for one in call.on(TARGETS[chip]) if one[0].name in KERNELS] for call in calls)
+    for one, other in zip(full, bare, strict=True):
+        shown = (a if a == b else f"{a}, {b}" for a, b in zip(cells(*one), cells(*other)))
+        yield f"| {chip} | {dim} | {one[0].name.replace('_', ' ')} | {' | '.join(shown)} |"
 
 
-def tiles(launch: Launch) -> str:
+def cells(launch: Launch, kernel: Compiled) -> list[str]:
     shape, options = dict(launch.constants)["SHAPE"], dict(launch.options)
-    return f"{shape.ROWS} x {shape.KEYS}, {options['num_warps']} warps"
-
-
-def cells(kernel: Compiled, bare: Compiled) -> str:
     products = " ".join(f"{count} {name}" for name, count in kernel.products.items())
-    pairs = ((getattr(kernel, name), getattr(bare, name)) for name in ("registers", "spilled", "shared", "instructions"))
-    return " | ".join(f"{one}, {other}" if one != other else str(one) for one, other in pairs) + f" | {products}"
+    numbers = (kernel.registers, kernel.spilled, kernel.shared, kernel.instructions)
+    return [f"{shape.ROWS} x {shape.KEYS}, {options['num_warps']} warps", *map(str, numbers), products]
 
 
 def lines() -> Iterator[str]:

@@ -18,7 +18,7 @@ import isentrope
 # The problems that catch it in the shortest time stand behind each: what it breaks, and nothing else.
 MUTANTS = {
     "drops_the_tail_mask": (
-        "softmax.py", "    return (keys >= begin) & (keys < end)\n", "    return keys >= begin\n",
+        "softmax.py", "seen = (keys >= begin) & (keys < end)", "seen = keys >= begin",
         "shape=1x1x5x37x16",
     ),
     "forgets_to_rescale": (
