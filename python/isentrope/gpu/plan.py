@@ -76,7 +76,7 @@ _FLOATS = {
 _OWN = {
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
-    ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1)},
+    ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1), 128: Tiles(128, 16, 8, 1)},
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
     ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
     # A warp group's products want 64 rows or more for each of its 4 warps, and columns that are not split further.
@@ -85,7 +85,7 @@ _OWN = {
     ("sm90", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2)},
     ("sm90", "key gradient"): _HALVES["key gradient"] | {64: Tiles(32, 128, 8, 2), 128: Tiles(16, 64, 8, 2)},
     ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 32, 8, 1)},
-    ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3)},
+    ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
 # Of bare calls, of 16-bit types. What lifts gradients into the range of float16 takes registers too.
 _BARE = {
