@@ -62,7 +62,8 @@ struct KeyRange {
   std::int64_t stride = 1;
 
   [[nodiscard]] constexpr std::int64_t size() const {
-    return end > begin ? 1 + (end - begin - 1) / stride : 0;
+    if (end <= begin) return 0;
+    return stride == 1 ? end - begin : 1 + (end - begin - 1) / stride;
   }
   [[nodiscard]] constexpr bool holds(std::int64_t key) const {
     return begin <= key && key < end && (stride == 1 || (key - begin) % stride == 0);

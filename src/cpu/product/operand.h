@@ -63,14 +63,15 @@ class Operand {
   void add(std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
     add(batch, head, KeyRange{begin, end});
   }
-  void add(std::int64_t batch, std::int64_t head, const KeyRange& of) {
+  void add(std::int64_t batch, std::int64_t head, KeyRange of) {
     const std::int64_t row = tensor_.strides[2] * size_of(tensor_.type), step = of.stride * row;
     const std::byte* from =
         at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + of.begin * row;
-    const auto rows = static_cast<std::size_t>(of.size());
+    const std::int64_t size = of.size();
+    const auto rows = static_cast<std::size_t>(size);
     const std::byte** to = rows_.at(count_, rows);
     // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
-    for (std::size_t i = 0; i < rows; ++i) to[i] = from + static_cast<std::int64_t>(i) * step;
+    for (std::int64_t i = 0; i < size; ++i) to[i] = from + i * step;
     // Rows of one head are even by construction. Of several heads they may be, but nobody asks:
     // those are queries, which are packed.
     is_even_ &= count_ == 0;
@@ -79,7 +80,7 @@ class Operand {
   }
 
   // Appends the same of a cache, paged or not.
-  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, const KeyRange& of) {
+  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, KeyRange of) {
     if (!pages) return add(batch, head, of);
     const std::int64_t page_size = tensor_.extents[2];
     for (std::int64_t key = of.begin; key < of.end; key += of.stride) {

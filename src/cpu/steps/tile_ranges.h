@@ -29,7 +29,8 @@ struct TileRanges {
     };
     // A row whose range is empty must not widen the union: its begin may lie anywhere.
     for (std::size_t r = 0; r < rows; ++r) {
-      const KeyRange range = range_of_row(r).within(first_key, first_key + block_keys);
+      KeyRange range = range_of_row(r);
+      if (range.stride > 1) range = range.within(first_key, first_key + block_keys);
       begin[r] = clip(range.begin);
       end[r] = std::max(begin[r], clip(range.end));
       if (begin[r] == end[r]) continue;
@@ -45,11 +46,12 @@ struct TileRanges {
   }
 
   [[nodiscard]] bool sees(std::size_t row, std::size_t key) const {
-    return begin[row] <= key && key < end[row] && (key - begin[row]) % stride == 0;
+    return begin[row] <= key && key < end[row] && (stride == 1 || (key - begin[row]) % stride == 0);
   }
   // How many keys the row sees.
   [[nodiscard]] std::size_t count(std::size_t row) const {
-    return (end[row] - begin[row] + stride - 1) / stride;
+    const std::size_t hull = end[row] - begin[row];
+    return stride == 1 ? hull : (hull + stride - 1) / stride;
   }
   [[nodiscard]] bool empty() const { return first == last; }
 };
