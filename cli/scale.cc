@@ -12,7 +12,6 @@
 
 #include "cli/commands.h"
 #include "cli/lengths.h"
-#include "cli/pages.h"
 #include "cli/terminal.h"
 #include "command/files.h"
 #include "command/run.h"
@@ -20,6 +19,7 @@
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
+#include "report/law_pages.h"
 
 namespace isentrope::cli {
 namespace {
@@ -128,7 +128,7 @@ void run_scale(ScaleArguments arguments) {
   const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
   for (const ScaleRule& rule : rules) (void)lambda_at(rule, lengths.front(), dim, arguments.head);
   if (arguments.report)
-    command::write_file(*arguments.report, scale_page(rules, lengths, dim, arguments.head));
+    command::write_file(*arguments.report, report::scale_page(rules, lengths, dim, arguments.head));
   if (arguments.json) return print_json(rules, lengths, dim, arguments.head);
   if (model) print_model(*model);
   print_text(rules, lengths, dim, arguments.head);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kRows = 16, kColumns = 64;
 
-char letter(std::size_t curve) { return static_cast<char>('a' + curve % 26); }
+char symbol(std::size_t curve) { return static_cast<char>('a' + curve % 26); }
 
 std::size_t place(double value, double low, double high, std::size_t cells) {
   if (!(high > low)) return 0;
@@ -51,7 +51,7 @@ void print_plot(const std::string& title, const std::vector<double>& x,
   for (std::size_t curve = curves.size(); curve-- > 0;) {  // the first one on top
     for (std::size_t i = 0; i < x.size(); ++i) {
       cells[kRows - 1 - place(curves[curve].y[i], low, high, kRows)]
-           [place(std::log(x[i]), left, right, kColumns)] = letter(curve);
+           [place(std::log(x[i]), left, right, kColumns)] = symbol(curve);
     }
   }
   fmt::print("\n{}\n", title);
@@ -65,7 +65,7 @@ void print_plot(const std::string& title, const std::vector<double>& x,
                     last = fmt::format("{:.6g}", x.back());
   fmt::print("{:>12}{}{:>{}}\n", "", first, last, kColumns - std::min(kColumns, first.size()));
   for (std::size_t curve = 0; curve < curves.size(); ++curve) {
-    fmt::print("{:>12}{}  {}\n", "", letter(curve), curves[curve].name);
+    fmt::print("{:>12}{}  {}\n", "", symbol(curve), curves[curve].name);
   }
 }
 

@@ -18,7 +18,7 @@ struct Curve {
   std::vector<double> y;  // as many as the plot's x
 };
 
-// Curves over x on a logarithmic axis, each drawn with a letter of its own: 'a' for the first.
+// Curves over x on a logarithmic axis, each drawn with a symbol of its own: 'a' for the first.
 void print_plot(const std::string& title, const std::vector<double>& x,
                 const std::vector<Curve>& curves);
 

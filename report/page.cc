@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 
 #include "report/assets.h"
 
@@ -12,20 +11,6 @@ namespace {
 
 constexpr int kColours = 6;             // --series-1 ... of page.css
 constexpr std::size_t kLongTable = 24;  // rows; more are set in smaller type on paper
-
-// Puts values where the template has {{name}}. One pass: a value may hold braces of its own.
-std::string fill(std::string_view text,
-                 const std::map<std::string_view, std::string_view>& values) {
-  std::string result;
-  for (;;) {
-    const std::size_t begin = text.find("{{");
-    if (begin == text.npos) return result.append(text);
-    const std::size_t end = text.find("}}", begin);
-    result.append(text.substr(0, begin));
-    result.append(values.at(text.substr(begin + 2, end - begin - 2)));
-    text.remove_prefix(end + 2);
-  }
-}
 
 // JSON for a script element, where "</script>" and "<!--" inside a string would end or bend it.
 std::string script_json(const nlohmann::json& value) {
@@ -112,6 +97,19 @@ std::string html_of(const std::vector<LegendEntry>& legend) {
 
 }  // namespace
 
+std::string fill(std::string_view text,
+                 const std::map<std::string_view, std::string_view>& values) {
+  std::string result;
+  for (;;) {
+    const std::size_t begin = text.find("{{");
+    if (begin == text.npos) return result.append(text);
+    const std::size_t end = text.find("}}", begin);
+    result.append(text.substr(0, begin));
+    result.append(values.at(text.substr(begin + 2, end - begin - 2)));
+    text.remove_prefix(end + 2);
+  }
+}
+
 std::string colour(int index) {
   return index == kNeutral ? "var(--muted)" : fmt::format("var(--series-{})", index % kColours + 1);
 }
@@ -137,6 +135,11 @@ Page& Page::note(const Text& text) {
 
 Page& Page::code(std::string_view text) {
   body_ += "<pre><code>" + escape(text) + "</code></pre>\n";
+  return *this;
+}
+
+Page& Page::markup(std::string_view html) {
+  body_ += html;
   return *this;
 }
 

@@ -9,6 +9,7 @@
 // phone and prints.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -62,14 +63,19 @@ struct Plot {
   Table numbers;
 };
 
+// Puts values where a template has {{name}}, as they are; a value may hold braces of its own.
+[[nodiscard]] std::string fill(std::string_view text,
+                               const std::map<std::string_view, std::string_view>& values);
+
 class Page {
  public:
   explicit Page(std::string title, const Text& summary = {});
 
   Page& heading(const Text& text);
   Page& prose(const Text& text);
-  Page& note(const Text& text);       // an aside
-  Page& code(std::string_view text);  // a command to copy
+  Page& note(const Text& text);         // an aside
+  Page& code(std::string_view text);    // a command to copy
+  Page& markup(std::string_view html);  // of a template, as it is
   Page& table(const Table& table);
   Page& plot(const Plot& plot);
   Page& footer(const Text& text);  // last of all, wherever it is called

@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "cli/charts.h"
 #include "docs/generate/tables.h"
+#include "report/law_charts.h"
 
 namespace {
 
@@ -37,16 +37,14 @@ std::string filled(std::string page, const std::map<std::string, std::string>& t
 
 // Each computed file and what it should hold.
 std::map<fs::path, std::string> wanted(const fs::path& docs) {
-  namespace cli = isentrope::cli;
-  const cli::Comparison rules{
+  namespace report = isentrope::report;
+  const report::Comparison rules{
       {ScaleRule::standard(), ScaleRule::entropy_invariant(), ScaleRule::grad_max_normal(),
        ScaleRule::scaled({2.5}), ScaleRule::log_length()},
       {16, 64, 256, 1024, 4096, 16384, 65536, 262144},
       64,
       0};
-  const auto svg = [](const isentrope::report::LineChart& chart) {
-    return isentrope::docs::figure(chart);
-  };
+  const auto svg = [](const report::LineChart& chart) { return isentrope::docs::figure(chart); };
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
       {readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
@@ -62,11 +60,11 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables())},
       {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
       {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
-      {docs / "figures/normal-optimum.svg", svg(cli::normal_optimum_chart())},
-      {docs / "figures/cosine-optimum.svg", svg(cli::cosine_optimum_chart(128))},
-      {docs / "figures/entropy-law.svg", svg(cli::entropy_law_chart(512, 64))},
-      {docs / "figures/entropy.svg", svg(cli::entropy_chart(rules))},
-      {docs / "figures/starved.svg", svg(cli::starved_chart(rules))}};
+      {docs / "figures/normal-optimum.svg", svg(report::normal_optimum_chart())},
+      {docs / "figures/cosine-optimum.svg", svg(report::cosine_optimum_chart(128))},
+      {docs / "figures/entropy-law.svg", svg(report::entropy_law_chart(512, 64))},
+      {docs / "figures/entropy.svg", svg(report::entropy_chart(rules))},
+      {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
   for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
     files[docs / path] = svg(chart);
   return files;

@@ -10,7 +10,7 @@
 #include "isentrope/theory/sampled_gradient.h"
 #include "report/line_chart.h"
 
-namespace isentrope::cli {
+namespace isentrope::report {
 
 // How rules are compared: at these lengths, for one head of a head dimension. A rule keeps its
 // colour.
@@ -27,20 +27,20 @@ struct Comparison {
   [[nodiscard]] std::vector<std::optional<theory::GradientSpread>> spreads(std::int64_t n) const;
 };
 
-[[nodiscard]] report::LineChart scale_chart(const Comparison& comparison);
+[[nodiscard]] LineChart scale_chart(const Comparison& comparison);
 // Of normal scores; rules sharper than these laws reach (alpha above 60) are left out.
-[[nodiscard]] report::LineChart mass_chart(const Comparison& comparison);
-[[nodiscard]] report::LineChart starved_chart(const Comparison& comparison);
+[[nodiscard]] LineChart mass_chart(const Comparison& comparison);
+[[nodiscard]] LineChart starved_chart(const Comparison& comparison);
 // Mean entropy of rows over keys on the sphere.
-[[nodiscard]] report::LineChart entropy_chart(const Comparison& comparison);
+[[nodiscard]] LineChart entropy_chart(const Comparison& comparison);
 
 // n = 40, 80, ... 20000: the optimum, its fit, and both figures of Su 2023.
-[[nodiscard]] report::LineChart normal_optimum_chart();
-[[nodiscard]] report::LineChart cosine_optimum_chart(std::int64_t dim);
-[[nodiscard]] report::LineChart coefficient_chart();
+[[nodiscard]] LineChart normal_optimum_chart();
+[[nodiscard]] LineChart cosine_optimum_chart(std::int64_t dim);
+[[nodiscard]] LineChart coefficient_chart();
 // Entropy against lambda at one n: the law, its estimates and the mean of rows.
-[[nodiscard]] report::LineChart entropy_law_chart(double n, std::int64_t dim);
+[[nodiscard]] LineChart entropy_law_chart(double n, std::int64_t dim);
 // 8 ln n and d log_512 n.
-[[nodiscard]] report::LineChart dimension_chart(double dim);
+[[nodiscard]] LineChart dimension_chart(double dim);
 
-}  // namespace isentrope::cli
+}  // namespace isentrope::report

@@ -2,19 +2,19 @@
 
 #include <fmt/core.h>
 
-#include "cli/charts.h"
-#include "cli/pages.h"
 #include "isentrope/rule_catalogue.h"
+#include "report/law_charts.h"
+#include "report/law_pages.h"
 #include "report/line_chart.h"
 #include "report/page.h"
 
-namespace isentrope::cli {
+namespace isentrope::report {
 namespace {
 
-report::Table rule_table(const std::vector<ScaleRule>& rules) {
-  report::Table table;
+Table rule_table(const std::vector<ScaleRule>& rules) {
+  Table table;
   table.columns = {"rule", "lambda", "source"};
-  report::TableGroup group;
+  TableGroup group;
   for (const ScaleRule& rule : rules) {
     std::string formula, source;
     for (const ScaleRule::Term& term : rule.terms()) {
@@ -22,8 +22,7 @@ report::Table rule_table(const std::vector<ScaleRule>& rules) {
       formula.append(formula.empty() ? "" : "; times the factor of ").append(info.formula);
       source.append(source.empty() ? "" : "; ").append(info.source);
     }
-    group.rows.push_back(
-        {report::Text().code(rule.text()), {report::Text().symbol(formula), source}});
+    group.rows.push_back({Text().code(rule.text()), {Text().symbol(formula), source}});
   }
   table.groups.push_back(std::move(group));
   return table;
@@ -35,17 +34,17 @@ std::string scale_page(const std::vector<ScaleRule>& rules,
                        const std::vector<std::int64_t>& lengths, std::int64_t dim,
                        std::int64_t head) {
   const Comparison comparison{rules, lengths, dim, head};
-  report::Page page("Softmax scale by length", fmt::format("Head dimension {}.", dim));
-  page.table(rule_table(rules)).plot(report::line_plot(scale_chart(comparison)));
+  Page page("Softmax scale by length", fmt::format("Head dimension {}.", dim));
+  page.table(rule_table(rules)).plot(line_plot(scale_chart(comparison)));
   page.heading("What the scale does to a row");
   page.prose(
       "Keys on the sphere of radius sqrt(d) for the entropy, normal scores of variance d for the "
       "gradient.");
   for (const auto& chart :
        {entropy_chart(comparison), mass_chart(comparison), starved_chart(comparison)}) {
-    if (!chart.empty()) page.plot(report::line_plot(chart));
+    if (!chart.empty()) page.plot(line_plot(chart));
   }
   return page.html();
 }
 
-}  // namespace isentrope::cli
+}  // namespace isentrope::report

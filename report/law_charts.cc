@@ -1,4 +1,4 @@
-#include "cli/charts.h"
+#include "report/law_charts.h"
 
 #include <fmt/core.h>
 
@@ -11,12 +11,8 @@
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/row_expectation.h"
 
-namespace isentrope::cli {
+namespace isentrope::report {
 namespace {
-
-using report::Axis;
-using report::LineChart;
-using report::Series;
 
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kSharpest = 60, kSharpestSphere = 400;  // where the averages over rows end
@@ -155,7 +151,7 @@ LineChart entropy_chart(const Comparison& comparison) {
   });
   chart.series.push_back(
       curve("ln n", as_numbers(comparison.lengths), [](double n) { return std::log(n); }, true));
-  chart.series.back().colour = report::kNeutral;
+  chart.series.back().colour = kNeutral;
   return chart;
 }
 
@@ -207,7 +203,7 @@ LineChart coefficient_chart() {
   const double last = coefficient(dims.back()) / std::sqrt(dims.back());
   chart.series.push_back(
       curve("as sqrt(d)", dims, [&](double d) { return last * std::sqrt(d); }, true));
-  chart.series.back().colour = report::kNeutral;
+  chart.series.back().colour = kNeutral;
   return chart;
 }
 
@@ -251,4 +247,4 @@ LineChart dimension_chart(double dim) {
   return chart;
 }
 
-}  // namespace isentrope::cli
+}  // namespace isentrope::report

@@ -7,7 +7,7 @@
 
 #include "isentrope/scale_rule.h"
 
-namespace isentrope::cli {
+namespace isentrope::report {
 
 // Rules side by side: their scale, and what it does to rows of normal scores.
 [[nodiscard]] std::string scale_page(const std::vector<ScaleRule>& rules,
@@ -17,4 +17,4 @@ namespace isentrope::cli {
 // Why the scale should depend on n, from Var(q.k) = d to the gradient.
 [[nodiscard]] std::string theory_page(std::int64_t dim);
 
-}  // namespace isentrope::cli
+}  // namespace isentrope::report
