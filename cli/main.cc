@@ -34,7 +34,8 @@ struct Command {
 constexpr std::string_view kFromPython =
     "it comes with the Python package: pip install '.[inspect]' in a checkout";
 
-constexpr std::string_view kGpu = "it comes with the Python package: pip install . in a checkout";
+constexpr std::string_view kPackage =
+    "it comes with the Python package: pip install . in a checkout";
 
 constexpr std::array kCommands = {
     Command{"bench", "time problems on every instruction set of this machine, and show the plan",
@@ -47,6 +48,8 @@ constexpr std::array kCommands = {
             check_command,
             {},
             "isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'"},
+    Command{"doctor", "what is installed, what computes on each device and why, and a check of it",
+            nullptr, kPackage},
     Command{"evaluate", "loss of a language model by position, for several rules, with errors",
             nullptr, kFromPython},
     Command{"extrapolate",
@@ -133,7 +136,8 @@ int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "--help";
   const Command* command = find(name);
   if (const std::string other = other_backend(argc, argv); name == "check" && !other.empty()) {
-    return command::guarded("isentrope check", [&] { return run_program(other, kGpu, argv + 1); });
+    return command::guarded("isentrope check",
+                            [&] { return run_program(other, kPackage, argv + 1); });
   }
   if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
   return command::guarded("isentrope", [&] {

@@ -204,12 +204,12 @@ TEST(Help, ListsWhatIsThere) {
   ASSERT_NE(missing, std::string::npos) << alone;
   for (const char* command : {"\n  bench ", "\n  check ", "\n  scale ", "\n  theory "})
     EXPECT_LT(alone.find(command), missing) << command;
-  for (const char* command :
-       {"\n  calibrate ", "\n  evaluate ", "\n  extrapolate ", "\n  inspect ", "\n  report "})
+  for (const char* command : {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ",
+                              "\n  inspect ", "\n  report "})
     EXPECT_GT(alone.find(command), missing) << command;
   EXPECT_EQ(alone.find("isentrope extrapolate --corpus"), std::string::npos) << "an example of it";
-  for (const char* name : {"isentrope-calibrate", "isentrope-evaluate", "isentrope-extrapolate",
-                           "isentrope-inspect", "isentrope-report"}) {
+  for (const char* name : {"isentrope-calibrate", "isentrope-doctor", "isentrope-evaluate",
+                           "isentrope-extrapolate", "isentrope-inspect", "isentrope-report"}) {
     write_file(folder / name, "#!/bin/sh\necho ran $0 $1\n");
     fs::permissions(folder / name, fs::perms(0755));
   }

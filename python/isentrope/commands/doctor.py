@@ -1,0 +1,126 @@
+"""isentrope doctor: what is installed, what of it computes where, and whether it computes rightly."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isentrope.commands.frame import Parser, put, run, whole_number
+
+_PACKAGES = ("torch", "triton", "transformers", "gguf")
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope doctor",
+        description="Versions, processors and instruction sets, what computes on each device and why, and a check of random "
+        "problems against the float64 reference. Exit status 1 when one fails.",
+    )
+    parser.add_argument("--seconds", type=whole_number(1, 3600), default=5, help="of the check (5)")
+    return parser
+
+
+def _versions() -> str:
+    found = [f"Python {platform.python_version()}"]
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
+
+
+def _processor() -> str:
+    """As the system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{next(named, platform.machine())}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch"
+
+
+def _devices() -> dict[str, str]:
+    """What computes on each device of this machine, or why none does."""
+    found = {}
+    for kind in ("cuda", "xpu"):
+        module = torch.get_device_module(kind)
+        if not module.is_available():
+            built = torch.backends.cuda.is_built() if kind == "cuda" else torch.xpu._is_compiled()
+            found[kind] = "none: torch sees no such device" if built else "none: this torch was built without it"
+            continue
+        for index in range(module.device_count()):
+            found[f"{kind}:{index}"] = f"{module.get_device_name(index)}: {_on_a_gpu(kind, index)}"
+    return found
+
+
+def _on_a_gpu(kind: str, index: int) -> str:
+    try:
+        from isentrope.gpu.plan import chip_of
+
+        chip_of(torch.device(kind, index))
+    except (ImportError, ValueError) as error:
+        return f"nothing of ours: {error}"
+    return "isentrope's kernels in Triton"
+
+
+def _check(seconds: int) -> dict[str, Any]:
+    """Random problems on every instruction set, a hundred at a time, until the time is over."""
+    places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    program = shutil.which("isentrope", path=places)
+    if program is None:
+        raise FileNotFoundError("isentrope, which checks, must lie beside this command or on PATH; got none")
+    targets: dict[str, float] = {}
+    outcomes: dict[str, int] = {}
+    until = time.monotonic() + seconds
+    seed = 0
+    while not seed or time.monotonic() < until:
+        seed += 1
+        command = [program, "check", "--generate", "100", "--seed", str(seed), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise ValueError(done.stderr)
+        for verdict in json.loads(done.stdout)["verdicts"]:
+            outcomes[verdict["outcome"]] = outcomes.get(verdict["outcome"], 0) + 1
+            ratios = [verdict[way]["error_over_budget"] for way in ("forward", "backward") if way in verdict]
+            targets[verdict["target"]] = max([targets.get(verdict["target"], 0.0), *ratios])
+    return {"problems": 100 * seed, "targets": targets, "outcomes": outcomes}
+
+
+def _body(options: argparse.Namespace) -> int:
+    put(f"isentrope {importlib.metadata.version('isentrope')}" if _installed() else "isentrope, not installed: a build folder")
+    put(f"versions    {_versions()}\nprocessor   {_processor()}")
+    check = _check(options.seconds)
+    first, *others = check["targets"]
+    put(f"cpu         isentrope's kernels for {first}, the best here{', beside ' + ', '.join(others) if others else ''}")
+    for device, what in _devices().items():
+        put(f"{device:<11} {what}")
+    failed = check["outcomes"].get("FAILED", 0)
+    told = f"{failed} of them outside their budget of error" if failed else "each within its budget of error"
+    worst = max(check["targets"].values())
+    put(f"check       {check['problems']} problems on {len(check['targets'])} instruction sets against float64: {told}"
+        f" (at most {worst:.2f} of it)")  # fmt: skip
+    return 1 if failed else 0
+
+
+def _installed() -> bool:
+    try:
+        importlib.metadata.version("isentrope")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run("doctor", _parser(), _body, arguments)

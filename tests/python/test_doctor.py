@@ -1,0 +1,41 @@
+"""isentrope doctor: it names what is here, and fails where the check does."""
+
+import subprocess
+
+import pytest
+
+from isentrope.commands import doctor
+
+
+def test_it_names_versions_devices_and_a_check(capsys):
+    assert doctor.main(["--seconds", "1"]) == 0
+    out = capsys.readouterr().out
+    for line in ("versions    Python 3.", "processor ", "cpu         isentrope's kernels for ", "cuda", "check  "):
+        assert line in out
+    assert "each within its budget of error" in out
+
+
+def test_it_runs_as_a_subcommand():
+    done = subprocess.run(["isentrope", "doctor", "--seconds", "1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
+    found = {"problems": 100, "targets": {"AVX2": 3.0, "SSE4": 0.2}, "outcomes": {"PASSED": 199, "FAILED": 1}}
+    monkeypatch.setattr(doctor, "_check", lambda seconds: found)
+    assert doctor.main([]) == 1
+    assert "1 of them outside their budget of error (at most 3.00 of it)" in capsys.readouterr().out
+
+
+def test_what_it_needs_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda *_, **__: None)
+    assert doctor.main([]) == 2
+    assert "must lie beside this command or on PATH" in capsys.readouterr().err
+    assert doctor.main(["--seconds", "0"]) == 2
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_why_no_gpu_computes_is_said(monkeypatch, built):
+    monkeypatch.setattr(doctor.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(doctor.torch.backends.cuda, "is_built", lambda: built)
+    assert doctor._devices()["cuda"] == ("none: torch sees no such device" if built else "none: this torch was built without it")
