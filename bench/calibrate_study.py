@@ -28,7 +28,7 @@ from isentrope.hf.rope import parse, stretched, trained_length, yarn_attention_f
 from isentrope.models import evaluate as evaluation
 from isentrope.models.calibrate import LEAST_VARIANCE, calibrate, entropies, rules_of
 from isentrope.models.evaluate import BLOCK, Method, Results
-from isentrope.models.heads import plain as finite
+from isentrope.models.heads import for_json as finite
 from isentrope.models.heads import slopes
 from isentrope.rules import ScaleRule
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -61,6 +62,22 @@ void expect_as_defined(const MaskedCall& d) {
       ASSERT_EQ(row.length.position, other.length.position);
     }
   }
+}
+
+// keys_seen_by() against what each of the rows sees.
+void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
+  KeyRange want;
+  Mask undilated = d.mask;
+  undilated.dilation = 0;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    const KeyRange keys = row_view(undilated, d.batch, row, d.queries, d.keys).keys;
+    if (keys.size() == 0) continue;
+    want = want.size() == 0
+               ? keys
+               : KeyRange{std::min(want.begin, keys.begin), std::max(want.end, keys.end)};
+  }
+  ASSERT_EQ(keys_seen_by(d.mask, d.batch, rows, d.queries, d.keys), want)
+      << "rows " << rows.begin << " to " << rows.end;
 }
 
 // One way to set a part of the mask of a call of so many queries and keys; false where there is no
@@ -157,8 +174,12 @@ TEST(Mask, EveryRowSeesWhatTheDefinitionSays) {
     for (std::int64_t keys = 0; keys <= 6; ++keys) {
       for_each_mask({}, queries, keys, [&](const Mask& mask) {
         ++masks;
-        for (std::int64_t batch = 0; batch < kBatches; ++batch)
-          expect_as_defined({mask, batch, queries, keys});
+        for (std::int64_t batch = 0; batch < kBatches; ++batch) {
+          const MaskedCall call{mask, batch, queries, keys};
+          expect_as_defined(call);
+          for (const KeyRange rows : {KeyRange{0, queries}, {0, queries - 1}, {1, queries}, {1, 3}})
+            expect_keys_seen(call, {rows.begin, std::min(rows.end, queries)});
+        }
       });
       if (HasFatalFailure()) return;
     }

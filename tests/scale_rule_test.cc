@@ -183,6 +183,36 @@ TEST(ScaleRule, PerHeadNumbers) {
   EXPECT_THROW((void)ScaleRule::ssmax({1, 2}, {1, 2, 3}), Error);
 }
 
+TEST(ScaleRule, APartOfTheHeadsHasTheirNumbers) {
+  for (const char* text :
+       {"ssmax(s=[0.2, 0.4, 0.6, 0.8], b=0.1)",
+        "asentmax(delta=[1, 2, 3, 4], gamma=[1, 2, 1, 2], length=total)",
+        "table(n=[1, 8, 64, 512], factor=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16])",
+        "per_row(lambda=[1, 2, 3, 4, 5, 6, 7, 8], heads=4)",
+        "cosine(tau=[5, 6, 7, 8], where=post_cap)",
+        "scaled(gain=[1, 2, 3, 4]) * logn(train_len=8) * ssmax(s=[1, 2, 1, 2])"}) {
+    const ScaleRule rule = ScaleRule::parse(text);
+    ASSERT_EQ(rule.heads(), 4) << text;
+    const ScaleRule part = rule.of_heads(1, 2);
+    EXPECT_EQ(part.heads(), 2) << text;
+    EXPECT_EQ(ScaleRule::parse(part.text()), part);
+    for (const std::int64_t n : {1, 5, 100}) {
+      for (const std::int64_t head : {0, 1}) {
+        const RowLength length = last_row(n);
+        EXPECT_EQ(part.pre_cap(length, 64, head), rule.pre_cap(length, 64, 1 + head)) << text;
+        EXPECT_EQ(part.post_cap(length, 64, head), rule.post_cap(length, 64, 1 + head)) << text;
+      }
+    }
+    EXPECT_THROW((void)rule.of_heads(3, 2), Error);
+    EXPECT_THROW((void)rule.of_heads(-1, 2), Error);
+    EXPECT_THROW((void)rule.of_heads(0, 0), Error);
+  }
+  for (const char* text :
+       {"logn(train_len=8)", "table(n=[1, 8], factor=[1, 2])", "per_row(lambda=[1, 2])"}) {
+    EXPECT_EQ(ScaleRule::parse(text).of_heads(5, 2), ScaleRule::parse(text));
+  }
+}
+
 // Ministral 3 applies both YaRN and its own scaling; the base counts once.
 TEST(ScaleRule, ProductsTakeOneBase) {
   const ScaleRule rule = ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16);

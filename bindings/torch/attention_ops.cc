@@ -169,6 +169,34 @@ void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(std::move(result));
 }
 
+// Of each batch and each row of `rows` [pieces, 2], queries begin ... end - 1, the keys from the
+// first to the last that some of them sees: int64 [batch, pieces, 2]. Of q, k and v it reads the
+// shapes.
+void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const TorchTensor rows = from.tensor();
+  const AttentionInput in = shapes_of(call);
+  const AttentionOptions options = call.options();
+  validate_input("attention", in, options);
+  validate_tables("attention", in, options);
+  const auto pieces = view_of<std::int64_t, 2>("rows", rows);
+  const std::int64_t batches = in.q.extents[0], queries = in.q.extents[2];
+  const std::array shape{batches, pieces.extents[0], std::int64_t{2}};
+  TorchTensor result(shape, aoti_torch_dtype_int64());
+  const auto seen = contiguous_view(static_cast<std::int64_t*>(result.write()), shape);
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    for (std::int64_t piece = 0; piece < shape[1]; ++piece) {
+      const KeyRange its{std::clamp<std::int64_t>(pieces(piece, 0), 0, queries),
+                         std::clamp<std::int64_t>(pieces(piece, 1), 0, queries)};
+      const KeyRange keys = keys_seen_by(options.mask, batch, its, queries, in.keys());
+      seen(batch, piece, 0) = keys.begin;
+      seen(batch, piece, 1) = keys.end;
+    }
+  }
+  stack[0] = to_value(std::move(result));
+}
+
 // Throws what the operators would throw, of tensors on the CPU: kernels of other devices are given
 // stand-ins for theirs. A page table must reach as far as it has columns.
 void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {

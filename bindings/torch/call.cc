@@ -1,5 +1,6 @@
 #include "bindings/torch/call.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -66,6 +67,34 @@ nlohmann::json default_of(std::int64_t number) { return number; }
 nlohmann::json default_of(std::uint64_t) { return nullptr; }
 nlohmann::json default_of(float number) { return number; }
 
+// What the dimensions of an argument are; none of a number.
+template <typename T>
+nlohmann::json axes_of(const View<T, 4>&, std::string_view) {
+  return {"batch", "heads", "queries", "keys"};
+}
+template <typename T>
+nlohmann::json axes_of(const View<T, 3>&, std::string_view) {
+  return {"batch", "heads", "queries"};
+}
+nlohmann::json axes_of(const View<const float, 1>&, std::string_view) {
+  return nlohmann::json::array({"heads"});
+}
+nlohmann::json axes_of(const View<const std::int64_t, 1>&, std::string_view name) {
+  const auto part = std::ranges::find(kMaskLists, name, &MaskList::name);
+  return nlohmann::json::array({part->by_batch ? "batch" : "documents"});
+}
+template <typename T>
+nlohmann::json axes_of(const T&, std::string_view) {
+  return nlohmann::json::array();
+}
+
+// Whether the argument is a part of the mask.
+bool is_of_mask(std::string_view name) {
+  return name == "causal" || std::ranges::count(kMaskNumbers, name, &MaskNumber::name) +
+                                     std::ranges::count(kMaskLists, name, &MaskList::name) >
+                                 0;
+}
+
 }  // namespace
 
 CallArguments::CallArguments(Arguments& from)
@@ -131,13 +160,21 @@ std::string call_schema() {
   return schema;
 }
 
-void call_defaults(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  nlohmann::ordered_json defaults{{"compiled_scale", nullptr}, {"compiled_soft_cap", nullptr}};
+void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  nlohmann::ordered_json list;
+  const auto tell = [&](std::string_view name, nlohmann::json fallback, nlohmann::json axes) {
+    list.push_back({{"name", name_in_python(name)},
+                    {"default", std::move(fallback)},
+                    {"axes", std::move(axes)},
+                    {"mask", is_of_mask(name)}});
+  };
+  for (const char* compiled : {"compiled_scale", "compiled_soft_cap"})
+    tell(compiled, nullptr, nlohmann::json::array());
   const AttentionOptions options;
   for_each_argument(options, [&](std::string_view name, const auto& member) {
-    defaults[name_in_python(name)] = default_of(member);
+    tell(name, default_of(member), axes_of(member, name));
   });
-  stack[0] = to_value(defaults.dump());
+  stack[0] = to_value(list.dump());
 }
 
 const ScaleRule& parsed_rule(const std::string& text) {

@@ -12,10 +12,13 @@ void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
-// {"lambda_": null, ..., "soft_cap": 0.0}: what an argument is that the caller leaves out.
-void call_defaults(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// The arguments that the operators share beside q, k and v, in the order of the schema: [{"name":
+// ..., "default": what it is where the caller leaves it out, "axes": ["batch", ...], "mask":
+// whether it is a part of the mask}, ...].
+void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // The list of statistics, in the order of the bits of `wanted`; the last one counts. [{"name": ...,
 // "differentiable": ..., "needs": [...], "weighted_mean": ...}, ...].
@@ -26,6 +29,9 @@ void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_lambda(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_heads(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_of_heads(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void rule_reads_length(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_reads_position(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_table(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_catalogue(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

@@ -36,6 +36,26 @@ void rule_lambda(StableIValue* stack, std::uint64_t, std::uint64_t) {
       parsed_rule(text).lambda({.visible = keys, .position = keys - 1, .total = keys}, dim, head));
 }
 
+void rule_heads(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  stack[0] = static_cast<StableIValue>(parsed_rule(Arguments(stack).text()).heads());
+}
+
+void rule_of_heads(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const std::string text = from.text();
+  const std::int64_t first = from.integer(), count = from.integer();
+  stack[0] = to_value(parsed_rule(text).of_heads(first, count).text());
+}
+
+// Whether rows of different lengths may have different scales.
+void rule_reads_length(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  const std::string text = Arguments(stack).text();
+  const ScaleRule& rule = parsed_rule(text);
+  stack[0] = static_cast<StableIValue>(rule.reads(LengthSource::visible) ||
+                                       rule.reads(LengthSource::position) ||
+                                       rule.reads(LengthSource::total));
+}
+
 void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const std::string text = Arguments(stack).text();
   const ScaleRule& rule = parsed_rule(text);

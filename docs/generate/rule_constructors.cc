@@ -18,11 +18,13 @@ std::string type_of(ParameterKind kind) {
     case ParameterKind::per_head:
       return "PerHead";
     case ParameterKind::list:
+    case ParameterKind::lists:
       return "Sequence[float]";
     case ParameterKind::growth:
       return "str";
     case ParameterKind::number:
     case ParameterKind::length:
+    case ParameterKind::heads:
       break;
   }
   return "float";

@@ -90,6 +90,11 @@ struct RowView {
 [[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query,
                                std::int64_t queries, std::int64_t keys);
 
+// The keys from the first to the last that some query of `rows` sees, or would see without a
+// dilation; none when nobody sees any.
+[[nodiscard]] KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows,
+                                    std::int64_t queries, std::int64_t keys);
+
 // Whether row_view() gives all queries of a batch the same keys, and one look is enough.
 [[nodiscard]] bool rows_are_alike(const Mask& mask);
 

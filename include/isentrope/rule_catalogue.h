@@ -16,6 +16,8 @@ enum class ParameterKind {
   length,    // a number of keys the rule is tied to, such as the length a model was trained at
   per_head,  // one number, or one for each head
   list,      // any count of numbers
+  lists,     // such a list for each head in turn, or one for all
+  heads,     // for how many heads there are lists
   growth,    // the name of a Growth, kept as its index
 };
 

@@ -152,6 +152,9 @@ class ScaleRule {
   [[nodiscard]] bool reads(LengthSource source) const;
   // How many heads the rule tells apart; 1 when it has the same scale for all.
   [[nodiscard]] std::int64_t heads() const;
+  // The rule as heads first, first + 1, ... have it, so many of them: its numbers for those alone.
+  // This rule where all heads have one scale. Throws Error where it has no such heads.
+  [[nodiscard]] ScaleRule of_heads(std::int64_t first, std::int64_t count) const;
   [[nodiscard]] std::span<const Term> terms() const { return terms_; }
 
   // The names parse() knows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -11,83 +11,17 @@ from torch.autograd import forward_ad
 
 from isentrope._core.attend import attend, has_tangent
 from isentrope._core.autograd import FORWARD_MODE
-from isentrope._core.call import call_of, in_our_words
+from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import integers, kind
 from isentrope._core.library import CHECKED
-from isentrope.rules import Rule
+from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_Asked = Literal[True] | Sequence[str]
+_Wanted = Literal[True] | Sequence[str]
 _WithStatistics = tuple[Tensor, Statistics]
-
-
-class Masks(TypedDict, total=False):
-    """Which keys a row sees: `attention` says what each means."""
-
-    causal: bool | str
-    window_size: tuple[int, int]
-    dilation: int
-    chunk_size: int
-    prefix_keys: int | Tensor | None
-    attn_mask: Tensor | None
-    key_begin: Tensor | None
-    key_end: Tensor | None
-    query_offset: int
-    key_offset: int
-    sequence_keys: int
-
-
-class Dropout(TypedDict, total=False):
-    """Which weights are dropped: `attention` says what each means."""
-
-    dropout_p: float
-    dropout_seed: int | Tensor | None
-
-
-class RowOptions(Masks, Dropout, total=False):
-    bias: Tensor | None
-    soft_cap: float
-    sinks: Tensor | None
-
-
-class Options(RowOptions, total=False):
-    rule: Rule
-    scale: float | None
-    is_causal: bool
-    enable_gqa: bool
-
-
-class SequenceOptions(TypedDict, total=False):
-    """Those of `Options` that packed documents and paged caches have."""
-
-    rule: Rule
-    scale: float | None
-    causal: bool | str
-    window_size: tuple[int, int]
-    dilation: int
-    chunk_size: int
-    prefix_keys: int | Tensor | None
-    soft_cap: float
-    sinks: Tensor | None
-
-
-class DocumentOptions(SequenceOptions, Dropout, total=False):
-    """Those of packed documents."""
-
-
-_KNOWN = {
-    "attention": frozenset(Options.__annotations__),
-    "attention_rows": frozenset(RowOptions.__annotations__),
-    "varlen_attention": frozenset(DocumentOptions.__annotations__),
-    "decode": frozenset(SequenceOptions.__annotations__),
-    "row_lengths": frozenset(Masks.__annotations__),
-}
-
-# Options of which `isentrope.distributed` knows nothing: with them DTensors are gathered.
-_KEPT_WHOLE = {"dilation", "attn_mask", "bias", "query_offset", "key_offset", "sequence_keys", "dropout_p", "dropout_seed"}
 
 
 @overload
@@ -100,7 +34,7 @@ def attention(
 @overload
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: _Asked, **options: Unpack[Options],
+    return_stats: _Wanted, **options: Unpack[Options],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
@@ -152,8 +86,8 @@ def attention(
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
     Source of the rules: docs/scale-rules.md.
     """
-    options = in_our_words(q, k, _known("attention", options))
-    if type(q) is not Tensor and _lies_over_rows(q) and _KEPT_WHOLE.isdisjoint(options):
+    options = without_sdpa_names(q, k, check_names("attention", options))
+    if type(q) is not Tensor and _lies_over_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
@@ -170,7 +104,7 @@ def attention_rows(
 @overload
 def attention_rows(
     q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: _Asked, **options: Unpack[RowOptions],
+    return_stats: _Wanted, **options: Unpack[RowOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
@@ -186,7 +120,7 @@ def attention_rows(
         raise TypeError(
             f"[attention] lambda_ and q must be tensors, q of 4 dimensions; got {kind(lambda_)} and {kind(q)}"
         )
-    call = call_of(q, k, v, lambda_=lambda_, **_known("attention_rows", options))
+    call = call_of(q, k, v, lambda_=lambda_, **check_names("attention_rows", options))
     result = attend(call, return_stats)
     if return_stats is False or result[1].lambda_ is None:
         return result
@@ -205,7 +139,7 @@ def varlen_attention(
 def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
     max_k: int | None = None, *,
-    return_stats: _Asked, **options: Unpack[DocumentOptions],
+    return_stats: _Wanted, **options: Unpack[DocumentOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
@@ -230,7 +164,7 @@ def varlen_attention(
         if not isinstance(tensor, Tensor) or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
-    options = _known("varlen_attention", options)
+    options = check_names("varlen_attention", options)
     call = call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
     result = attend(call, return_stats)
     output = result if return_stats is False else result[0]
@@ -250,7 +184,7 @@ def decode(
 @overload
 def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
-    return_stats: _Asked, **options: Unpack[SequenceOptions],
+    return_stats: _Wanted, **options: Unpack[SequenceOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
@@ -268,7 +202,7 @@ def decode(
     n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
     """
     try:
-        return _decode(q, k_cache, v_cache, block_table, seqused_k, return_stats, _known("decode", options))
+        return _decode(q, k_cache, v_cache, block_table, seqused_k, return_stats, check_names("decode", options))
     except (TypeError, ValueError) as error:
         # What a step has of attention's arguments is checked where attention's are, and by that name.
         raise type(error)(str(error).replace("[attention]", "[decode]", 1)) from None
@@ -301,18 +235,11 @@ def _pages(table: Tensor, cache: Tensor) -> Tensor:
     return table.clamp(-1, most).int()
 
 
-def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[Masks]) -> Tensor:
+def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
     """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
-    return CHECKED.row_lengths(*call_of(q, k, k, **_known("row_lengths", masks)))
+    return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 
 
 def _lies_over_rows(q: Any) -> bool:
     """Whether q is a DTensor of which each rank has some rows, where `isentrope.distributed` leaves them."""
     return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))
-
-
-def _known(function: str, options: dict[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name not in _KNOWN[function]:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    return options

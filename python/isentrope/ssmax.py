@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isentrope.functions import Masks, attention_rows, row_lengths
+from isentrope._core.options import KNOWN
+from isentrope.functions import attention_rows, row_lengths
 
 
 class SSMax(nn.Module):
@@ -31,7 +32,7 @@ class SSMax(nn.Module):
         """
         if q.dim() != 4 or q.shape[1] != self.s.shape[0]:
             raise ValueError(f"[SSMax] q must have {self.s.shape[0]} heads; got {list(q.shape)}")
-        n = row_lengths(q, k, **{name: x for name, x in options.items() if name in Masks.__annotations__})
+        n = row_lengths(q, k, **{name: x for name, x in options.items() if name in KNOWN["row_lengths"]})
         # A row without keys has no logarithm, and no need of one.
         log_n = n.clamp(min=1).log()
         lambda_ = (self.s[:, None] * log_n + self.b[:, None]) / q.shape[-1] ** 0.5

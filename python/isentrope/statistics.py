@@ -44,16 +44,16 @@ class Statistics(NamedTuple):
     @property
     def effective_keys(self) -> Tensor:
         """1 / collision: as many equal keys would collide as often. Needs `collision`."""
-        return 1 / _asked("effective_keys", "collision", self.collision)
+        return 1 / _required("effective_keys", "collision", self.collision)
 
     @property
     def gradient_mass(self) -> Tensor:
         """lambda (1 - collision): half the L1 norm of the softmax's Jacobian. Needs both (Su 2023)."""
-        collision = _asked("gradient_mass", "collision", self.collision)
-        return _asked("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
+        collision = _required("gradient_mass", "collision", self.collision)
+        return _required("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
 
 
-def _asked(what: str, name: str, value: Tensor | None) -> Tensor:
+def _required(what: str, name: str, value: Tensor | None) -> Tensor:
     if value is None:
         raise ValueError(f"[Statistics] {what} needs return_stats to contain {name!r}; got none of it")
     return value

@@ -97,6 +97,21 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
       .own_key = position + to_call};
 }
 
+// Later rows see neither an earlier first key nor an earlier last one, so that two rows decide:
+// the first and the last that see a key at all.
+KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows, std::int64_t queries,
+                      std::int64_t keys) {
+  Mask undilated = mask;
+  undilated.dilation = 0;
+  const auto seen = [&](std::int64_t row) {
+    return row_view(undilated, batch, row, queries, keys).keys;
+  };
+  while (rows.size() > 0 && seen(rows.begin).size() == 0) ++rows.begin;
+  while (rows.size() > 0 && seen(rows.end - 1).size() == 0) --rows.end;
+  if (rows.size() == 0) return {};
+  return {seen(rows.begin).begin, seen(rows.end - 1).end};
+}
+
 // One look at the mask serves a whole sequence: a row of few keys takes hardly longer than a look.
 void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
                    std::int64_t queries, std::int64_t keys, double* own_keys) {

@@ -242,15 +242,15 @@ std::vector<RuleInfo> rules_of_laws() {
 std::vector<RuleInfo> rules_of_any_form() {
   return {
     {"table", {{"n", list, kRequired, 1, kLargestLength},
-               {"factor", list, kRequired, -kLargestGain, kLargestGain}},
+               {"factor", lists, kRequired, -kLargestGain, kLargestGain}},
      "factor(n)/sqrt(d), linear in ln n between the nodes",
      "laws that need special functions, measured laws",
      "a law without a closed form",
      "the first factor/sqrt(d)",
      table_form},
 
-    {"per_row", {{"lambda", list, kRequired, -kLargestGain, kLargestGain},
-                 {"heads", number, 1, 1, 65536}},
+    {"per_row", {{"lambda", lists, kRequired, -kLargestGain, kLargestGain},
+                 {"heads", heads, 1, 1, 65536}},
      "lambda[h][position]",
      "data-dependent rules: SSA, QASSMax, adaptive temperature",
      "scales computed elsewhere",

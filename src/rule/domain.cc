@@ -36,8 +36,8 @@ void require(std::string_view name, double value, double low, double high, bool 
 }
 
 void check_argument(const RuleParameter& parameter, const PerHead& values) {
-  const bool many =
-      parameter.kind == ParameterKind::per_head || parameter.kind == ParameterKind::list;
+  const bool many = parameter.kind == ParameterKind::per_head ||
+                    parameter.kind == ParameterKind::list || parameter.kind == ParameterKind::lists;
   if (!many && values.size() != 1) {
     reject(std::string(parameter.name) + " must be one number",
            std::to_string(values.size()) + " numbers");

@@ -210,6 +210,36 @@ std::int64_t ScaleRule::heads() const {
   return heads;
 }
 
+ScaleRule ScaleRule::of_heads(std::int64_t first, std::int64_t count) const {
+  const std::int64_t all = heads();
+  if (all == 1) return *this;
+  if (first < 0 || count < 1 || count > all - first) {
+    throw Error("[of_heads] heads must be some of the rule's " + std::to_string(all) + "; got " +
+                std::to_string(count) + " from " + std::to_string(first));
+  }
+  ScaleRule part = *this;
+  for (Term& term : part.terms_) {
+    const auto its = static_cast<std::size_t>(heads_of(term.form));
+    if (its == 1) continue;
+    const std::vector<RuleParameter>& parameters = find_rule(term.name)->parameters;
+    for (std::size_t at = 0; at < parameters.size(); ++at) {
+      PerHead& numbers = term.arguments[at];
+      const ParameterKind kind = parameters[at].kind;
+      if (kind == ParameterKind::heads) numbers = {static_cast<double>(count)};
+      if (kind != ParameterKind::lists && (kind != ParameterKind::per_head || numbers.size() == 1))
+        continue;
+      const auto width = static_cast<std::ptrdiff_t>(numbers.size() / its);
+      numbers = PerHead(numbers.begin() + first * width, numbers.begin() + (first + count) * width);
+    }
+    ScaleRule made = make(term.name, term.arguments);
+    made.terms_.front().form.length = term.form.length;
+    made.terms_.front().form.place = term.form.place;
+    made.terms_.front().form.scale_bias = term.form.scale_bias;
+    term = std::move(made.terms_.front());
+  }
+  return part;
+}
+
 std::vector<std::string_view> ScaleRule::names() {
   std::vector<std::string_view> names;
   for (const RuleInfo& rule : rule_catalogue()) names.push_back(rule.name);

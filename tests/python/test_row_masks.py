@@ -9,6 +9,7 @@ from transformers import masking_utils
 
 import isentrope.hf
 from isentrope import ScaleRule
+from isentrope._core.masks import Masks
 from isentrope.hf.masks import RowMask, row_mask
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -56,7 +57,9 @@ def dense_of(mask):
 
 
 def expect_parts(mask, want):
-    arguments = dict(mask.arguments)
+    arguments = {name: x for name, x in mask.masks._asdict().items() if x is not None}
+    window_size = (arguments.pop("window_left"), arguments.pop("window_right"))
+    arguments |= {"causal": ("top_left" if arguments["causal"] else False), "window_size": window_size}
     batch, _, queries, keys = mask.shape
     seen, _ = visible(torch.empty(batch, 1, queries, 1), torch.empty(batch, 1, keys, 1), **arguments)
     rows = want.any(-1)  # those of padding see a prefix here and nothing there
@@ -95,8 +98,8 @@ def test_documents_of_one_row_are_packed():
         masking_utils.causal_mask_function, masking_utils.packed_sequence_mask_function(ids_of(5, 1, 6))
     )
     got = row_mask(1, 12, 12, mask_function=function, allow_is_causal_skip=False)
-    assert got.arguments["cu_seqlens_q"].tolist() == got.arguments["cu_seqlens_k"].tolist() == [0, 5, 6, 12]
-    assert got.arguments.keys() == {"causal", "cu_seqlens_q", "cu_seqlens_k"}
+    assert got.masks.cu_seqlens_q.tolist() == got.masks.cu_seqlens_k.tolist() == [0, 5, 6, 12]
+    assert got.masks._replace(cu_seqlens_q=None, cu_seqlens_k=None) == Masks(causal=1)
     within_chunks = masking_utils.and_masks(masking_utils.chunked_causal_mask_function(4, torch.zeros(1)), function)
     passed = dict(mask_function=within_chunks, allow_is_causal_skip=False)
     dense = row_mask(1, 12, 12, **passed)
@@ -129,7 +132,7 @@ def test_an_operation_sees_the_dense_mask():
     mask = row_mask(2, 12, 12, mask_function=FUNCTIONS["window"])
     want = masking_utils.sdpa_mask(2, 12, 12, mask_function=FUNCTIONS["window"], allow_is_causal_skip=False)
     assert isinstance(mask, RowMask) and mask.shape == (2, 1, 12, 12) and mask.dtype == torch.bool and mask.ndim == 4
-    assert repr(mask).startswith("RowMask([2, 1, 12, 12], {'causal'")
+    assert repr(mask).startswith("RowMask([2, 1, 12, 12], Masks(") and "causal=1, window_left=3" in repr(mask)
     for operation in (lambda m: m[:, :, :, :7], lambda m: m.to(torch.float32), lambda m: ~m, lambda m: m.sum(-1),
                       lambda m: torch.where(m, 1.0, 2.0), lambda m: torch.cat([m, m]), lambda m: m.clone()):  # fmt: skip
         got = operation(mask)

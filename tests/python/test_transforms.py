@@ -265,6 +265,23 @@ def test_heads_that_belong_together_are_not_cut_apart(tmp_path):
     sharded(_heads_that_belong_together, tmp_path)
 
 
+def _lists_that_all_heads_share(mesh):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    leaves = tensors()
+    for rule in ("table(n=[1, 4, 16], factor=[1, 2, 3])", "per_row(lambda=[0.1, 0.2, 0.3])"):
+        want = isentrope.attention(*leaves, rule=rule, causal=True)
+        for axis in (0, 1):
+            parts = [distribute_tensor(x, mesh, [Shard(axis)]) for x in leaves]
+            got = isentrope.attention(*parts, rule=rule, causal=True)
+            assert got.placements == (Shard(axis),)
+            torch.testing.assert_close(got.full_tensor(), want)
+
+
+def test_a_rule_with_one_list_for_all_heads_is_no_reason_to_gather(tmp_path):
+    sharded(_lists_that_all_heads_share, tmp_path)
+
+
 def _learned_scales(mesh):
     from torch.distributed.tensor import Shard, distribute_module, distribute_tensor
 

@@ -1,4 +1,9 @@
-"""Gradients of the operators: in eager mode, in compiled models, and under torch.func."""
+"""Gradients of the operators. One backward pass, `_six_gradients`, and three ways to it, for torch leads no call to all:
+
+- `register_autograd`: models that torch compiles or exports, and whoever calls the operator itself;
+- `_Differentiable`: eager calls, which the way above would take four times as long for a few rows;
+- `Transformable`: torch.func and forward mode, which do not see through register_autograd and would compute without it.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isentrope._core.checks import CHECKS, beside, kind
 from isentrope._core.library import DEFAULTS
+from isentrope._core.masks import Masks
 from isentrope.rules import Rule, is_integer, rule_text
 
 Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
@@ -18,12 +19,15 @@ Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values()
 SHARED = len(Call._fields)
 TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
 
+# How a compiler is handed the numbers of a scale and a soft-cap that change from call to call.
+IN_TENSORS = ("compiled_scale", "compiled_soft_cap")
+
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
 _NO_WINDOW = (-1, -1)
 
 
-def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """Changes `options` from the words of `scaled_dot_product_attention` to those that we have, and returns them."""
+def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Changes `options` from the names of `scaled_dot_product_attention` to those of a call, and returns them."""
     is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
     for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         if not isinstance(value, bool):
@@ -43,9 +47,12 @@ def in_our_words(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any
 
 def call_of(
     q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
-    causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
+    masks: Masks | None = None, causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
 ) -> Call:  # fmt: skip
-    """The arguments the operators share, checked for what the library cannot see. Takes every field of `Call`."""
+    """The arguments the operators share, checked for what the library cannot see.
+
+    masks: in the place of the options that are parts of it. options: every other field of `Call`.
+    """
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         _fail_kinds(q, k, v)
     device = "cpu"
@@ -53,7 +60,7 @@ def call_of(
         _check_devices(q, k, v)
         device = "cpu" if q.is_meta else q.device.type
     if q.dtype is torch.float64:
-        _say_that_it_is_slow()
+        _warn_of_float64()
     elif torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -61,8 +68,11 @@ def call_of(
         scale, options = _in_tensors(scale, options)
     if options.get("dropout_p") and options.get("dropout_seed") is None:
         options["dropout_seed"] = drawn_seed(q)
-    given: dict[str, Any] = {"rule": rule_text(rule, scale), "causal": _alignment(causal)}
-    given["window_left"], given["window_right"] = _window(window_size)
+    given: dict[str, Any] = {"rule": rule_text(rule, scale)}
+    if masks is None:
+        given["causal"], (given["window_left"], given["window_right"]) = _alignment(causal), _window(window_size)
+    else:
+        given |= masks._asdict()
     for name, value in options.items():
         # None stands for a tensor that is not there, and for nothing else.
         if value is not None or DEFAULTS[name] is not None:
@@ -85,13 +95,13 @@ def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | N
     return scale, options
 
 
-_said = False
+_warned = False
 
 
-def _say_that_it_is_slow() -> None:
-    global _said
-    if not (_said or torch.compiler.is_compiling()):
-        _said = True
+def _warn_of_float64() -> None:
+    global _warned
+    if not (_warned or torch.compiler.is_compiling()):
+        _warned = True
         message = "[attention] float64 is computed by the reference, on one thread and without a kernel: use it for tests"
         warnings.warn(message, stacklevel=4)
 

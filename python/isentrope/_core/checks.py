@@ -108,5 +108,8 @@ def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
 # By the kind of the default, but for the tensors that are no list of integers.
 _BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
 CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
-CHECKS |= {"compiled_scale": _as_it_is, "compiled_soft_cap": _as_it_is, "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence}
-CHECKS["dropout_seed"] = _seed
+CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), _as_it_is)
+CHECKS |= {
+    "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence,
+    "dropout_seed": _seed,
+}  # fmt: skip

@@ -8,15 +8,19 @@ from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 from isentrope._core.call import SHARED, TENSORS, Call
-from isentrope._core.library import OPS, SUPPORT
+from isentrope._core.library import AXES, CHECKED, OPS, SUPPORT
 
-KEEP, BATCH, HEAD = Replicate(), Shard(0), Shard(1)
-_WITH_HEADS = dict.fromkeys(("q", "k", "v", "lambda_", "attn_mask", "bias"), HEAD) | {"sinks": Shard(0)}
-_WITHOUT_BATCH = ("compiled_scale", "compiled_soft_cap", "sinks", "cu_seqlens_q", "cu_seqlens_k", "dropout_seed")
-# One placement for each tensor of the schema.
-WHOLE = [KEEP] * TENSORS
-BY_BATCH = [KEEP if name in _WITHOUT_BATCH else BATCH for name in Call._fields[:TENSORS]]
-BY_HEAD = [_WITH_HEADS.get(name, KEEP) for name in Call._fields[:TENSORS]]
+KEEP, BATCH = Replicate(), Shard(0)
+_AXES = dict.fromkeys("qkv", ["batch", "heads"]) | AXES
+
+
+def _cut(axis: str) -> list:
+    """One placement for each tensor of the schema: sharded along the axis, where it has that."""
+    its = (_AXES[name] for name in Call._fields[:TENSORS])
+    return [Shard(axes.index(axis)) if axis in axes else KEEP for axes in its]
+
+
+WHOLE, BY_BATCH, BY_HEAD = [KEEP] * TENSORS, _cut("batch"), _cut("heads")
 # Every sequence may have its pages anywhere in the cache.
 CACHED_BY_BATCH = [BATCH, KEEP, KEEP, *BY_BATCH[3:]]
 
@@ -25,7 +29,7 @@ def _heads_may_part(args: tuple) -> bool:
     """Whether a mesh may cut the heads: not between those that share keys, nor a rule's numbers for each head."""
     call = Call(*args[:SHARED])
     own_keys = call.q.shape[1] == call.k.shape[1]
-    return "[" not in call.rule and (own_keys or call.k.shape[1] % call.k.mesh.size() == 0)
+    return CHECKED.rule_heads(call.rule) == 1 and (own_keys or call.k.shape[1] % call.k.mesh.size() == 0)
 
 
 def _ways(args: tuple, by_batch: list = BY_BATCH) -> list[tuple[list, Any]]:

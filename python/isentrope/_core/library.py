@@ -51,14 +51,18 @@ def checked(operator: Any, within: Any = nullcontext) -> Any:
 
 
 _NAMES = (
-    "attention", "attention_backward", "decode", "row_lengths", "check_call", "model_scale", "rule_text", "rule_lambda",
-    "rule_to_json", "rule_from_json", "rule_reads_position", "rule_table",
+    "attention", "attention_backward", "decode", "row_lengths", "keys_seen", "check_call", "model_scale", "rule_text",
+    "rule_lambda", "rule_to_json", "rule_from_json", "rule_heads", "rule_of_heads", "rule_reads_length",
+    "rule_reads_position", "rule_table",
 )  # fmt: skip
 # The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
 CHECKED = SimpleNamespace(**{name: checked(getattr(OPS, name)) for name in _NAMES})
 
-# The arguments that all operators share, by name, with their defaults: what the library lists, tensors first.
-DEFAULTS: dict[str, Any] = json.loads(OPS.call_defaults())
+# The arguments that all operators share beside q, k and v, tensors first: name, default, what the dimensions of a tensor
+# are ("axes"), and whether it is a part of the mask.
+ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
+DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
+AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}
 
 # What the library lists of each statistic, in the order of the bits of the argument `wanted`. The last one counts.
 STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())

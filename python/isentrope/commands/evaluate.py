@@ -44,9 +44,9 @@ def _questions(tokenizer: Any, passages: list[Any]) -> list[Any]:
     return [prompt(tokenizer, passage, distances, seed=i) for i, passage in enumerate(passages)]
 
 
-def _retrieved(model: Any, methods: list[Any], asked: list[Any], chunk: int) -> list[dict]:
+def _retrieved(model: Any, methods: list[Any], prompts: list[Any], chunk: int) -> list[dict]:
     from isentrope import hf
-    from isentrope.models.evaluate import set_rules
+    from isentrope.hf.calibrated import set_rules
     from isentrope.models.retrieval import retrieval
     from isentrope.hf.rope import stretched
 
@@ -56,9 +56,9 @@ def _retrieved(model: Any, methods: list[Any], asked: list[Any], chunk: int) -> 
             for method in methods:
                 with stretched(model, method.rope):
                     set_rules(model, method.rules)
-                    nll = [retrieval(model, one, chunk) for one in asked]
+                    nll = [retrieval(model, one, chunk) for one in prompts]
                 by_distance = [sum(column) / len(column) for column in zip(*nll)]
-                found.append({"method": method.name, "distance": asked[0].distances, "nll": by_distance})
+                found.append({"method": method.name, "distance": prompts[0].distances, "nll": by_distance})
         finally:
             set_rules(model, None)
     return found
@@ -86,7 +86,7 @@ def _evaluated(options: argparse.Namespace) -> dict[str, Any]:
     text = read_text(options.text)
     model, tokenizer = load_causal(options.model, dtype, "evaluate")
     passages = passages_of(tokenizer, text, options.passages, options.lengths[-1] + 1, "evaluate")
-    asked = _questions(tokenizer, passages) if options.retrieval else []
+    prompts = _questions(tokenizer, passages) if options.retrieval else []
     settings = {
         "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
         "lengths": options.lengths, "passages": [int(p.sum()) for p in passages],
@@ -100,7 +100,7 @@ def _evaluated(options: argparse.Namespace) -> dict[str, Any]:
         "rope": rope.text, "dtype": dtype, "passages": len(passages), "nll": [difference.to_dict() for difference in found],
     }  # fmt: skip
     if options.retrieval:
-        result["retrieval"] = _retrieved(model, methods, asked, options.chunk)
+        result["retrieval"] = _retrieved(model, methods, prompts, options.chunk)
     return result
 
 

@@ -35,14 +35,14 @@ def load(path: Path, command: str) -> tuple[Any, Any, bool]:
         raise ValueError(f"[{command}] MODEL must be one that transformers loads; got {reason}") from error
 
 
-def dtype_of(asked: str) -> str:
+def dtype_of(name: str) -> str:
     """What "auto" means here: prefill of SmolLM2-135M in bfloat16 takes half the time where the processor multiplies it."""
     import torch
 
     # Older versions of torch do not tell what a processor has.
     has = getattr(torch.cpu, "get_capabilities", dict)()
     fast = has.get("avx512_bf16") or has.get("amx_bf16")
-    return ("bfloat16" if fast else "float32") if asked == "auto" else asked
+    return ("bfloat16" if fast else "float32") if name == "auto" else name
 
 
 def load_causal(path: Path, dtype: str, command: str) -> tuple[Any, Any]:

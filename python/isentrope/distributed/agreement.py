@@ -36,10 +36,8 @@ class Configuration(NamedTuple):
     dim: int
     value_dim: int
     rule: str
-    causal: bool
-    window_left: int
-    window_right: int
-    chunk_size: int
+    masks: dict[str, int]
+    """The numbers among the parts of the masks."""
     soft_cap: float
     statistics: int
     given: tuple[str, ...]
@@ -58,7 +56,8 @@ class Configuration(NamedTuple):
 @lru_cache(maxsize=256)
 def parsed(text: str) -> Configuration:
     fields = json.loads(text)
-    return Configuration(**fields | {"given": tuple(fields["given"])})
+    masks = {name: int(number) for name, number in fields["masks"].items()}
+    return Configuration(**fields | {"masks": masks, "given": tuple(fields["given"])})
 
 
 @lru_cache
@@ -160,7 +159,7 @@ def _read(group: ProcessGroup, store: Store, key: str, writer: int, limit: timed
 
 
 def difference(text: str, other: str, rank: int) -> str:
-    mine, theirs = json.loads(text), json.loads(other)
+    mine, theirs = (fields | fields["masks"] | {"masks": None} for fields in map(json.loads, (text, other)))
     found = [f"{key} {mine[key]!r} on rank 0 and {theirs[key]!r} on rank {rank}"
              for key in mine if mine[key] != theirs[key]]  # fmt: skip
     return f"[isentrope.distributed] all ranks must call with the same arguments; got {', '.join(found)}"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
+from isentrope._core.options import PartOptions, check_names
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved
-from isentrope.rules import Rule
 from isentrope.states import AttentionState
 from isentrope.states import merge as merge_two
 from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def merge(state: AttentionState, group: Group = None) -> AttentionState:
@@ -50,24 +53,10 @@ def _tag(*what: object) -> int:
 
 
 def decode(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    key_offset: int,
-    sequence_keys: int,
-    group: Group = None,
-    rule: Rule = "standard",
-    scale: float | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-    chunk_size: int = 0,
-    prefix_keys: int | Tensor | None = None,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    key_begin: Tensor | None = None,
-    key_end: Tensor | None = None,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k: Tensor, v: Tensor, *,
+    key_offset: int, sequence_keys: int, group: Group = None, return_stats: StatisticNames = False,
+    **options: Unpack[PartOptions],
+) -> Any:  # fmt: skip
     """Attention of the last few queries of each sequence over a cache of which each rank has a part.
 
         q: [batch, heads, queries, dim], the same on every rank; the queries are the last of the sequence.
@@ -78,14 +67,14 @@ def decode(
     Each rank attends to its part, and one exchange merges them: the results are the same bits on every rank. n is
     that of the sequence. The rest, errors included, as in `isentrope.attention`. Not differentiable.
     """
+    check_names("distributed.decode", options)
+    sinks = options.pop("sinks", None)
     names = statistic_names(return_stats)
     needed = wanted_bits(names or ())  # what gradients take up again is what merging does
     with torch.no_grad():
         call = call_of(
-            q, k, v, rule=rule, scale=scale, causal="top_left", window_size=window_size, chunk_size=chunk_size,
-            prefix_keys=prefix_keys, soft_cap=soft_cap,
-            key_begin=key_begin, key_end=key_end, query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
-            sequence_keys=sequence_keys,
+            q, k, v, causal="top_left", query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
+            sequence_keys=sequence_keys, **options,
         )  # fmt: skip
         output, statistics = attend(call, [name for name, bit in BITS.items() if needed & bit])
         merged = merge(AttentionState(output, statistics), group)

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.distributed import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from isentrope._core.library import AXES, CHECKED
+from isentrope.rules import rule_text
 from isentrope.statistics import Statistics
 
 ROWS = Shard(2)
@@ -26,12 +28,12 @@ def rows_dimension(q: DTensor) -> int:
 
 
 def on_local_tensors(
-    function: Callable, q: DTensor, k: DTensor, v: DTensor, rule: str, others: dict[str, Any], options: dict[str, Any]
+    function: Callable, q: DTensor, k: DTensor, v: DTensor, options: dict[str, Any], way: dict[str, Any]
 ) -> Any:
     """`function` on the local tensors, and its results as DTensors that are placed as q is.
 
-    others: tensors by name, [batch] or, for sinks, [heads], each a DTensor placed accordingly or the same everywhere,
-        or a number for all sequences.
+    options: those of the call, of which each tensor is a DTensor placed as its dimensions ask, or the same everywhere.
+    way: those of the function alone.
     """
     mesh, placements, at = q.device_mesh, q.placements, rows_dimension(q)
     for name, x in (("k", k), ("v", v)):
@@ -44,12 +46,13 @@ def on_local_tensors(
         raise ValueError(
             f"[isentrope.distributed] q must be sharded by batch, heads and rows alone; got {list(placements)}"
         )
-    if "[" in rule and Shard(1) in placements:
+    rule = rule_text(options.get("rule", "standard"), None)
+    if Shard(1) in placements and CHECKED.rule_heads(rule) > 1:
         raise ValueError(f"[isentrope.distributed] rule must have one number for all heads that are sharded; got {rule!r}")
     local = [x.to_local() for x in (q, k, v)]
-    others = {name: _local(name, x, mesh, placements) for name, x in others.items() if x is not None}
+    options = {name: _local(name, x, mesh, placements) for name, x in options.items()}
     result = function(*local, group=mesh[mesh.mesh_dim_names[at]] if mesh.mesh_dim_names else mesh.get_group(at),
-                      sequence_length=q.shape[2], rule=rule, **others, **options)  # fmt: skip
+                      sequence_length=q.shape[2], **options, **way)  # fmt: skip
 
     def placed(x: Tensor, columns: tuple[int, ...]) -> DTensor:
         shape = (*q.shape[:3], *columns)
@@ -64,11 +67,12 @@ def on_local_tensors(
     return placed(output, (v.shape[3],)), Statistics(*(None if x is None else placed(x, ()) for x in statistics))
 
 
-def _local(name: str, x: Tensor | int, mesh: DeviceMesh, placements: tuple) -> Tensor | int:
+def _local(name: str, x: Any, mesh: DeviceMesh, placements: tuple) -> Any:
     if not isinstance(x, Tensor):
         return x
-    kind = {"sinks": Shard(1), "documents": None}.get(name, Shard(0))
-    wanted = tuple(Shard(0) if placement == kind else Replicate() for placement in placements)
+    # Of one dimension each: whose own are the batch, the heads, or the documents, which every rank has.
+    its = {"batch": Shard(0), "heads": Shard(1)}.get(AXES["cu_seqlens_q" if name == "documents" else name][0])
+    wanted = tuple(Shard(0) if placement == its else Replicate() for placement in placements)
     if isinstance(x, DTensor):
         return x.redistribute(mesh, wanted).to_local()
     # A plain tensor is the same on every rank: each takes its part.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,42 +12,35 @@ from torch.distributed.tensor import DTensor
 
 from isentrope._core.attend import transformed
 from isentrope._core.autograd import FORWARD_MODE
-from isentrope._core.call import call_of
+from isentrope._core.call import IN_TENSORS, call_of
 from isentrope._core.checks import integers
+from isentrope._core.library import DEFAULTS, refuse_unknown
+from isentrope._core.masks import Masks
+from isentrope._core.options import PartOptions, check_names
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.dtensor import on_local_tensors
 from isentrope.distributed.exchange import Group, group_name
-from isentrope.distributed.ring import travelling_attention
-from isentrope.distributed.rows import Optional
+from isentrope.distributed.ring import ring_attention
 from isentrope.distributed.ulysses import attention_by_heads
-from isentrope.rules import Rule, rule_text
+from isentrope.rules import rule_text
 from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits, with_needs
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 METHODS = ("ring", "all_gather", "all_to_all")
+# Masks travel whole. Of the rest a new argument must find its place here, or be among those that no call over several
+# ranks takes.
+_TAKEN = {*Masks._fields, "sinks", "rule", "soft_cap", *IN_TENSORS}
+_NOT_TAKEN = {"lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed"}
+refuse_unknown("isentrope.distributed", "argument", DEFAULTS, _TAKEN | _NOT_TAKEN)
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    group: Group = None,
-    method: str = "ring",
-    layout: str = "contiguous",
-    sequence_length: int | None = None,
-    rule: Rule = "standard",
-    scale: float | None = None,
-    causal: bool | str = False,
-    window_size: tuple[int, int] = (-1, -1),
-    chunk_size: int = 0,
-    prefix_keys: int | Tensor | None = None,
-    soft_cap: float = 0.0,
-    sinks: Tensor | None = None,
-    key_begin: Tensor | None = None,
-    key_end: Tensor | None = None,
-    documents: Tensor | None = None,
-    return_stats: StatisticNames = False,
-) -> Any:
+    q: Tensor, k: Tensor, v: Tensor, *,
+    group: Group = None, method: str = "ring", layout: str = "contiguous", sequence_length: int | None = None,
+    documents: Tensor | None = None, return_stats: StatisticNames = False, **options: Unpack[PartOptions],
+) -> Any:  # fmt: skip
     """`isentrope.attention` of a sequence of which each rank holds a part; results are of the rows of this rank.
 
         q: [batch, heads, rows, dim], k: [batch, kv_heads, rows, dim], v: [batch, kv_heads, rows, value_dim]: the rows
@@ -70,52 +63,47 @@ def attention(
     Raises ValueError on every rank when they differ, and RuntimeError within the group's time limit when a rank has
     ended or does not come.
     """
+    check_names("distributed.attention", options)
     if isinstance(q, DTensor):
         if group is not None or sequence_length is not None:
             raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
-        others = {"sinks": sinks, "key_begin": key_begin, "key_end": key_end, "prefix_keys": prefix_keys,
-                  "documents": documents}  # fmt: skip
-        return on_local_tensors(
-            attention, q, k, v, rule_text(rule, scale), others, dict(
-                method=method, layout=layout, causal=causal, window_size=window_size, chunk_size=chunk_size,
-                soft_cap=soft_cap, return_stats=return_stats,
-            ),
-        )  # fmt: skip
+        way = {"method": method, "layout": layout, "return_stats": return_stats}
+        return on_local_tensors(attention, q, k, v, options | {"documents": documents}, way)
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
-    call = call_of(
-        q, k, v, sinks=sinks, key_begin=key_begin, key_end=key_end, prefix_keys=prefix_keys,
-        rule=rule_text(rule, scale), causal=causal, window_size=window_size, chunk_size=chunk_size, soft_cap=soft_cap,
-    )  # fmt: skip
+    options["rule"] = rule_text(options.pop("rule", "standard"), options.pop("scale", None))
+    call = call_of(q, k, v, **options, **_documents(documents, q, options))
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
         raise NotImplementedError(FORWARD_MODE)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
-    key_begin, key_end = call.key_begin, call.key_end
-    if documents is not None:
-        documents = _documents(documents, q, key_begin, key_end)
-    tensors = Optional(sinks, key_begin, key_end, call.prefix_keys, documents)
+    masks = Masks.of(call)
+    # Rows and keys lie at the places they have in the whole sequence.
+    masks = masks._replace(causal=min(masks.causal, 1))
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     name = group_name(group)
     # Ranks compare numbers: a graph that is compiled for lengths of any kind is, here, one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
-    given = tuple(field for field, x in zip(Optional._fields, tensors) if x is not None)
+    given = tuple(name for name, x in {"sinks": sinks, **masks.lists}.items() if x is not None)
+    soft_cap = float(options.get("soft_cap", 0.0))
     text = agreed(
         name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
-        call.causal > 0, call.window_left, call.window_right, call.chunk_size, float(soft_cap), wanted, given,
+        masks.numbers | {"causal": masks.causal > 0}, soft_cap, wanted, given,
     )  # fmt: skip
     if method == "all_to_all":
-        output, statistics = attention_by_heads(q, k, v, tensors, text, name, names)
+        output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
-        output, shared, support = travelling_attention(q, k, v, *tensors, text, name)
+        output, shared, support = ring_attention(q, k, v, sinks, *masks.lists.values(), text, name)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 
 
-def _documents(documents: Tensor, q: Tensor, *padding: Tensor | None) -> Tensor:
-    if any(x is not None for x in padding):
+def _documents(documents: Tensor | None, q: Tensor, options: PartOptions) -> dict[str, Tensor]:
+    if documents is None:
+        return {}
+    if any(options.get(name) is not None for name in ("key_begin", "key_end")):
         raise ValueError(
             "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their own; "
             "got both"
         )
-    return integers("documents", documents, q, q)
+    return dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), integers("documents", documents, q, q))

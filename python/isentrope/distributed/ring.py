@@ -20,12 +20,13 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from isentrope._core.autograd import no_second_order
-from isentrope._core.library import CHECKED
+from isentrope._core.library import AXES, CHECKED
+from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
-from isentrope.distributed.rows import Optional, Rows, arguments, empty_results, sink_gradient
-from isentrope.distributed.visibility import Mask, Segment, Sequence, needed_keys, seen_keys, segments
+from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient
+from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
 from isentrope.statistics import with_needs
 
 
@@ -37,19 +38,23 @@ class Block(NamedTuple):
     v: Tensor
 
 
-class Journey:
+class KeyExchange:
     """One pass of keys and values over the ranks of a call."""
 
-    def __init__(self, configuration: Configuration, mask: Mask, group: ProcessGroup, k: Tensor, v: Tensor) -> None:
-        self.mask, self.group, self.k, self.v = mask, group, k, v
+    def __init__(self, configuration: Configuration, masks: Masks, group: ProcessGroup, k: Tensor, v: Tensor) -> None:
+        self.group, self.k, self.v = group, k, v
         self.rank, self.ranks, self.tag = group.rank(), group.size(), configuration.tag
-        self.held = pieces(configuration.sequence_length, self.ranks, configuration.layout)
+        self.length, self.documents = configuration.sequence_length, documents_of(masks, configuration.sequence_length)
+        self.held = pieces(self.length, self.ranks, configuration.layout)
+        found = iter(keys_seen(masks, configuration.batch, self.length, [piece for its in self.held for piece in its]))
+        self.seen = [[next(found) for _ in its] for its in self.held]
+        """Of each rank and each of its pieces, what its rows see of each sequence of the batch."""
         shifts = range(self.ranks)
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 
     def needed(self, rank: int, owner: int) -> list[Range]:
         """What `rank` computes with of the keys of another."""
-        return needed_keys(self.mask, self.held[rank], self.held[owner])
+        return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.held[owner])
 
     def own(self, ranges: list[Range]) -> list[Block]:
         slices = local_slices(self.held[self.rank], ranges)
@@ -125,87 +130,90 @@ def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
     return found
 
 
-def calls(mask: Mask, queries: list[Range], block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
-    """The calls of the operator that give the rows of `queries` what they see of a block."""
-    for piece in queries:
-        seen = overlap(block.keys, seen_keys(mask, piece))
-        for segment in segments(mask, piece, seen) if seen[0] < seen[1] else ():
+def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
+    """The calls of the operator that give this rank's rows what they see of a block."""
+    for piece, its_keys in zip(exchange.held[exchange.rank], exchange.seen[exchange.rank]):
+        seen = overlap(block.keys, spanned(piece, its_keys))
+        for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
             at = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
             yield segment, block.k[:, :, at], block.v[:, :, at]
 
 
-def mask_of(configuration: Configuration, tensors: Optional) -> Mask:
-    c = configuration
-
-    def of_batch(x: Tensor | None, default: int) -> list[int]:
-        return [default] * c.batch if x is None else x.clamp(0, c.sequence_length).tolist()
-
-    begins, ends = of_batch(tensors.key_begin, 0), of_batch(tensors.key_end, c.sequence_length)
-    sequences = {Sequence(begin, max(begin, end), prefix)
-                 for begin, end, prefix in zip(begins, ends, of_batch(tensors.prefix_keys, 0))}  # fmt: skip
-    documents = None if tensors.documents is None else tuple(tensors.documents.tolist())
-    if documents is not None and ((documents[:1], documents[-1:]) != ((0,), (c.sequence_length,)) or
-                                  any(begin > end for begin, end in pairwise(documents))):  # fmt: skip
-        raise ValueError(
-            f"[isentrope.distributed] documents must rise from 0 to {c.sequence_length}; got {list(documents)}"
-        )
-    return Mask(
-        c.causal, c.window_left, c.window_right, c.chunk_size, c.sequence_length, tuple(sequences), documents
-    )
+def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
+    """Where documents begin, and the end. ValueError unless they are those of so many rows."""
+    if masks.cu_seqlens_q is None:
+        return None
+    documents = tuple(masks.cu_seqlens_q.tolist())
+    if (documents[:1], documents[-1:]) != ((0,), (length,)) or any(begin > end for begin, end in pairwise(documents)):
+        raise ValueError(f"[isentrope.distributed] documents must rise from 0 to {length}; got {list(documents)}")
+    return documents
 
 
 _NO_ROWS = Segment((0, 0), (0, 0), 0, 0)
 
 
-@torch.library.custom_op("isentrope::travelling_attention", mutates_args=())
-def travelling_attention(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
-    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+_LISTS = [name for name in Masks._fields if AXES[name]]
+_INPUTS = "".join(f", Tensor? {name}" for name in ("sinks", *_LISTS))
+_SCHEMA = f"Tensor q, Tensor k, Tensor v{_INPUTS}, str configuration, str group"
+
+
+def _masks(c: Configuration, lists: tuple[Tensor | None, ...]) -> Masks:
+    return Masks(**dict(zip(_LISTS, lists)), **c.masks)
+
+
+@torch.library.custom_op(
+    "isentrope::ring_attention", mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+)
+def ring_attention(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """As the operator `attention`: output, the statistics of the configuration, support."""
+    *lists, configuration, group = rest
     c = parsed(configuration)
-    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
+    masks = _masks(c, lists)
     # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
-    CHECKED.attention(*arguments(c, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), tensors), 0)
-    journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
-    held = journey.held[journey.rank]
+    CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
+    exchange = KeyExchange(c, masks, resolved(group), k, v)
+    held = exchange.held[exchange.rank]
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
-    without_sinks = tensors._replace(sinks=None)
-    for blocks in journey.blocks():
+    for blocks in exchange.blocks():
         for block in blocks:
-            for segment, keys, values in calls(journey.mask, held, block):
+            for segment, keys, values in calls(exchange, block):
                 (at,) = local_slices(held, [segment.queries])
-                call = arguments(c, segment, q[:, :, at], keys, values, without_sinks)
+                call = call_of_segment(c, masks, segment, q[:, :, at], keys, values)
                 rows.add(at, CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
 
-@travelling_attention.register_fake
+@ring_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return empty_results(q, v.shape[3], with_needs(parsed(rest[-2]).statistics))
 
 
-@torch.library.custom_op("isentrope::travelling_attention_backward", mutates_args=())
-def travelling_attention_backward(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, key_begin: Tensor | None, key_end: Tensor | None,
-    prefix_keys: Tensor | None, documents: Tensor | None, configuration: str, group: str,
-    output: Tensor, statistics: Tensor, d_output: Tensor | None, d_statistics: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+@torch.library.custom_op(
+    "isentrope::ring_attention_backward", mutates_args=(),
+    schema=f"({_SCHEMA}, Tensor output, Tensor statistics, Tensor? d_output, Tensor? d_statistics) -> "
+    "(Tensor, Tensor, Tensor, Tensor)",
+)  # fmt: skip
+def ring_attention_backward(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and sinks; those of sinks are of this rank's rows."""
+    *lists, configuration, group, output, statistics, d_output, d_statistics = rest
     c = parsed(configuration)
-    tensors = Optional(sinks, key_begin, key_end, prefix_keys, documents)
-    journey = Journey(c, mask_of(c, tensors), resolved(group), k, v)
-    held = journey.held[journey.rank]
+    masks = _masks(c, lists)
+    exchange = KeyExchange(c, masks, resolved(group), k, v)
+    held = exchange.held[exchange.rank]
     wanted = with_needs(c.statistics)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
 
     def gradients_of(block: Block) -> Block:
         """Of the block's keys, from our rows; those of our rows are added to their total."""
         found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
-        for segment, keys, values in calls(journey.mask, held, block):
+        for segment, keys, values in calls(exchange, block):
             (at,) = local_slices(held, [segment.queries])
-            call = arguments(c, segment, q[:, :, at], keys, values, tensors)
+            call = call_of_segment(c, masks, segment, q[:, :, at], keys, values, sinks)
             dq, dk, dv, *_ = CHECKED.attention_backward(
                 *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
                 None if d_output is None else d_output[:, :, at],
@@ -223,23 +231,23 @@ def travelling_attention_backward(
             totals[1][:, :, at] += block.k
             totals[2][:, :, at] += block.v
 
-    home: list[Block] = []
-    under_way = start(journey.group, journey.tag, {}, {})
-    for step, blocks in enumerate(journey.blocks()):
+    returned: list[Block] = []
+    under_way = start(exchange.group, exchange.tag, {}, {})
+    for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
-        if 0 in journey.steps[step]:
+        if 0 in exchange.steps[step]:
             add(cut(gradients, held))
         under_way.wait()
-        add(home)
-        home, under_way = journey.start_return(journey.steps[step], gradients)
+        add(returned)
+        returned, under_way = exchange.start_return(exchange.steps[step], gradients)
         # What is no longer needed must not be held while the next block is waited for.
         del blocks, gradients
     under_way.wait()
-    add(home)
+    add(returned)
     return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))
 
 
-@travelling_attention_backward.register_fake
+@ring_attention_backward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
     return (*gradients, q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32))
@@ -255,12 +263,12 @@ def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> Non
 def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
     *tensors, output, statistics = ctx.saved_tensors
     if d_output is None and d_statistics is None:
-        return (None,) * 10
-    dq, dk, dv, d_sinks = travelling_attention_backward(
+        return (None,) * len(ctx.needs_input_grad)
+    dq, dk, dv, d_sinks = ring_attention_backward(
         *tensors, *ctx.names, output, statistics, d_output, d_statistics
     )
-    return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * 6
+    return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * (len(_LISTS) + 2)
 
 
-travelling_attention.register_autograd(_gradients, setup_context=_save)
-travelling_attention_backward.register_autograd(no_second_order)
+ring_attention.register_autograd(_gradients, setup_context=_save)
+ring_attention_backward.register_autograd(no_second_order)

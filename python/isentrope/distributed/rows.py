@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from isentrope._core.call import call_of
 from isentrope._core.call import Call
 from isentrope._core.library import SUPPORT
+from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.states import AttentionState, merge
@@ -19,31 +19,17 @@ from isentrope.statistics import BITS, Statistics, unpack
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 
 
-class Optional(NamedTuple):
-    """The tensors that a call may have besides q, k and v."""
-
-    sinks: Tensor | None
-    key_begin: Tensor | None
-    key_end: Tensor | None
-    prefix_keys: Tensor | None
-    documents: Tensor | None
-
-
-def arguments(c: Configuration, segment: Segment, q: Tensor, k: Tensor, v: Tensor, tensors: Optional) -> Call:
+def call_of_segment(
+    c: Configuration, masks: Masks, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
+) -> Call:
     """What the operators take for one segment."""
-    if segment.documents is not None:
-        starts = torch.tensor(segment.documents, device=q.device)
-        place = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
-    else:
-        place = {
-            "query_offset": segment.queries[0] - segment.origin, "key_offset": segment.keys[0] - segment.origin,
-            "sequence_keys": segment.length,
-        }  # fmt: skip
-    return call_of(
-        q, k, v, sinks=tensors.sinks, key_begin=tensors.key_begin, key_end=tensors.key_end,
-        prefix_keys=tensors.prefix_keys, chunk_size=c.chunk_size, rule=c.rule, soft_cap=c.soft_cap,
-        causal="top_left" if c.causal else False, window_size=(c.window_left, c.window_right), **place,
-    )  # fmt: skip
+    starts = None if segment.documents is None else torch.tensor(segment.documents, device=q.device)
+    place: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+    if starts is None:
+        place["query_offset"] = segment.queries[0] - segment.origin
+        place["key_offset"] = segment.keys[0] - segment.origin
+        place["sequence_keys"] = segment.length
+    return Call(q, k, v, sinks=sinks, rule=c.rule, soft_cap=c.soft_cap, **masks._replace(**place)._asdict())
 
 
 def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor]:

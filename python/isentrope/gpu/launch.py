@@ -11,7 +11,8 @@ import triton
 from torch import Tensor
 
 from isentrope._core.fakes import gradient_results, results_of
-from isentrope._core.library import BITS, STATISTICS, SUPPORT, refuse_unknown
+from isentrope._core.library import AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
+from isentrope._core.masks import Masks
 from isentrope.gpu import plan
 from isentrope.gpu.kernels.decode import merge_kernel
 from isentrope.gpu.kernels.forward import forward_kernel
@@ -24,13 +25,15 @@ from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E, Wanted
 from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.kernels.tile import Shape
-from isentrope.gpu.operands import Call, RuleTables
+from isentrope.gpu.operands import Operands, RuleTables
 
 _FEW_ROWS = 16
 # Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.
 _FUSED = {"enable_fp_fusion": True}
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
+# The numbers of a mask that say where queries and keys lie, and hide none.
+_PLACES = {"query_offset", "key_offset", "sequence_keys"}
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
 _WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
@@ -69,14 +72,21 @@ def _some(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
+def _mask_arguments(masks: Masks, other: Tensor) -> dict[str, Any]:
+    """Every part by its name, and of each list whether it is there."""
+    given = {f"HAS_{name.upper()}": x is not None for name, x in masks.lists.items()}
+    lists = {name: _some(x, other) for name, x in masks.lists.items()}
+    return given | lists | {name: min(number, _FAR) for name, number in masks.numbers.items()}
+
+
 class _Rows:
     """What rows_kernel leaves: see there."""
 
-    def __init__(self, call: Call, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
+    def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
                  needs_lambda: bool = False) -> None:  # fmt: skip
         device = call.q.device
         mask, lambda_ = call.attn_mask, call.lambda_
-        by_batch = any(x is not None for x in (call.key_begin, call.key_end, call.prefix_keys, used, mask, lambda_)) or lengths is not None
+        by_batch = call.masks.differ_by_batch or any(x is not None for x in (used, mask, lambda_, lengths))
         tables = RuleTables(call) if lambda_ is None else None
         by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
@@ -96,29 +106,24 @@ class _Rows:
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
-            _some(call.key_begin, integers), _some(call.key_end, integers), _some(call.prefix_keys, integers),
-            _some(call.cu_seqlens_q, integers), _some(call.cu_seqlens_k, integers),
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
             _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
             total, total.shape[-1], tables.heads if tables else 1,
-            self.batches, self.heads, call.queries, call.keys, call.causal, min(call.window_left, _FAR), call.window_right,
-            call.query_offset, call.key_offset, call.sequence_keys, call.dilation, call.chunk_size,
-            LAMBDA=lambda_ is not None, COUNT=count, BEGIN=call.key_begin is not None, END=call.key_end is not None,
-            PREFIX=call.prefix_keys is not None,
-            DOCUMENTS=call.cu_seqlens_q is not None, POSITION=tables is not None and position.shape[-1] > 0,
+            self.batches, self.heads, call.queries, call.keys, **_mask_arguments(call.masks, integers),
+            LAMBDA=lambda_ is not None, COUNT=count, POSITION=tables is not None and position.shape[-1] > 0,
             TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=32,
             num_warps=8 if count else 4, **_FUSED,
         )  # fmt: skip
 
 
-def _dropout(call: Call) -> tuple[Any, ...]:
+def _dropout(call: Operands) -> tuple[Any, ...]:
     """The seed, the least bits of a weight that is kept, what it counts for, and where its position counts from."""
     p = ctypes.c_float(call.dropout_p).value
     seed = call.q if call.dropout_seed is None else call.dropout_seed
     return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
 
 
-def _shape(call: Call, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
+def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
     """What a tile kernel is compiled for, and how it is launched. statistics: others than lse are wanted, or gradients of
     some arrive."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
@@ -138,14 +143,14 @@ def _shape(call: Call, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
 
 
-def _hides(call: Call, by_key: bool = False) -> bool:
+def _hides(call: Operands, by_key: bool = False) -> bool:
     """Whether rows of a query block may see other keys of a tile than its other rows; by_key: or whether keys of a tile
     may be seen by other rows than its other keys."""
-    masks = [call.attn_mask, call.bias, call.cu_seqlens_q] + [call.key_begin, call.key_end] * by_key
-    if call.dilation > 1:
+    lists = [x for name, x in call.masks.lists.items() if by_key or "batch" not in AXES[name]]
+    if call.dilation > 1 or any(x is not None for x in (call.attn_mask, call.bias, *lists)):
         return True
-    ranges = call.causal > 0 or call.window_left >= 0 or call.window_right >= 0 or call.chunk_size > 0
-    return any(x is not None for x in masks) or (ranges and (by_key or call.queries > 1))
+    ranges = any(number != DEFAULTS[name] for name, number in call.masks.numbers.items() if name not in _PLACES)
+    return ranges and (by_key or call.queries > 1)
 
 
 def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
@@ -156,7 +161,7 @@ def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
         launched(wrong, REPAIR=True)
 
 
-def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     output, statistics, support = results_of(call.q, call.value_dim, wanted)
     if output.numel() == 0:
         return output, statistics, support
@@ -208,7 +213,7 @@ def _forward(call: Call, wanted: int, used: Tensor | None = None) -> tuple[Tenso
 def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """isentrope::attention."""
     *shared, wanted = arguments
-    call = Call(shared)
+    call = Operands(shared)
     call.check()
     return _forward(call, wanted)
 
@@ -216,7 +221,7 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """isentrope::attention_backward."""
     *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink = arguments
-    call = Call(shared)
+    call = Operands(shared)
     call.check()
     wants = wants_bias, wants_lambda, wants_sink
     dq, dk, dv, d_bias, d_lambda, d_sink = gradient_results(call.q, call.k, call.v, *wants)
@@ -292,14 +297,14 @@ def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             f"[decode] block_table and seqused_k must have a row for each of the {shared[0].shape[0]} sequences; got "
             f"{table.shape[0]} and {len(used)}"
         )
-    call = Call(shared, table)
+    call = Operands(shared, table)
     call.check()
     return _forward(call, wanted, used)
 
 
 def row_lengths(*arguments: Any) -> Tensor:
     """isentrope::row_lengths."""
-    call = Call(arguments)
+    call = Operands(arguments)
     call.check()
     lengths = torch.empty(call.rows, dtype=torch.int64, device=call.q.device)
     if lengths.numel() > 0:

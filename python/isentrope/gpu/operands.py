@@ -8,42 +8,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._core.call import Call as Arguments
-from isentrope._core.library import CHECKED, refuse_unknown
+from isentrope._core.call import Call
+from isentrope._core.library import CHECKED, DEFAULTS, refuse_unknown
+from isentrope._core.masks import Masks
+from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
 # Beyond, tables of a rule would be what fills the device.
 LONGEST = 1 << 26
 
-_CALL = Arguments._fields
-# Those that the kernels compute with.
-_KNOWN = frozenset((
-    "q", "k", "v", "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "key_begin", "key_end",
-    "prefix_keys", "cu_seqlens_q", "cu_seqlens_k", "dropout_seed", "rule", "causal", "window_left", "window_right",
-    "dilation", "chunk_size", "query_offset", "key_offset", "sequence_keys", "soft_cap", "dropout_p",
-))  # fmt: skip
+_NAMES = Call._fields
+# Those that the kernels compute with, beside the masks: rows_kernel has their names.
+_KNOWN = {
+    "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "dropout_seed", "rule", "soft_cap",
+    "dropout_p",
+}  # fmt: skip
 # Their contents are checked as well, so that the validator is given some that are always right.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
-refuse_unknown("isentrope.gpu: the kernels", "argument of the library", _CALL, _KNOWN)
+refuse_unknown("isentrope.gpu: the kernels", "argument of the library", DEFAULTS, _KNOWN | {*rows_kernel.arg_names})
 
 
-class Call:
-    """The arguments the operators share, under the names of their schema."""
+class Operands:
+    """The arguments the operators share, under the names of their schema, and what follows from their shapes."""
 
     q: Tensor
     k: Tensor
     v: Tensor
 
     def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
-        self.__dict__.update(zip(_CALL, arguments, strict=True))
+        self.__dict__.update(zip(_NAMES, arguments, strict=True))
         if self.compiled_scale is not None:
             self.rule, self.compiled_scale = rule_text(self.rule, self.compiled_scale.item()), None
         if self.compiled_soft_cap is not None:
             self.soft_cap, self.compiled_soft_cap = self.compiled_soft_cap.item(), None
-        self.table = table
+        self.masks, self.table = Masks.of(self), table
         self.batch, self.heads, self.queries, self.dim = self.q.shape
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
         self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
@@ -55,11 +56,11 @@ class Call:
     def check(self) -> None:
         """Raises what the CPU operator would raise, but for the contents of tensors: to read them would stall the
         device. Wrong documents and pages are cut to what there is instead."""
-        tensors = {name: getattr(self, name) for name in _CALL if isinstance(getattr(self, name), Tensor)}
+        tensors = {name: getattr(self, name) for name in _NAMES if isinstance(getattr(self, name), Tensor)}
         for name, tensor in tensors.items():
             if tensor.device != self.q.device:
                 raise ValueError(f"[attention] {name} must lie on {self.q.device}, as q does; got {tensor.device}")
-        like = tuple((x.dtype, tuple(x.shape)) if isinstance(x := getattr(self, name), Tensor) else x for name in _CALL)
+        like = tuple((x.dtype, tuple(x.shape)) if isinstance(x := getattr(self, name), Tensor) else x for name in _NAMES)
         _validate(like, None if self.table is None else tuple(self.table.shape))
         if self.queries >= 1 << 31 or self.keys >= 1 << 31:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
@@ -68,7 +69,7 @@ class Call:
 @lru_cache(4096)
 def _validate(like: tuple, table: tuple | None) -> None:
     # Tensors of the same shapes and types that occupy no memory.
-    arguments = dict(zip(_CALL, (torch.empty((), dtype=x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
+    arguments = dict(zip(_NAMES, (torch.empty((), dtype=x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
     for name, side in zip(_STARTS, "qk"):
         starts = arguments[name]
         if starts is not None and starts.dim() == 1 and len(starts) > 0:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
-from isentrope._core.library import STATISTICS, path_of
+from isentrope._core.library import AXES, STATISTICS, path_of
+from isentrope._core.masks import Masks
+from isentrope._core.options import KNOWN
 from isentrope.functions import decode
 from isentrope.statistics import Statistics
 
@@ -109,12 +111,13 @@ class Problem:
             return None if found is None else found.to(device)
 
         soft_cap, dropout_p = (_call("number", self._handle, name) for name in (b"soft_cap", b"dropout_p"))
-        causal, window = _CAUSAL[self.number("causal")], (self.number("window_left"), self.number("window_right"))
+        masks = Masks(**{name: other(name) if AXES[name] else self.number(name) for name in Masks._fields})
         rule, table = _call("rule", self._handle).decode(), other("block_table")
         if table is not None:
             used = torch.full((q.shape[0],), self.number("keys"), device=device)
-            options = {"causal": causal, "window_size": window, "soft_cap": soft_cap, "sinks": other("sinks")}
-            options |= {name: self.number(name) for name in ("dilation", "chunk_size")} | {"prefix_keys": other("prefix_keys")}
+            options = {name: getattr(masks, name) for name in KNOWN["decode"].intersection(Masks._fields)}
+            options |= {"causal": _CAUSAL[masks.causal], "window_size": (masks.window_left, masks.window_right)}
+            options |= {"soft_cap": soft_cap, "sinks": other("sinks")}
             self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
             return
         leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
@@ -123,12 +126,10 @@ class Problem:
             if leaf is not None:
                 leaf.requires_grad_(backward)
         # A problem may have documents and a batch, which no single function takes.
-        listed = ("attn_mask", "key_begin", "key_end", "prefix_keys", "cu_seqlens_q", "cu_seqlens_k")
         call = call_of(
-            q, k, v, lambda_=leaves["d_lambda"], bias=leaves["d_bias"], sinks=leaves["d_sinks"], rule=rule,
-            causal=causal, window_size=window, soft_cap=soft_cap, dropout_p=dropout_p,
-            dropout_seed=self.number("dropout_seed"), **{name: other(name) for name in listed},
-            **{name: self.number(name) for name in ("query_offset", "key_offset", "dilation", "chunk_size")},
+            q, k, v, masks=masks, lambda_=leaves["d_lambda"], attn_mask=other("attn_mask"), bias=leaves["d_bias"],
+            sinks=leaves["d_sinks"], rule=rule, soft_cap=soft_cap, dropout_p=dropout_p,
+            dropout_seed=self.number("dropout_seed"),
         )  # fmt: skip
         result = attend(call, True)
         self._put_forward(result)

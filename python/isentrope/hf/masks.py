@@ -1,4 +1,4 @@
-"""Masks of transformers as arguments of the operator: no element of theirs is written unless somebody asks for it.
+"""Masks of transformers as those of the operator: no element of theirs is written unless somebody asks for it.
 
 transformers describes a mask by a function of (batch, head, query, key), put together from a few that it has. Where the
 functions are known and every row's keys are one interval, the mask is its parts; every other one is dense, as for sdpa.
@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.utils import _pytree
 from transformers import masking_utils as hf
 
+from isentrope._core.masks import Masks
+
 _NO_IDS = torch.zeros(1, dtype=torch.int64)
 # The functions differ in what they hold, not in their code.
 _CAUSAL = hf.causal_mask_function.__code__
@@ -28,21 +30,21 @@ _OR = hf.or_masks(hf.causal_mask_function).__code__
 
 
 class RowMask(Tensor):
-    """A bool mask [batch, 1, queries, keys] that holds the operator's arguments instead of elements.
+    """A bool mask [batch, 1, queries, keys] that holds what the operator takes instead of elements.
 
     Models hand it on as the mask it stands for; an operation that reads it gets the dense one.
     """
 
-    arguments: dict[str, Any]
+    masks: Masks
     _make_dense: Callable[[], Tensor]
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(
-        cls, shape: tuple[int, ...], arguments: dict[str, Any], make_dense: Callable[[], Tensor], device: Any
+        cls, shape: tuple[int, ...], masks: Masks, make_dense: Callable[[], Tensor], device: Any
     ) -> RowMask:  # fmt: skip
         mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=torch.device(device))
-        mask.arguments, mask._make_dense = arguments, make_dense
+        mask.masks, mask._make_dense = masks, make_dense
         return mask
 
     def dense(self) -> Tensor:
@@ -54,7 +56,7 @@ class RowMask(Tensor):
         return function(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: None = None) -> str:
-        return f"RowMask({list(self.shape)}, {self.arguments})"
+        return f"RowMask({list(self.shape)}, {self.masks})"
 
 
 def row_mask(
@@ -78,22 +80,22 @@ def row_mask(
         return dense(skip=True)
     parts = _parts(mask_function)
     bounds = None if parts is None else bounds_of(attention_mask, kv_offset + kv_length)
-    arguments = None if bounds is None else _arguments(parts, bounds, batch_size)
-    if arguments is None:
+    given = None if bounds is None else _given(parts, bounds, batch_size)
+    if given is None:
         return dense(skip=True)
     first = int(q_offset)
     last, end = first + q_length, kv_offset + kv_length
     if not bounds and last == end and kv_offset == 0 and (q_length == 1 or first == 0):
-        if arguments == {"causal": "top_left"} and allow_is_causal_skip:
+        if given == {"causal": 1} and allow_is_causal_skip:
             return None
-        if not arguments and allow_is_bidirectional_skip:
+        if not given and allow_is_bidirectional_skip:
             return None
-    if "causal" in arguments and "key_end" not in arguments and last < end:
+    if "causal" in given and "key_end" not in given and last < end:
         # What a static cache has behind the queries is not there yet.
-        arguments["key_end"] = torch.full((batch_size,), last, device=device)
-    if "cu_seqlens_q" not in arguments:  # positions begin anew with each of them
-        arguments |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
-    return RowMask((batch_size, 1, q_length, kv_length), arguments, dense, device)
+        given["key_end"] = torch.full((batch_size,), last, device=device)
+    if "cu_seqlens_q" not in given:  # positions begin anew with each of them
+        given |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
+    return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device)
 
 
 def _held(function: Callable) -> dict[str, Any]:
@@ -149,31 +151,31 @@ def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | N
     return {"key_begin": begin, "key_end": end} if torch.equal(end - begin, shown.sum(1)) else None
 
 
-def _arguments(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
-    """The operator's arguments for a mask, its place in the sequence aside; None where it has none."""
+def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
+    """The parts of `Masks` that say the same, its place in the sequence aside; None where none do."""
     # Positions are counted by the cache, whatever the alignment of a call.
-    arguments: dict[str, Any] = dict(bounds) | ({"causal": "top_left"} if "causal" in parts else {})
+    given: dict[str, Any] = dict(bounds) | ({"causal": 1} if "causal" in parts else {})
     begin = bounds.get("key_begin")
     if "left" in parts:
-        arguments["window_size"] = (parts["left"], parts.get("right", -1))
+        given |= {"window_left": parts["left"], "window_right": parts.get("right", -1)}
     if "chunk_size" in parts:
         padding = parts["left_padding"]
         if not (torch.equal(padding, begin) if begin is not None else not padding.any()):
             return None
-        arguments["chunk_size"] = parts["chunk_size"]
+        given["chunk_size"] = parts["chunk_size"]
     if "documents" in parts:
         # Chunks go on from one document to the next there, and begin anew with each here.
         if bounds or batch != 1 or "chunk_size" in parts:
             return None
         starts = _starts(parts["documents"][0])
-        arguments |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+        given |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
     if "blocks" in parts:
         prefix = _prefix(parts["blocks"], bounds)
         if prefix is None or "left" in parts or "chunk_size" in parts:
             return None
         if prefix.any():
-            arguments["prefix_keys"] = prefix
-    return arguments
+            given["prefix_keys"] = prefix
+    return given
 
 
 def _starts(documents: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from isentrope.distributed.exchange import Group
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
 from isentrope.hf.masks import bounds_of
-from isentrope.hf.recording import answer
-from isentrope.hf.register import asked, layer_type
+from isentrope.hf.recording import with_recording
+from isentrope.hf.register import call_options, layer_type
 from isentrope.hf.rope import rotaries_by_length
 from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
 
@@ -111,23 +111,12 @@ def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
 
 
 def attention_forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    sliding_window: int | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
+    position_bias: Tensor | None = None, sliding_window: int | None = None, **logits: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """What transformers calls, as `isentrope.hf.attention_forward`, with the rows of this rank."""
     context: ContextParallel = getattr(module, _CONTEXT)
-    causal, options = asked(module, scaling, is_causal, softcap, s_aux)
+    causal, options = call_options(module, **logits)
     chunked = layer_type(module) == "chunked_attention"
     for refused, what in (
         (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
@@ -140,7 +129,7 @@ def attention_forward(
             raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
     if getattr(module, _TUNED, False):
         query = _tuned(module, query, context.places)
-    return answer(module, lambda wanted: attention(
+    return with_recording(module, lambda wanted: attention(
         query, key, value, group=context.group, method=context.method, layout=context.layout, causal=causal,
         window_size=(-1 if sliding_window is None else sliding_window - 1, -1),
         chunk_size=module.config.attention_chunk_size if chunked else 0, return_stats=wanted, **options,

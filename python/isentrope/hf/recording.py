@@ -27,7 +27,7 @@ class _Recording(NamedTuple):
 _recording: _Recording | None = None
 
 
-def answer(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
+def with_recording(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
     """What transformers takes from `attend`, whose statistics go to the recording that is under way."""
     recording = None if torch.compiler.is_compiling() else _recording
     result = attend(recording.wanted if recording else False)

@@ -14,51 +14,41 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
+from isentrope._core.masks import Masks
 from isentrope.hf import positions, saved_rules
 from isentrope.hf.masks import RowMask, row_mask
-from isentrope.hf.recording import answer
+from isentrope.hf.recording import with_recording
 from isentrope.hf.rope import stretch_as_saved
 from isentrope.hf.rules import NAME, READS_POSITION, RULE, set_rule
 from isentrope.statistics import StatisticNames
 
 
 def attention_forward(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    sliding_window: int | None = None,
-    position_ids: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
+    position_bias: Tensor | None = None, sliding_window: int | None = None, position_ids: Tensor | None = None,
+    **logits: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
     """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
     `dropout` is that of the weights, after the statistics. Raises ValueError for a rule of the position where the
     architecture does not tell it.
     """
-    causal, options = asked(module, scaling, is_causal, softcap, s_aux)
+    causal, options = call_options(module, **logits)
     options["dropout_p"] = dropout
-    rows: dict[str, Any] | None = None
+    masks: Masks | None = None
     if isinstance(attention_mask, RowMask):
         whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
-        rows, attention_mask = (attention_mask.arguments, None) if whole else (None, attention_mask.dense())
+        masks, attention_mask = (attention_mask.masks, None) if whole else (None, attention_mask.dense())
     mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
-    if rows is None and mask is None and causal:
+    if masks is None and mask is None and causal:
         if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
             # The first fill of a static cache: what lies behind the queries is not there yet.
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         options["causal"] = "bottom_right"
 
     def run(wanted: StatisticNames) -> Any:
-        if rows is not None:
-            return attend(call_of(query, key, value, bias=bias, **options, **rows), wanted)
+        if masks is not None:
+            return attend(call_of(query, key, value, bias=bias, masks=masks, **options), wanted)
         if getattr(module, READS_POSITION, False):
             windowed = sliding_window is not None or layer_type(module) not in (None, "full_attention")
             return positions.attend(
@@ -66,12 +56,13 @@ def attention_forward(
             )
         return attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
 
-    return answer(module, run)
+    return with_recording(module, run)
 
 
-def asked(
-    module: nn.Module, scaling: float | None, is_causal: bool | None, softcap: float | None, s_aux: Tensor | None
-) -> tuple[bool, dict[str, Any]]:
+def call_options(
+    module: nn.Module, scaling: float | None = None, is_causal: bool | None = None, softcap: float | None = None,
+    s_aux: Tensor | None = None, **_: Any,
+) -> tuple[bool, dict[str, Any]]:  # fmt: skip
     """Of what transformers passes: whether the attention is causal, and what scales the logits."""
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     rule = getattr(module, RULE, "standard")

@@ -52,8 +52,8 @@ def model_rule(model: nn.Module) -> ModelRule:
     found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
     rule = ScaleRule(found["rule"])
     stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
-    grows = rule.lambda_(64, 64) != rule.lambda_(1 << 24, 64)
-    return ModelRule(rule, found["layers"], found["keys"], found["notes"], grows or stretched)
+    by_length = stretched or CHECKED.rule_reads_length(rule.text)
+    return ModelRule(rule, found["layers"], found["keys"], found["notes"], by_length)
 
 
 def _indices(layers: Iterable[int]) -> list[int]:

@@ -22,7 +22,7 @@ from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_at
 from isentrope.models.evaluate import (
     BLOCK, Difference, Method, Results, beats, check_passages, compare, evaluate,
 )  # fmt: skip
-from isentrope.models.heads import kinds, plain, slopes
+from isentrope.models.heads import for_json, kinds, slopes
 from isentrope.models.inspect import recorded
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -95,7 +95,7 @@ class Calibration:
                 "stretched": self.stretched.tolist(),
                 "calibrated": self.calibrated.tolist(),
             },
-            "heads": {"slope": plain(self.slope), "reach": plain(self.reach), "kind": kinds(self.reach)},
+            "heads": {"slope": for_json(self.slope), "reach": for_json(self.reach), "kind": kinds(self.reach)},
             "nll": [difference.to_dict() for difference in self.nll],
         }
 

@@ -19,10 +19,10 @@ def slopes(entropy: Tensor, log_n: Tensor) -> Tensor:
     return (x * (entropy - entropy.mean(0))).sum(0) / x.square().sum(0)
 
 
-def plain(numbers: Tensor) -> Any:
+def for_json(numbers: Tensor) -> Any:
     """Lists of numbers as JSON has them: None for what is not finite."""
     if numbers.dim():
-        return [plain(x) for x in numbers]
+        return [for_json(x) for x in numbers]
     value = numbers.item()
     return value if math.isfinite(value) else None
 

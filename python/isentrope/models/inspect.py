@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope.models.heads import plain
+from isentrope.models.heads import for_json
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -74,8 +74,8 @@ class Inspection:
             "tokens": self.tokens,
             "edges": self.edges,
             "n": self.n,
-            "mean": {name: plain(x) for name, x in self.mean.items()},
-            "spread": {name: plain(x) for name, x in self.spread.items()},
+            "mean": {name: for_json(x) for name, x in self.mean.items()},
+            "spread": {name: for_json(x) for name, x in self.spread.items()},
             "collapsed": self.collapsed(),
             "blurred": self.blurred(),
             "suggestion": None if self.suggestion is None else self.suggestion.text,

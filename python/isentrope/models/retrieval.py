@@ -45,11 +45,11 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    asked = list(range(len(distances)))
-    chance.shuffle(asked)
+    order_of_questions = list(range(len(distances)))
+    chance.shuffle(order_of_questions)
     tail: list[int] = []
     answers: dict[int, tuple[int, int]] = {}
-    for index in asked:
+    for index in order_of_questions:
         tail += ids(f"\nThe number of {names[index]} is")
         answer = ids(f" {values[index]}")
         answers[index] = (len(tail), len(tail) + len(answer))
@@ -69,7 +69,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     )
 
 
-def retrieval(model: nn.Module, asked: Prompt, chunk: int = 1024) -> list[float]:
+def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
     """Loss of each answer, in nats a token, in the order of the prompt's distances."""
-    found = losses(model, asked.tokens, chunk)
-    return [found[answer].mean().item() for answer in asked.answers]
+    found = losses(model, questions.tokens, chunk)
+    return [found[answer].mean().item() for answer in questions.answers]

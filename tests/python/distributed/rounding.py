@@ -67,6 +67,7 @@ class Rounding:
         s, towards = self.of_row, upstream.double().abs()
         of_output = towards @ self.v.mT
         mean = (self.p * of_output).sum(-1, keepdim=True)
+        largest = self.p.amax(-1, keepdim=True) if self.p.numel() else self.p  # there may be no keys
         # What a key adds to the loss, and what that is compared with: the mean over the row.
         pulls = {
             "lse": 1,
@@ -74,7 +75,7 @@ class Rounding:
             "collision": 2 * (self.p + s.collision),
             "variance": self.deviation**2 + s.variance,
             "distance": self.distance + s.distance,
-            "max_probability": (self.p == self.p.amax(-1, keepdim=True)) + s.max_probability,
+            "max_probability": (self.p == largest) + s.max_probability,
         }
         slope = {name: x.double().abs()[..., None] for name, x in slopes.items()}
         pull = of_output + mean + sum(x * pulls[name] for name, x in slope.items())

@@ -6,7 +6,7 @@ from cases import compare, tensors
 from ranks import run
 
 from isentrope import ScaleRule, distributed
-from isentrope.distributed.ulysses import rule_of_heads
+from isentrope._core.library import CHECKED
 
 RULE = {"rule": "entropy_invariant(base=7)"}
 MASKS = [
@@ -27,6 +27,10 @@ MASKS = [
     {"prefix_keys": torch.tensor([12, 3]), "causal": True},
     {"prefix_keys": 6, "key_begin": torch.tensor([0, 9]), "key_end": torch.tensor([5, 17]), "causal": True},
     {"prefix_keys": torch.tensor([0, 11]), "window_size": (-1, 1)},
+    {"dilation": 3, "causal": True},
+    {"dilation": 2, "window_size": (7, 4), "key_begin": torch.tensor([0, 3])},
+    {"dilation": 4, "chunk_size": 6, "causal": True},
+    {"dilation": 2, "documents": torch.tensor([0, 3, 3, 16, 17]), "causal": True},
     {"prefix_keys": torch.tensor([4, 1]), "documents": torch.tensor([0, 3, 3, 16, 17]), "causal": True},
 ]
 WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
@@ -89,10 +93,10 @@ def test_every_rule_of_the_catalogue():
 
 
 def test_a_rule_for_each_head_is_cut_with_the_heads():
-    assert rule_of_heads("logn(train_len=4)", 4, (1, 3)) == "logn(train_len=4)"
-    cut = ScaleRule(rule_of_heads("ssmax(s=[1, 2, 3, 4], b=0.5, n_min=2)", 4, (1, 3)))
+    assert CHECKED.rule_of_heads("logn(train_len=4)", 1, 2) == "logn(train_len=4)"
+    cut = ScaleRule(CHECKED.rule_of_heads("ssmax(s=[1, 2, 3, 4], b=0.5, n_min=2)", 1, 2))
     assert cut == ScaleRule("ssmax(s=[2, 3], b=0.5, n_min=2)")
-    product = rule_of_heads("scaled(gain=[1, 2, 3, 4]) * logn(train_len=4)", 4, (2, 4))
+    product = CHECKED.rule_of_heads("scaled(gain=[1, 2, 3, 4]) * logn(train_len=4)", 2, 2)
     assert ScaleRule(product) == ScaleRule("scaled(gain=[3, 4]) * logn(train_len=4)")
 
 

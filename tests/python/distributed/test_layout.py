@@ -1,23 +1,22 @@
 """Which rows a rank holds, and which keys they need."""
 
-import collections
 import importlib
 import itertools
 
 import pytest
 import torch
 
-from isentrope._core import call
-from isentrope.distributed import visibility
+from isentrope._core import library
+from isentrope._core.masks import Masks
+from isentrope.distributed import functions
 from isentrope.distributed.layout import joined, local_slices, pieces
-from isentrope.distributed.visibility import Mask, Sequence, needed_keys, seen_keys, segments
+from isentrope.distributed.visibility import keys_seen, needed_keys, segments, spanned
 
 
 def test_an_argument_that_nobody_here_knows_is_refused(monkeypatch):
-    more = collections.namedtuple("Call", [*call.Call._fields, "stride_of_keys"])
-    monkeypatch.setattr(call, "Call", more)
+    monkeypatch.setattr(library, "DEFAULTS", library.DEFAULTS | {"stride_of_keys": 0})
     with pytest.raises(ImportError, match="must know every argument; got stride_of_keys"):
-        importlib.reload(visibility)
+        importlib.reload(functions)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
@@ -43,67 +42,76 @@ def test_rows_are_found_where_they_lie():
     assert local_slices([(0, 2), (6, 8)], [(7, 8), (0, 2)]) == [slice(3, 4), slice(0, 2)]
 
 
-def sees(mask, sequence):
-    """Which keys each row sees, one condition after the other: bool [rows, keys]."""
-    rows, keys = torch.arange(mask.length)[:, None], torch.arange(mask.length)
-    documents = torch.tensor(mask.documents or (0, mask.length))
+def sees(masks, batch, length):
+    """Which keys each row of a sequence sees, one condition after the other: bool [rows, keys]."""
+    rows, keys = torch.arange(length)[:, None], torch.arange(length)
+    begin, end, prefix = (int(x[batch]) if x is not None else other
+                          for x, other in ((masks.key_begin, 0), (masks.key_end, length), (masks.prefix_keys, 0)))  # fmt: skip
+    documents = torch.tensor([0, length]) if masks.cu_seqlens_q is None else masks.cu_seqlens_q
     same = torch.bucketize(rows, documents, right=True) == torch.bucketize(keys, documents, right=True)
-    first = sequence.begin if mask.documents is None else documents[torch.bucketize(rows, documents, right=True) - 1]
+    first = begin if masks.cu_seqlens_q is None else documents[torch.bucketize(rows, documents, right=True) - 1]
     in_order = torch.ones_like(same)
-    if mask.causal:
+    if masks.causal:
         in_order &= keys <= rows
-    if mask.right >= 0:
-        in_order &= keys <= rows + mask.right
-    seen = same & (keys >= sequence.begin) & (keys < sequence.end) & (in_order | (keys < first + sequence.prefix))
-    if mask.left >= 0:
-        seen &= keys >= rows - mask.left
-    if mask.chunk:
-        seen &= (keys - first) // mask.chunk == (rows - first) // mask.chunk
+    if masks.window_right >= 0:
+        in_order &= keys <= rows + masks.window_right
+    seen = same & (keys >= begin) & (keys < end) & (in_order | (keys < first + prefix))
+    if masks.window_left >= 0:
+        seen &= keys >= rows - masks.window_left
+    if masks.chunk_size:
+        seen &= (keys - first) // masks.chunk_size == (rows - first) // masks.chunk_size
     return seen
 
 
-def masks(length):
-    whole = (0, length)
-    paddings = [(whole,), ((2, length - 1),), ((3, 3),), (whole, (2, length - 1)), ((5, length), (3, 3), (0, 4))]
+def every_mask(length):
+    """Masks, and sequences of their batch."""
+    paddings = [None, [(2, length - 1)], [(3, 3)], [(0, length), (2, length - 1)], [(5, length), (3, 3), (0, 4)]]
     documents = [None, (0, length), tuple(sorted({0, 1, length // 2, length}))]
     for causal, left, right, chunk, prefix, starts, padded in itertools.product(
-        (False, True), (-1, 0, 2), (-1, 0, 3), (0, 1, 5), (0, 4, 99), documents, paddings
+        (0, 1), (-1, 0, 2), (-1, 0, 3), (0, 1, 5), (0, 4, 99), documents, paddings
     ):
         # What no call may have together.
-        if (prefix and (chunk or left >= 0)) or (starts and padded[0] != whole):
+        if (prefix and (chunk or left >= 0)) or (starts and padded):
             continue
+        batch = len(padded or [0])
         # The last of several sequences has no prefix.
-        prefixes = [0 if prefix and at and at == len(padded) - 1 else prefix for at in range(len(padded))]
-        sequences = tuple(Sequence(*span, count) for span, count in zip([whole] if starts else padded, prefixes))
-        yield Mask(causal, left, right, chunk, length, sequences, starts)
+        prefixes = [0 if at and at == batch - 1 else prefix for at in range(batch)]
+        begin, end = torch.tensor(padded).unbind(1) if padded else (None, None)
+        cuts = None if starts is None else torch.tensor(starts)
+        yield batch, Masks(
+            key_begin=begin, key_end=end, prefix_keys=torch.tensor(prefixes) if prefix else None, cu_seqlens_q=cuts,
+            cu_seqlens_k=cuts, causal=causal, window_left=left, window_right=right, chunk_size=chunk,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
 def test_what_travels_is_what_is_seen_and_no_more(layout):
     length = 12
     held = pieces(length, 3, layout)
-    for mask in masks(length):
-        seen = torch.stack([sees(mask, sequence) for sequence in mask.sequences]).any(0)
+    for batch, masks in every_mask(length):
+        seen = torch.stack([sees(masks, at, length) for at in range(batch)]).any(0)
+        found = iter(keys_seen(masks, batch, length, [piece for its in held for piece in its]))
+        of_rank = [[next(found) for _ in its] for its in held]
 
         def seen_by(*ranges):
             return {key for begin, end in ranges for key in seen[begin:end].any(0).nonzero().flatten().tolist()}
 
         for rank, owner in itertools.permutations(range(3), 2):
-            of_rank = seen_by(*held[rank])
-            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in of_rank & {*range(*piece)}])]
-            assert needed_keys(mask, held[rank], held[owner]) == want, (mask, held[rank], held[owner])
-        for piece in held[0]:
-            found = seen_by(piece) | {*range(*piece)}
-            assert seen_keys(mask, piece) == (min(found), max(found) + 1), (mask, piece)
+            its = seen_by(*held[rank])
+            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in its & {*range(*piece)}])]
+            its_ranges = [range_ for piece in of_rank[rank] for range_ in piece]
+            assert needed_keys(its_ranges, held[owner]) == want, (masks, held[rank], held[owner])
+        for piece, its_ranges in zip(held[0], of_rank[0]):
+            keys = seen_by(piece) | {*range(*piece)}
+            assert spanned(piece, its_ranges) == (min(keys), max(keys) + 1), (masks, piece)
 
 
 def test_segments_cover_each_pair_of_a_document_once():
     documents = (0, 3, 3, 7, 8, 12)
-    mask = Mask(False, -1, -1, 0, 12, (Sequence(0, 12, 0),), documents)
-    seen = sees(mask, *mask.sequences)
+    seen = sees(Masks(cu_seqlens_q=torch.tensor(documents)), 0, 12)
     for queries, keys in (((0, 12), (0, 12)), ((2, 9), (2, 9)), ((0, 6), (6, 12)), ((5, 6), (0, 12))):
         found = []
-        for segment in segments(mask, queries, keys):
+        for segment in segments(documents, 12, queries, keys):
             starts = [segment.origin + at for at in segment.documents or ()]
             spans = list(itertools.pairwise(starts)) or [(segment.origin, segment.origin + segment.length)]
             found += [(row, key) for begin, end in spans for row in range(*segment.queries)

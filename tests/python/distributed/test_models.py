@@ -59,10 +59,17 @@ def placed(placements):
         compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(*spread, **options).to_local(), got.to_local())
     numbers = torch.tensor([9, 3])
-    for mask in ({"chunk_size": 5}, {"prefix_keys": 8}, {"prefix_keys": numbers}):
+    for mask in ({"chunk_size": 5}, {"dilation": 2, "window_size": (6, -1)}, {"prefix_keys": 8}, {"prefix_keys": numbers}):
         want, by_itself = (isentrope.attention(*x, **mask, causal=True) for x in (inputs, spread))
         assert by_itself.placements == tuple(placements)
         torch.testing.assert_close(by_itself.full_tensor(), want)
+    table = {"rule": "table(n=[1, 4, 16], factor=[1, 2, 3])", "causal": True}
+    want, by_itself = (isentrope.attention(*x, **table) for x in (inputs, spread))
+    assert by_itself.placements == tuple(placements)
+    torch.testing.assert_close(by_itself.full_tensor(), want)
+    if placements[0] == Shard(1):
+        with pytest.raises(ValueError, match="rule must have one number for all heads that are sharded; got 'ssmax"):
+            distributed.attention(*spread, rule="ssmax(s=[1, 2, 3, 4])")
     (got.square().sum() + t.entropy.sum()).backward()
     for a, b in zip(spread, inputs):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad)

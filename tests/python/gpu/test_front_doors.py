@@ -199,4 +199,4 @@ def test_a_mask_without_elements_lies_where_its_rows_do():
         function = hf.masking_utils.sliding_window_causal_mask_function(5)
         mask = isentrope.hf.row_mask(2, 12, 14, mask_function=function, device=torch.device("cuda"))
     assert isinstance(mask, isentrope.hf.RowMask)
-    assert mask.device.type == mask.arguments["key_end"].device.type == "cuda"
+    assert mask.device.type == mask.masks.key_end.device.type == "cuda"

@@ -11,7 +11,7 @@ import typing_extensions
 import isentrope
 import isentrope.gpu
 from isentrope._core.call import call_of
-from isentrope.gpu.operands import Call
+from isentrope.gpu.operands import Operands
 
 
 @pytest.mark.parametrize("name", isentrope.gpu.__all__)
@@ -23,13 +23,13 @@ def test_functions_have_the_signatures_of_the_package(name):
 
 
 @pytest.mark.parametrize("grown, message", [
-    ("call.Call = namedtuple('Call', [*call.Call._fields, 'head_mask'])", "know every argument of the library; got head_mask"),
+    ("library.DEFAULTS['head_mask'] = None", "know every argument of the library; got head_mask"),
     ("library.BITS['kurtosis'] = 1 << 10", "know every statistic of the library; got kurtosis"),
     ("library.STATISTICS[6]['differentiable'] = True", "know every gradient of a statistic of the library; got max_logit"),
 ])  # fmt: skip
 def test_what_the_kernels_do_not_know_is_an_error(grown, message):
     """They would ignore what the library has learnt since."""
-    code = f"from collections import namedtuple\nfrom isentrope._core import call, library\n{grown}\nimport isentrope.gpu"
+    code = f"from isentrope._core import library\n{grown}\nimport isentrope.gpu"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(message), done.stderr
 
@@ -38,4 +38,4 @@ def test_an_argument_too_many_is_an_error():
     """As when an operator's own come in front of those that all of them share."""
     q = torch.zeros(1, 1, 2, 16)
     with pytest.raises(ValueError, match="zip"):
-        Call((*call_of(q, q, q), 1))
+        Operands((*call_of(q, q, q), 1))

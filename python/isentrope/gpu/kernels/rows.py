@@ -19,7 +19,7 @@ MOST = tl.constexpr(3.4028234663852886e38)
 
 
 @triton.jit
-def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS: tl.constexpr):
+def span_of(query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS: tl.constexpr):
     """The document of each query, or the whole call: its first query, queries, first key and keys."""
     zero = tl.zeros_like(query)
     if DOCUMENTS:
@@ -29,15 +29,15 @@ def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
         while width > 1:
             middle = (low + high) // 2
             apart = high - low > 1
-            up = tl.load(query_starts + middle) <= query
+            up = tl.load(cu_seqlens_q + middle) <= query
             low = tl.where(apart & up, middle, low)
             high = tl.where(apart & (up == 0), middle, high)
             width = (width + 1) // 2
-        first_query = tl.load(query_starts + low)
-        first_key = tl.load(key_starts + low)
+        first_query = tl.load(cu_seqlens_q + low)
+        first_key = tl.load(cu_seqlens_k + low)
         first_key = tl.minimum(tl.maximum(first_key, 0), keys)
-        span_keys = tl.minimum(tl.load(key_starts + low + 1), keys) - first_key
-        return first_query, tl.load(query_starts + low + 1) - first_query, first_key, tl.maximum(span_keys, 0)
+        span_keys = tl.minimum(tl.load(cu_seqlens_k + low + 1), keys) - first_key
+        return first_query, tl.load(cu_seqlens_q + low + 1) - first_query, first_key, tl.maximum(span_keys, 0)
     else:
         return zero, zero + queries, zero, zero + keys
 
@@ -45,14 +45,14 @@ def span_of(query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
 @triton.jit
 def row_view(
     query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-    dilation, chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents,
-    BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
+    dilation, chunk_size, key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k, documents,
+    HAS_KEY_BEGIN: tl.constexpr, HAS_KEY_END: tl.constexpr, HAS_PREFIX_KEYS: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
     """The keys begin ... end - 1 of this call that the structural masks leave each row, with a dilation every so many-th
     from begin on, its length as a rule may know
     it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
     first_query, span_queries, first_key, span_keys = span_of(
-        query, query_starts, key_starts, documents, queries, keys, DOCUMENTS
+        query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS
     )
     # The last query meets the last key, but at the top left and without causal in a part of a sequence.
     meets = (causal == 2) | ((causal == 0) & (sequence_keys == 0))
@@ -62,10 +62,10 @@ def row_view(
     begin = tl.zeros_like(query) + tl.where(sequence_keys > 0, 0, key_offset)
     end = total
     padding = tl.zeros_like(query)
-    if BEGIN:
+    if HAS_KEY_BEGIN:
         padding += tl.minimum(tl.maximum(tl.load(key_begin + batch).to(tl.int64), 0), FAR)
         begin = tl.maximum(begin, padding)
-    if END:
+    if HAS_KEY_END:
         end = tl.minimum(tl.maximum(tl.load(key_end + batch).to(tl.int64), 0), total)
     last = end
     unpadded = tl.maximum(end - begin, 0)
@@ -73,7 +73,7 @@ def row_view(
     begin = tl.where(window_left >= 0, tl.maximum(begin, position - window_left), begin)
     right = (window_right >= 0) & (window_right < total - position)
     end = tl.where(right, tl.minimum(end, position + window_right + 1), end)
-    if PREFIX:
+    if HAS_PREFIX_KEYS:
         prefix = tl.minimum(tl.maximum(tl.load(prefix_keys + batch).to(tl.int64), 0), FAR - padding)
         end = tl.maximum(end, tl.minimum(padding + prefix, last))
     # Chunks count from the first key that is no padding; a remainder has the sign of the position.
@@ -118,10 +118,13 @@ def rows_kernel(
     begins, ends, own_keys, scales, tiles, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
-    key_begin, key_end, prefix_keys, query_starts, key_starts, documents, used,
+    documents, used,
     visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
-    batches, heads, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys, dilation, chunk_size,
-    LAMBDA: tl.constexpr, COUNT: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, PREFIX: tl.constexpr, DOCUMENTS: tl.constexpr,
+    batches, heads, queries, keys,
+    key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k,
+    causal, window_left, window_right, query_offset, key_offset, sequence_keys, dilation, chunk_size,
+    HAS_KEY_BEGIN: tl.constexpr, HAS_KEY_END: tl.constexpr, HAS_PREFIX_KEYS: tl.constexpr,
+    HAS_CU_SEQLENS_Q: tl.constexpr, HAS_CU_SEQLENS_K: tl.constexpr, LAMBDA: tl.constexpr, COUNT: tl.constexpr,
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
@@ -138,7 +141,8 @@ def rows_kernel(
         keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
     begin, end, visible, position, total, own_key = row_view(
         query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
-        dilation, chunk_size, key_begin, key_end, prefix_keys, query_starts, key_starts, documents, BEGIN, END, PREFIX, DOCUMENTS,
+        dilation, chunk_size, key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k, documents,
+        HAS_KEY_BEGIN, HAS_KEY_END, HAS_PREFIX_KEYS, HAS_CU_SEQLENS_Q,
     )  # fmt: skip
     if head == 0:
         to = batch.to(tl.int64) * queries + index

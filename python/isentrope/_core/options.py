@@ -1,0 +1,87 @@
+"""The options of each function, for type checkers and for the error of a name that it has not."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from torch import Tensor
+
+from isentrope.rules import Rule
+
+
+class SequenceMasks(TypedDict, total=False):
+    """Which keys a row of a sequence sees: `attention` says what each means."""
+
+    causal: bool | str
+    window_size: tuple[int, int]
+    dilation: int
+    chunk_size: int
+    prefix_keys: int | Tensor | None
+
+
+class Padding(TypedDict, total=False):
+    key_begin: Tensor | None
+    key_end: Tensor | None
+
+
+class MaskOptions(SequenceMasks, Padding, total=False):
+    attn_mask: Tensor | None
+    query_offset: int
+    key_offset: int
+    sequence_keys: int
+
+
+class Dropout(TypedDict, total=False):
+    """Which weights are dropped: `attention` says what each means."""
+
+    dropout_p: float
+    dropout_seed: int | Tensor | None
+
+
+class RowOptions(MaskOptions, Dropout, total=False):
+    bias: Tensor | None
+    soft_cap: float
+    sinks: Tensor | None
+
+
+class Options(RowOptions, total=False):
+    rule: Rule
+    scale: float | None
+    is_causal: bool
+    enable_gqa: bool
+
+
+class SequenceOptions(SequenceMasks, total=False):
+    """Those of `Options` that packed documents and paged caches have."""
+
+    rule: Rule
+    scale: float | None
+    soft_cap: float
+    sinks: Tensor | None
+
+
+class DocumentOptions(SequenceOptions, Dropout, total=False):
+    """Those of packed documents."""
+
+
+class PartOptions(SequenceOptions, Padding, total=False):
+    """Those of a sequence that lies on several ranks."""
+
+
+KNOWN = {
+    "attention": frozenset(Options.__annotations__),
+    "attention_rows": frozenset(RowOptions.__annotations__),
+    "varlen_attention": frozenset(DocumentOptions.__annotations__),
+    "decode": frozenset(SequenceOptions.__annotations__),
+    "row_lengths": frozenset(MaskOptions.__annotations__),
+    "distributed.attention": frozenset(PartOptions.__annotations__),
+    "distributed.decode": frozenset(PartOptions.__annotations__) - {"causal"},
+}
+
+
+def check_names(function: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options. Raises TypeError for one that the function does not take."""
+    for name in options:
+        if name not in KNOWN[function]:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return options
