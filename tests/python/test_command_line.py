@@ -32,8 +32,10 @@ READERS = {
     "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256],
 }  # fmt: skip
 PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
-every_reader = pytest.mark.parametrize("name", READERS)
-every_command = pytest.mark.parametrize("name", [*READERS, "check"])
+# One of the commands that read models runs it all within minutes, and every command what is its own.
+OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS if name != "inspect"]
+every_reader = pytest.mark.parametrize("name", ["inspect", *OTHERS])
+every_command = pytest.mark.parametrize("name", ["inspect", "check", *OTHERS])
 
 
 @pytest.fixture(scope="module")
@@ -268,6 +270,7 @@ def test_an_interruption_is_one_line(name, folder):
     assert (result.returncode, result.stderr) == (130, f"isentrope {name}: interrupted\n")
 
 
+@pytest.mark.long
 def test_what_was_finished_before_an_interruption_is_kept(folder):
     arguments = ["evaluate", folder / "tiny", "--text", folder / "text.txt", "--passages", 40, "--lengths", 0, 512,
                  "--resume", folder / "run.jsonl", "--json", folder / "out.json"]  # fmt: skip

@@ -94,7 +94,7 @@ def test_checkpoints_repeat_the_mask(reentrant):
     gradient_follows(lambda f, *x: checkpoint(f, *x, use_reentrant=reentrant))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_compiled_calls_draw_and_repeat_the_mask(backend):
     torch._dynamo.reset()
     kept = []

@@ -303,6 +303,7 @@ def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
     torch.testing.assert_close(got, alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 def test_rules_of_position_in_compiled_models():
     _, ours = twins("llama")
     isentrope.hf.set_rule(ours, POSITION_RULES[0])

@@ -177,6 +177,7 @@ def test_the_command_writes_table_json_and_report(folder):
     assert (folder / "report.json").read_text() == "of somebody else"
 
 
+@pytest.mark.long
 def test_the_command_names_what_is_wrong(folder):
     result = command(folder, "--text", folder / "text.txt")
     assert result.returncode == 2 and "MODEL must be a folder with config.json or a GGUF file" in result.stderr

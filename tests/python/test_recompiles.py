@@ -18,7 +18,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_changing_number_is_not_compiled_for_each_value(name, backend):
     call = CALLS[name]

@@ -43,7 +43,7 @@ def samples():
     }
 
 
-@pytest.mark.parametrize("wanted", [0b1, ALL])
+@pytest.mark.parametrize("wanted", [pytest.param(0b1, marks=pytest.mark.long), ALL])
 @pytest.mark.parametrize("name", ["plain", "padded", "masked", "dropped", "learned"])
 def test_opcheck(name, wanted):
     torch.library.opcheck(torch.ops.isentrope.attention, (*samples()[name], wanted))
@@ -66,7 +66,7 @@ def test_opcheck_of_the_others():
     torch.library.opcheck(torch.ops.isentrope.attention_backward, backward, test_utils=tests)
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_compile(dynamic):
     compiled = torch.compile(both, fullgraph=True, dynamic=dynamic)
     for length in (K, K + 4) if dynamic else (K,):
@@ -243,6 +243,7 @@ def _dropout_of_shards(mesh):
             isentrope.attention(*parts, dropout_p=0.3)
 
 
+@pytest.mark.long
 def test_dropout_of_sharded_tensors_is_that_of_whole_ones(tmp_path):
     sharded(_dropout_of_shards, tmp_path)
 
@@ -261,6 +262,7 @@ def _heads_that_belong_together(mesh):
             torch.testing.assert_close(part.grad.full_tensor(), leaf.grad)
 
 
+@pytest.mark.long
 def test_heads_that_belong_together_are_not_cut_apart(tmp_path):
     sharded(_heads_that_belong_together, tmp_path)
 
@@ -299,6 +301,7 @@ def _learned_scales(mesh):
             torch.testing.assert_close(parameter.grad.full_tensor(), gradient)
 
 
+@pytest.mark.long
 def test_a_learned_scale_of_sharded_tensors(tmp_path):
     sharded(_learned_scales, tmp_path)
 
@@ -318,5 +321,6 @@ def _caches(mesh):
         torch.testing.assert_close(got.full_tensor(), want)
 
 
+@pytest.mark.long
 def test_a_cache_whose_sequences_or_heads_are_sharded(tmp_path):
     sharded(_caches, tmp_path)

@@ -24,6 +24,7 @@ class Command {
   explicit Command(const std::vector<std::string>& arguments) {
     pid_ = fork();
     if (pid_ != 0) return;
+    ::signal(SIGINT, SIG_DFL);  // what is started in the background by a shell has it ignored
     redirect(STDOUT_FILENO, folder_ / "out");
     redirect(STDERR_FILENO, folder_ / "err");
     std::vector<char*> argv;
