@@ -52,13 +52,13 @@ ordered_json values_of(const ScaleRule& rule, const std::vector<std::int64_t>& l
 
 void print_json(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
                 std::int64_t dim, std::int64_t head) {
-  ordered_json json = {{"rule", rules.front().text()}, {"dim", dim}};
-  json["values"] = values_of(rules.front(), lengths, dim, head);
+  ordered_json printed = {{"rule", rules.front().text()}, {"dim", dim}};
+  printed["values"] = values_of(rules.front(), lengths, dim, head);
   for (std::size_t i = 1; i < rules.size(); ++i) {
-    json["compare"].push_back(
+    printed["compare"].push_back(
         {{"rule", rules[i].text()}, {"values", values_of(rules[i], lengths, dim, head)}});
   }
-  fmt::print("{}\n", json.dump(2));
+  fmt::print("{}\n", printed.dump(2));
 }
 
 void print_text(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,

@@ -2,7 +2,7 @@
 // second oracle, written by others. It knows neither soft-caps nor sinks nor pages.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <vector>
 
