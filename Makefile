@@ -19,8 +19,10 @@ PROBLEMS := 1000
 # As many tests at a time as there are processors; and the language model that some of them read.
 CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
-.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study bench bench-quick bench-gpu \
-  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz format clean
+.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study \
+  bench bench-quick bench-gpu \
+  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
+  format clean
 
 help:
 	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
@@ -48,6 +50,8 @@ help:
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/contributors/numerics.md'
 	@echo 'make docs       the documentation site, build/site/html/index.html: pages, API, search; no network to read it'
+	@echo 'make wheel      a wheel for Linuxes of glibc 2.28 and newer, in build/wheel; needs no compiler where it is installed'
+	@echo 'make release-check  what a release of this checkout is in want of'
 	@echo 'make format     lay out the C++ files as .clang-format says'
 	@echo 'make clean      remove the build'
 
@@ -171,6 +175,12 @@ fuzz:
 	    -print_final_stats=1 -artifact_prefix=build/fuzz/found/$$name- \
 	    build/fuzz/grown/$$name fuzz/corpus/$$name || exit 1; \
 	done
+
+wheel: setup
+	@scripts/wheel build/wheel
+
+release-check:
+	@scripts/release-check
 
 format: setup
 	@scripts/format

@@ -1,0 +1,61 @@
+"""Libraries to link with in the place of this machine's glibc, so that what is linked runs with an older one too.
+
+    stubs.py FOLDER VERSION COMPILER      # VERSION: the oldest glibc that shall do, such as 2.28
+
+They have this machine's symbols without their code, each in the newest version that the old glibc has: a linker writes down
+names and versions, and the loader finds what they stand for. What came later is missing, so that linking fails.
+"""
+
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT) +(?:GLOBAL|WEAK) +DEFAULT +\d+ (\w+)@@?GLIBC_([\d.]+)$", re.M)
+LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[platform.machine()]
+# libc has had them since 2.34.
+IN_LIBPTHREAD = re.compile(r"_*(pthread|sem)_")
+
+
+def numbers(version):
+    return tuple(map(int, version.split(".")))
+
+
+def symbols(compiler, library, limit):
+    """Of each name: (version, type, size)."""
+    path = subprocess.run([compiler, f"-print-file-name={library}"], capture_output=True, text=True, check=True).stdout.strip()
+    table = subprocess.run(["readelf", "-W", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for size, kind, name, version in SYMBOL.findall(table):
+        if numbers(version) <= limit and (name not in found or numbers(version) > numbers(found[name][0])):
+            found[name] = version, kind, int(size)
+    return found
+
+
+def write(compiler, folder, library, found):
+    lines = []
+    for i, (name, (version, kind, size)) in enumerate(sorted(found.items())):
+        data = kind == "OBJECT"
+        lines += [
+            ".data" if data else ".text", f".globl s{i}", f".type s{i}, @{'object' if data else 'function'}",
+            f".size s{i}, {size}", f".symver s{i}, {name}@@@GLIBC_{version}", f"s{i}: .zero {max(size if data else 1, 1)}",
+        ]  # fmt: skip
+    versions = sorted({version for version, *_ in found.values()}, key=numbers)
+    source, script = folder / f"{library}.s", folder / f"{library}.map"
+    source.write_text("\n".join(lines) + '\n.section .note.GNU-stack,"",@progbits\n')
+    script.write_text("".join(f"GLIBC_{version} {{}};\n" for version in versions))
+    command = [compiler, "-shared", "-nostdlib", f"-Wl,-soname,{library},--version-script={script}", source, "-o", folder / library]
+    subprocess.run(command, check=True)
+
+
+folder, limit, compiler = Path(sys.argv[1]), numbers(sys.argv[2]), sys.argv[3]
+folder.mkdir(parents=True, exist_ok=True)
+libc = symbols(compiler, "libc.so.6", limit)
+write(compiler, folder, "libc.so.6", {name: x for name, x in libc.items() if not IN_LIBPTHREAD.match(name)})
+write(compiler, folder, "libpthread.so.0", {name: x for name, x in libc.items() if IN_LIBPTHREAD.match(name)})
+write(compiler, folder, "libm.so.6", symbols(compiler, "libm.so.6", limit))
+write(compiler, folder, LOADER, symbols(compiler, LOADER, limit))
+# What -lm and -lc find. Those in brackets are written down where something of them is used.
+(folder / "libm.so").write_text(f"GROUP ( {folder / 'libm.so.6'} )\n")
+(folder / "libc.so").write_text(f"GROUP ( {folder / 'libc.so.6'} AS_NEEDED ( {folder / 'libpthread.so.0'} {folder / LOADER} ) )\n")
