@@ -18,14 +18,17 @@ LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[
 IN_LIBPTHREAD = re.compile(r"_*(pthread|sem)_")
 
 
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def numbers(version):
     return tuple(map(int, version.split(".")))
 
 
 def symbols(compiler, library, limit):
     """Of each name: (version, type, size)."""
-    path = subprocess.run([compiler, f"-print-file-name={library}"], capture_output=True, text=True, check=True).stdout.strip()
-    table = subprocess.run(["readelf", "-W", "--dyn-syms", path], capture_output=True, text=True, check=True).stdout
+    table = output("readelf", "-W", "--dyn-syms", output(compiler, f"-print-file-name={library}").strip())
     found = {}
     for size, kind, name, version in SYMBOL.findall(table):
         if numbers(version) <= limit and (name not in found or numbers(version) > numbers(found[name][0])):
@@ -51,11 +54,13 @@ def write(compiler, folder, library, found):
 
 folder, limit, compiler = Path(sys.argv[1]), numbers(sys.argv[2]), sys.argv[3]
 folder.mkdir(parents=True, exist_ok=True)
-libc = symbols(compiler, "libc.so.6", limit)
-write(compiler, folder, "libc.so.6", {name: x for name, x in libc.items() if not IN_LIBPTHREAD.match(name)})
-write(compiler, folder, "libpthread.so.0", {name: x for name, x in libc.items() if IN_LIBPTHREAD.match(name)})
+of_libc = symbols(compiler, "libc.so.6", limit)
+write(compiler, folder, "libc.so.6", {name: x for name, x in of_libc.items() if not IN_LIBPTHREAD.match(name)})
+write(compiler, folder, "libpthread.so.0", {name: x for name, x in of_libc.items() if IN_LIBPTHREAD.match(name)})
 write(compiler, folder, "libm.so.6", symbols(compiler, "libm.so.6", limit))
 write(compiler, folder, LOADER, symbols(compiler, LOADER, limit))
 # What -lm and -lc find. Those in brackets are written down where something of them is used.
 (folder / "libm.so").write_text(f"GROUP ( {folder / 'libm.so.6'} )\n")
-(folder / "libc.so").write_text(f"GROUP ( {folder / 'libc.so.6'} AS_NEEDED ( {folder / 'libpthread.so.0'} {folder / LOADER} ) )\n")
+libc, loader, libpthread = (folder / name for name in ("libc.so.6", LOADER, "libpthread.so.0"))
+linked_in = output(compiler, "-print-file-name=libc_nonshared.a").strip()
+(folder / "libc.so").write_text(f"GROUP ( {libc} {linked_in} AS_NEEDED ( {libpthread} {loader} ) )\n")
