@@ -77,13 +77,16 @@ const Command* find(std::string_view name) {
   return found == kCommands.end() ? nullptr : found;
 }
 
-// Where the program of a command lies: beside this one first, then on PATH.
+// Where the program of a command lies: beside this one first, or beside the script that started it,
+// as wheels have one; then on PATH.
 std::optional<fs::path> program_of(std::string_view command) {
   const std::string name = "isentrope-" + std::string(command);
   const auto there = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
   std::error_code error;
   const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
   if (!error && there(beside)) return beside;
+  const fs::path called = fs::path(program_invocation_name).parent_path();
+  if (!called.empty() && there(called / name)) return called / name;
   const char* path = std::getenv("PATH");
   std::string_view folders = path == nullptr ? "" : path;
   while (!folders.empty()) {
