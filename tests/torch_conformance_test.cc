@@ -44,8 +44,8 @@ at::Tensor additive_mask(const Problem& p, const AttentionOptions& options) {
       for (std::int64_t i = 0; i < p.queries; ++i) {
         const KeyRange seen = row_view(options.mask, b, i, p.queries, p.keys).keys;
         for (std::int64_t j = 0; j < p.keys; ++j) {
-          const bool hidden = j < seen.begin || j >= seen.end ||
-                              (options.attn_mask && options.attn_mask(b, h, i, j) == 0);
+          const bool hidden =
+              !seen.holds(j) || (options.attn_mask && options.attn_mask(b, h, i, j) == 0);
           if (options.bias) at[b][h][i][j] = options.bias(b, h, i, j);
           if (hidden) at[b][h][i][j] = -std::numeric_limits<double>::infinity();
         }
