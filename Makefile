@@ -21,7 +21,7 @@ CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir 
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study \
   bench bench-quick bench-gpu \
-  bench-distributed test test-all test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
+  bench-distributed test test-all test-torch test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
   format clean
 
 help:
@@ -39,7 +39,9 @@ help:
 	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
 	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
 	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
-	@echo '                memory at 65536 keys (an hour)'
+	@echo "                memory at 65536 keys (an hour); TORCH='2.10.0 2.14.1': test-torch too"
+	@echo "make test-torch TORCH='2.10.0 2.14.1'"
+	@echo '                the Python tests of make test under other versions of torch: several GB each'
 	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
 	@echo '                of torch (PYTORCH=a checkout), with the operator in the place of sdpa and without'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
@@ -121,6 +123,16 @@ test: configure
 test-all: configure
 	@cmake --build $(BUILD)
 	@$(CTEST)
+	@$(if $(TORCH),$(MAKE) test-torch)
+
+# The Python tests of the first tier under other versions of torch, each in an environment of its own.
+test-torch: configure
+	@cmake --build $(BUILD) --target fast_tests
+	@for version in $(TORCH); do \
+	  python="$$(scripts/setup --torch $$version)" && echo "== torch $$version" && \
+	  PYTHONPATH=$(BUILD)/python PYTHONPYCACHEPREFIX=$(BUILD)/pycache PATH="$$PWD/$(BUILD)/bin:$$PATH" \
+	    "$$python" -m pytest -q -m "not long" --ignore tests/python/gpu tests/python || exit 1; \
+	done
 
 # The table and the figure of docs/contributors/numerics.md, from this machine.
 numerics: configure-programs
