@@ -36,9 +36,13 @@ class Target(NamedTuple):
 
 
 TARGETS = {
-    "sm_80": Target(plan.Chip("sm80", 108), GPUTarget("cuda", 80, 32), 163 << 10),
+    # Others take the tiles of sm_80, and have less.
+    "sm_80": Target(plan.Chip("sm80", 108), GPUTarget("cuda", 80, 32), 99 << 10),
     "sm_90": Target(plan.Chip("sm90", 132), GPUTarget("cuda", 90, 32), 227 << 10),
     "sm_100": Target(plan.Chip("sm100", 148), GPUTarget("cuda", 100, 32), 227 << 10),
+    "sm_86": Target(plan.Chip("sm80", 84), GPUTarget("cuda", 86, 32), 99 << 10),
+    "sm_89": Target(plan.Chip("sm80", 128), GPUTarget("cuda", 89, 32), 99 << 10),
+    "sm_120": Target(plan.Chip("sm80", 170), GPUTarget("cuda", 120, 32), 99 << 10),
     "gfx942": Target(plan.Chip("gfx", 304), GPUTarget("hip", "gfx942", 64), 64 << 10),
 }
 

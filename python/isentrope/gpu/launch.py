@@ -218,6 +218,23 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _forward(call, wanted)
 
 
+def _gradient_rows(
+    call: Call, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What gradient_rows_kernel leaves: see there. Without sinks the second one is nothing."""
+    sink, columns = call.sinks is not None, plan.padded(call.value_dim)
+    terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
+    d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
+    gradient_rows_kernel[(triton.cdiv(call.queries, 16) * call.batch * call.heads,)](
+        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
+        rows.own_keys, rows.scales, terms, d_sinks,
+        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns,
+        num_warps=8 if columns > 128 else 4, **_FUSED,
+    )  # fmt: skip
+    return terms, d_sinks
+
+
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """isentrope::attention_backward."""
     *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink = arguments
@@ -238,15 +255,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     )
     rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
-    terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
-    d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
-    gradient_rows_kernel[(triton.cdiv(call.queries, 16) * lanes,)](
-        output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
-        rows.own_keys, rows.scales, terms, d_sinks,
-        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=by_query.COLUMNS,
-        num_warps=8 if by_query.COLUMNS > 128 else 4, **_FUSED,
-    )  # fmt: skip
+    terms, d_sinks = _gradient_rows(call, rows, saved, output, statistics, d_output, d_statistics)
     if wants_sink:
         # Rows in one order, whoever computed them.
         d_sink.copy_(d_sinks.sum((0, 2)))

@@ -84,6 +84,14 @@ def _validate(like: tuple, table: tuple | None) -> None:
             )
 
 
+# What a captured graph reads lives as long as the process, whatever rules came after it.
+_CAPTURED: dict[int, Tensor] = {}
+
+
+def _is_captured(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 @lru_cache(256)
 def _rule_table(rule: str, source: int, dim: int, first: int, count: int, capped: bool, device: Any) -> Tensor:
     return CHECKED.rule_table(rule, source, dim, first, count, capped).to(device)
@@ -104,7 +112,10 @@ class RuleTables:
         arguments = call.soft_cap > 0, call.q.device
 
         def table(source: int, first: int, count: int) -> Tensor:
-            return _rule_table(call.rule, source, call.dim, first, count, *arguments)
+            found = _rule_table(call.rule, source, call.dim, first, count, *arguments)
+            if _is_captured(found.device):
+                _CAPTURED[id(found)] = found
+            return found
 
         self.visible, self.position, self.total = table(0, 0, count), table(1, -count, count + reach), table(2, 0, count)
         self.position_first = -count

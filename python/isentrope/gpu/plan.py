@@ -27,7 +27,8 @@ def padded(columns: int) -> int:
 
 
 class Chip(NamedTuple):
-    """`kind`: "sm80" (Ampere, Ada), "sm90", "sm100", "gfx" (CDNA), "xpu" or "interpreter"; `units` work at once."""
+    """`kind`: "sm80" (Ampere, Ada, and the Blackwell of workstations), "sm90", "sm100", "gfx" (CDNA), "rdna", "xpu" or
+    "interpreter"; `units` work at once."""
 
     kind: str
     units: int
@@ -41,7 +42,7 @@ def chip_of(device: Any) -> Chip:
     if device.type == "xpu":
         return Chip("xpu", properties.gpu_subslice_count)
     if torch.version.hip:
-        return Chip("gfx", properties.multi_processor_count)
+        return Chip("rdna" if properties.warp_size == 32 else "gfx", properties.multi_processor_count)
     if properties.major < 8:
         raise ValueError(
             f"[attention] q must lie on a device of compute capability 8.0 or later; got {properties.major}."
@@ -65,7 +66,7 @@ _HALVES = {
 }
 _FLOATS = {
     "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
-    "masked forward": {64: Tiles(32, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked forward": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
     "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
     "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
@@ -84,6 +85,7 @@ _OWN = {
     ("sm90", "masked forward"): _HALVES["masked forward"] | {64: Tiles(128, 64, 8, 1), 128: Tiles(128, 32, 8, 1)},
     ("sm90", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2)},
     ("sm90", "key gradient"): _HALVES["key gradient"] | {64: Tiles(32, 128, 8, 2), 128: Tiles(16, 64, 8, 2)},
+    ("sm90", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(128, 16, 8, 1)),
     ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
@@ -113,6 +115,8 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
         if bare and not masked and columns in alone.get((chip.kind, kernel), ()):
             by_columns = alone[chip.kind, kernel]
     found = by_columns[min(width for width in by_columns if width >= columns)]
+    if chip.kind == "rdna":
+        return found._replace(stages=1)
     if chip.kind in ("gfx", "xpu"):
         # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.
         return found._replace(warps=4, stages=1)

@@ -7,12 +7,10 @@ import table
 import variants
 from test_compiled import check
 
-from isentrope.gpu.compiling import TARGETS
-
 EVERY = variants.every() + variants.with_tiles_of_others() + variants.padded()
 
 
-@pytest.mark.parametrize("chip", TARGETS)
+@pytest.mark.parametrize("chip", table.CHIPS)
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: f"{variant.name} {'backward' * variant.backward}")
 def test_compiles(chip, variant):
     check(chip, variant)

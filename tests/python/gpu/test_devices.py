@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import weakref
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
-from isentrope.gpu import launch, operators, plan
+from isentrope.gpu import launch, operands, operators, plan
 from isentrope.sdpa import gpu as sdpa_gpu
 
 
@@ -166,7 +168,27 @@ def test_nothing_is_read_back_from_the_device(grids):
             results = pytree.tree_leaves(result)
             if any(x.requires_grad for x in results):
                 sum(x.sum() for x in results if x.requires_grad).backward()
-    assert len(grids) == 3 * (2 + 2 + 4) + 2
+    # Of each but row_lengths rows, forward pass and its repair, twice; of its backward pass rows, what they start with,
+    # spans, and each gradient with its repair; where statistics have gradients, the largest key.
+    assert len(grids) == 3 * (3 + 3 + 7) + 2 + 2
+
+
+def test_tables_that_a_captured_graph_reads_are_kept(monkeypatch):
+    """However many rules come after it."""
+
+    def table(scale):
+        call = SimpleNamespace(
+            rule=f"constant(scale={scale})", q=torch.empty(1), dim=16, soft_cap=0.0, queries=4, keys=4, sequence_keys=0, query_offset=0
+        )
+        return weakref.ref(operands.RuleTables(call).visible)
+
+    others = table(1000)
+    monkeypatch.setattr(operands, "_is_captured", lambda device: True)
+    captured = table(1001)
+    monkeypatch.setattr(operands, "_is_captured", lambda device: False)
+    for scale in range(100):  # three tables each
+        table(scale + 1)
+    assert others() is None and captured() is not None
 
 
 def test_a_decode_step_reads_nothing_back():
@@ -182,7 +204,7 @@ def test_grids_stay_within_the_limits_of_devices(grids):
     """Of its axes all but the first end at 65535: that many sequences and heads are not many."""
     q = torch.empty(1, 1, 3, 16).expand(40000, 2, 3, 16).requires_grad_()
     isentrope.gpu.attention(q, q, q, return_stats=True)[0].sum().backward()
-    assert len(grids) == 6
+    assert len(grids) == 7
     for grid in grids:
         assert grid[0] < 1 << 31 and all(extent < 1 << 16 for extent in grid[1:])
 

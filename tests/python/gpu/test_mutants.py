@@ -49,7 +49,7 @@ MUTANTS = {
     "maps_query_heads_to_the_wrong_key_heads": (
         "forward.py", "kv_head = (own // group)", "kv_head = (own % kv_heads)", "shape=1x4:2x40x33x16",
     ),
-    "turns_the_sink_round": ("forward.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
+    "turns_the_sink_round": ("results.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
     "counts_masked_keys_in_n": (
         "launch.py", "count = mask is not None and (", "count = mask is None and (",
         "shape=1x1x20x20x16 rule=log_length admitted=1",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.forward import write_rows
+from isentrope.gpu.kernels.results import write_rows
 from isentrope.gpu.kernels.softmax import RowState, raised, rebase
 from isentrope.gpu.kernels.tile import Matrix
 
 
 @triton.jit
 def load_share(states, plane, row, rows, WANTED: tl.constexpr):
-    """What forward.store_share left of these rows, and their support."""
+    """What results.store_share left of these rows, and their support."""
     m = tl.load(states + row, mask=rows, other=float("-inf"))
     s0 = tl.load(states + plane + row, mask=rows, other=0.0)
     s1, s1p, s2, s3 = s0, s0, s0, s0

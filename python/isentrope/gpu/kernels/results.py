@@ -1,0 +1,75 @@
+"""What a query block leaves: its sums become results, or are kept as those of a share of the keys."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.softmax import LN2
+from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, store_rows
+
+
+@triton.jit
+def write_rows(
+    state, acc, some, support, sink, kept_factor, output, statistics, supports, plane, row, rows, place,
+    WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Sums become results, at `place` of the output. `some`: rows with support; the others are empty, whatever
+    their sums hold. kept_factor: what a weight counts for that dropout kept."""
+    m, s0 = state.m, state.s0
+    log_s0 = tl.log2(s0) * LN2
+    if output.base.dtype.element_ty == tl.float16:
+        log_s0 = (tl.log2(s0) - F16_LIFT) * LN2
+    lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
+    factor = kept_factor / s0
+    if SINK:
+        factor = factor / (1.0 + tl.exp(sink - lse))
+    acc = tl.where(some[:, None], acc * factor[:, None], 0.0)
+    store_rows(output, place, rows, acc, COLUMNS, EVEN)
+    if WANTED.LSE >= 0:
+        tl.store(statistics + WANTED.LSE * plane + row, lse, mask=rows)
+    mean = state.s1 / s0
+    if WANTED.ENTROPY >= 0:
+        entropy = log_s0 - mean * LN2
+        entropy = tl.where(some, tl.where(entropy < 0, 0.0, entropy), 0.0)
+        tl.store(statistics + WANTED.ENTROPY * plane + row, entropy, mask=rows)
+    if WANTED.COLLISION >= 0:
+        collision = state.s2 / (s0 * s0)
+        tl.store(statistics + WANTED.COLLISION * plane + row, tl.where(some, collision, 0.0), mask=rows)
+    if WANTED.VARIANCE >= 0:
+        variance = (state.s1p / s0 - mean * mean) * (LN2 * LN2)
+        variance = tl.where(some, tl.where(variance < 0, 0.0, variance), 0.0)
+        tl.store(statistics + WANTED.VARIANCE * plane + row, variance, mask=rows)
+    if WANTED.MAX_LOGIT >= 0:
+        most = tl.where(s0 != s0, s0, m * LN2)
+        tl.store(statistics + WANTED.MAX_LOGIT * plane + row, tl.where(some, most, float("-inf")), mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
+    if WANTED.MAX_PROBABILITY >= 0:
+        # 1 / s0, for the largest key weighs 1, or what it was lifted to; no number where all logits are -inf.
+        most = s0 / (s0 * s0)
+        if output.base.dtype.element_ty == tl.float16:
+            most = most * F16_FACTOR
+        tl.store(statistics + WANTED.MAX_PROBABILITY * plane + row, tl.where(some, most, 0.0), mask=rows)
+    if WANTED.SUPPORT:
+        tl.store(supports + row, support.to(tl.int64), mask=rows)
+
+
+@triton.jit
+def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of a share of the keys, for decode.merge_kernel: states [share, 7, rows], sums [share, rows, COLUMNS]."""
+    share = tl.program_id(2).to(tl.int64)
+    to = states + share * 7 * plane + row
+    tl.store(to, state.m, mask=rows)
+    tl.store(to + plane, state.s0, mask=rows)
+    if WANTED.MOMENTS >= 1:
+        tl.store(to + 2 * plane, state.s1, mask=rows)
+    if WANTED.MOMENTS >= 2:
+        tl.store(to + 3 * plane, state.s1p, mask=rows)
+    if WANTED.COLLISION >= 0:
+        tl.store(to + 4 * plane, state.s2, mask=rows)
+    if WANTED.DISTANCE >= 0:
+        tl.store(to + 5 * plane, state.s3, mask=rows)
+    tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
+    column = tl.arange(0, COLUMNS)
+    tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
