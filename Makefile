@@ -75,13 +75,13 @@ configure configure-programs:
 
 demo: configure-programs
 	@cmake --build $(BUILD) --target programs
-	@scripts/study lab/demo.json --program $(PROGRAM) --output results/demo --records results/demo/study.json $(ARGS)
+	@"$$(scripts/setup --print)" scripts/study lab/demo.json --program $(PROGRAM) --output results/demo --records results/demo/study.json $(ARGS)
 	@$(PROGRAM) report results/demo/study.json
 
 # What docs/results/study.json holds is not trained again.
 study: configure-programs
 	@cmake --build $(BUILD) --target programs
-	@scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
+	@"$$(scripts/setup --print)" scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
 	@$(PROGRAM) report docs/results/study.json --output results/study/report.html
 	@cmake --build $(BUILD) --target docs
 

@@ -127,6 +127,9 @@ class Study(unittest.TestCase):
         first = self.cells()["first"]["records"]
         self.assertIn("study: the options of first must be those of",
                       self.refused("run", cells={"second": "--positions alibi", "first": "--positions none"}))  # fmt: skip
+        one = {"cells": {"first": "--positions rope"}, "order": PLAN["order"][:1]}
+        self.assertIn("must hold cells of the plan alone; got second", self.refused("run", **one))
+        self.assertIn('HOST:PORT is needed; got "8786"', self.refused("run", "--listen", "8786"))
         (self.folder / "corpus.txt").write_text("".join(f"the row sees {i} keys\n" for i in range(400)))
         more = [{"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 3}]
         self.assertIn("corpus must be the same throughout a cell; got ", self.refused("run", code=1, order=more))
