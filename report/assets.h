@@ -5,7 +5,7 @@
 
 namespace isentrope::report::assets {
 
-extern const std::string_view page_html, page_css, page_js, line_chart_json, theory_html,
-    vega_js;
+extern const std::string_view page_html, page_css, page_js, contents_js, line_chart_json,
+    theory_html, vega_js;
 
 }  // namespace isentrope::report::assets

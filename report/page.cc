@@ -173,7 +173,7 @@ Page& Page::footer(const Text& text) {
 std::string Page::html() const {
   std::string scripts;
   if (plots_ > 0) {
-    for (const std::string_view script : {assets::vega_js, assets::page_js}) {
+    for (const std::string_view script : {assets::contents_js, assets::vega_js, assets::page_js}) {
       scripts.append("<script>\n").append(script).append("</script>\n");
     }
   }

@@ -38,6 +38,7 @@
       if (failure) throw failure;
       new ResizeObserver(() => this.resize()).observe(this.container);
       this.answerLegend();
+      this.offer();
       if (this.has('at')) this.answerPointer();
     }
 
@@ -51,6 +52,47 @@
 
     has(signal) {
       return (this.spec.signals || []).some((each) => each.name === signal);
+    }
+
+    // The numbers and the picture, to take away.
+    offer() {
+      const line = document.createElement('p');
+      line.className = 'take';
+      const name = this.figure.querySelector('h3').textContent.trim().toLowerCase().replace(/[^\w]+/g, '-');
+      const button = (kind, make) => {
+        const made = document.createElement('button');
+        made.type = 'button';
+        made.textContent = kind;
+        made.addEventListener('click', async () => {
+          const link = document.createElement('a');
+          link.href = URL.createObjectURL(await make());
+          link.download = `${name}.${kind.toLowerCase()}`;
+          link.click();
+          URL.revokeObjectURL(link.href);
+        });
+        return made;
+      };
+      line.append(button('CSV', () => this.csv()), button('PNG', () => this.png()));
+      this.figure.append(line);
+    }
+
+    csv() {
+      const quoted = (cell) => `"${cell.textContent.trim().replaceAll('"', '""')}"`;
+      const rows = [...this.figure.querySelectorAll('details tr')].map((row) => [...row.cells].map(quoted).join(','));
+      return new Blob([rows.join('\n'), '\n'], {type: 'text/csv'});
+    }
+
+    // A canvas knows no CSS variables: the colours of the moment take their places.
+    async png() {
+      const style = getComputedStyle(root);
+      const plain = (value) => JSON.parse(
+        JSON.stringify(value).replace(/var\((--[\w-]+)\)/g, (_, variable) => style.getPropertyValue(variable).trim()));
+      const background = style.getPropertyValue('--paper').trim();
+      const runtime = vega.parse(plain(this.spec), {...plain(config), background}, {ast: true});
+      const view = new vega.View(runtime, {renderer: 'none', expr: vega.expressionInterpreter});
+      if (this.has('hidden')) view.signal('hidden', this.view.signal('hidden'));
+      const canvas = await view.width(this.width()).toCanvas(2);
+      return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
     }
 
     answerLegend() {

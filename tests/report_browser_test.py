@@ -122,9 +122,46 @@ class ReportTest(unittest.TestCase):
         self.browser.wait(f"{lines} === 4")
         self.assert_quiet()
 
+    def test_contents_lead_to_every_part(self):
+        headings = "document.querySelectorAll('h2').length"
+        reached = ("[...document.querySelectorAll('.contents a')].filter((link) => "
+                   "document.querySelector(link.hash)?.textContent === link.textContent).length")
+        for width, open_, beside in ((1400, True, True), (390, False, False)):
+            self.open_sample(width=width)
+            self.assertGreaterEqual(self.browser.evaluate(headings), 3)
+            self.assertEqual(self.browser.evaluate(reached), self.browser.evaluate(headings))
+            self.assertEqual(self.browser.evaluate("document.querySelector('.contents').open"), open_)
+            left = "document.querySelector('.contents').getBoundingClientRect().right <= document.querySelector('main').getBoundingClientRect().left"
+            self.assertEqual(self.browser.evaluate(left), beside)
+            self.assert_quiet()
+
+    def test_numbers_and_pictures_can_be_taken_away(self):
+        self.open_sample(dark=True)
+        self.browser.evaluate("""(async () => {
+          window.taken = [];
+          HTMLAnchorElement.prototype.click = function () {
+            window.taken.push(this.download);
+          };
+          const create = URL.createObjectURL;
+          window.blobs = [];
+          URL.createObjectURL = (blob) => { window.blobs.push(blob); return create(blob); };
+          for (const button of document.querySelector('figure').querySelectorAll('.take button')) button.click();
+        })()""")
+        self.browser.wait("window.taken.length === 2")
+        self.assertEqual(sorted(self.browser.evaluate("window.taken")),
+                         ["accuracy-against-length.csv", "accuracy-against-length.png"])
+        self.browser.evaluate("""Promise.all(window.blobs.map(async (blob) => [blob.type, blob.size, await blob.slice(0, 600).text()]))
+          .then((found) => { window.found = found; }), 0""")
+        self.browser.wait("window.found")
+        found = {kind: (size, text) for kind, size, text in self.browser.evaluate("window.found")}
+        self.assertIn('"length n, tokens"', found["text/csv"][1])
+        self.assertEqual(found["text/csv"][1].count("\n") >= LENGTHS, True)
+        self.assertGreater(found["image/png"][0], 5000)
+        self.assert_quiet()
+
     def test_prints_with_every_table_open(self):
         self.open_sample(dark=True)
-        folded = "document.querySelectorAll('details:not([open])').length"
+        folded = "document.querySelectorAll('figure details:not([open])').length"
         self.assertEqual(self.browser.evaluate(folded), 8)
         self.browser.evaluate(f"addEventListener('beforeprint', () => {{ window.foldedOnPaper = {folded}; }})")
         pdf = self.browser.pdf()

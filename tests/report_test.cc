@@ -279,7 +279,7 @@ TEST(ExtrapolationReport, HostileStringsStayText) {
   document["config"][hostile] = hostile;
   document["corpus"]["files"] = json::array({hostile, json::object({{"path", hostile}})});
   const std::string html = extrapolation_report(document);
-  EXPECT_EQ(count(html, "<script>"), 2);
+  EXPECT_EQ(count(html, "<script>"), 3);
   EXPECT_FALSE(has(own_part(html), "<img"));
 }
 

@@ -1,0 +1,36 @@
+// The contents of the page, out of its headings: at the side where there is room, folded above the text where there is not.
+(() => {
+  'use strict';
+  const headings = [...document.querySelectorAll('h2')];
+  if (headings.length < 3) return;
+
+  const fold = document.createElement('details');
+  fold.className = 'contents';
+  const title = document.createElement('summary');
+  title.textContent = 'Contents';
+  const list = document.createElement('nav');
+  const links = headings.map((heading, i) => {
+    heading.id = `part-${i + 1}`;
+    const link = document.createElement('a');
+    link.href = `#${heading.id}`;
+    link.textContent = heading.textContent;
+    return link;
+  });
+  list.append(...links);
+  fold.append(title, list);
+  document.querySelector('header').after(fold);
+
+  const wide = matchMedia('(min-width: 80rem)');
+  const unfold = () => { fold.open = wide.matches; };
+  wide.addEventListener('change', unfold);
+  unfold();
+  list.addEventListener('click', () => { if (!wide.matches) fold.open = false; });
+
+  // The last heading above the middle of the screen is where the reader is.
+  const mark = () => {
+    const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 2).length;
+    links.forEach((link, i) => link.toggleAttribute('aria-current', i === passed - 1));
+  };
+  addEventListener('scroll', mark, {passive: true});
+  mark();
+})();
