@@ -45,6 +45,8 @@ def test_the_command_line_finds_it(tmp_path):
     assert check("a problem", command=command, **path).returncode == 2
 
 
-def test_without_the_package_the_command_line_says_how_to_come_by_it():
-    done = check(LINE, command=(shutil.which("isentrope"), "check", "--backend", "gpu"), PATH="")
+def test_without_the_package_the_command_line_says_how_to_come_by_it(tmp_path):
+    """Where its programs lie neither beside it nor on PATH."""
+    alone = shutil.copy(shutil.which("isentrope"), tmp_path)
+    done = check(LINE, command=(alone, "check", "--backend", "gpu"), PATH="")
     assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr
