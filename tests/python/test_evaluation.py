@@ -10,6 +10,7 @@ from tiny_model import model, tokens
 import isentrope
 from isentrope.models import evaluate as evaluation
 from isentrope.models import retrieval
+from isentrope.models.student import one_sided_p
 
 
 @pytest.mark.parametrize("chunk", [64, 100, 1024])
@@ -34,7 +35,29 @@ def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
     assert late.difference == pytest.approx(-0.25) and late.mean == pytest.approx(3.25)
     assert late.se == pytest.approx(gaps.std().item() / 2)
     assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
-    assert evaluation.beats(late) and not evaluation.beats(found[0])
+    assert late.passages == 2 and not evaluation.beats(late)
+
+
+@pytest.mark.parametrize(
+    "gaps, better",
+    [([-0.2, -0.3], False),  # t of one degree of freedom would not call it either
+     ([-0.1, -0.2, -0.3], True),  # t = 3.46, of 2 degrees of freedom 2.92 is 5 %
+     ([-0.05, -0.2, -0.3], False),  # 2.52: by two standard errors it was called
+     ([0.1, 0.2, 0.3], False), ([-0.2, -0.2, -0.2], False)],
+)  # fmt: skip
+def test_better_is_what_students_t_over_passages_says(gaps, better):
+    results = evaluation.Results(None, {})
+    for passage, gap in enumerate(gaps):
+        results.add("a", passage, [4.0] * 2)
+        results.add("b", passage, [4.0 + gap] * 2)
+    found = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], len(gaps), [0, 512])
+    assert evaluation.beats(found[-1]) is better
+
+
+@pytest.mark.parametrize("t, df, p", [(6.313752, 1, 0.05), (2.919986, 2, 0.05), (2.353363, 3, 0.05), (1.833113, 9, 0.05),
+                                      (4.3027, 2, 0.025), (1.697261, 30, 0.05), (-1.0, 2, 0.788675), (0.0, 5, 0.5)])  # fmt: skip
+def test_students_t_is_the_published_one(t, df, p):
+    assert one_sided_p(t, df) == pytest.approx(p, abs=1e-6)
 
 
 def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):

@@ -19,7 +19,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="isentrope calibrate",
         description="Measures the gain of the logits that gives a model with stretched RoPE the entropy it has "
-        "without, and keeps it where text that was kept apart is read better with it, by two standard errors.",
+        "without, and keeps it where passages that were kept apart are read better with it, by Student's t.",
         epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
     )
     parser.add_model_and_text("ordinary text; its first half calibrates, its second decides")
@@ -79,7 +79,7 @@ def _told(result: dict[str, Any]) -> str:
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
-    verdict = "kept" if result["kept"] else "not kept: no better by two standard errors"
+    verdict = "kept" if result["kept"] else "not kept: no better by Student's t over the passages"
     kept = verdict if result["nll"] else "not judged"
     lines.append(f"rule: {result['rule']} ({kept})")
     return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])

@@ -59,7 +59,7 @@ class Calibration:
     log_gains: Tensor
     """What was measured, kept or not, float64 [layers, heads]."""
     kept: bool
-    """Whether the rule has the gain: it was better than none by two standard errors on text kept apart, or there was none."""
+    """Whether the rule has the gain: it was better than none on passages kept apart, by Student's t, or there were none."""
     steps: list[dict[str, float]]
     """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
     before: Tensor
@@ -196,7 +196,7 @@ def calibrate(
     texts: int64 [tokens], ordinary text no longer than the model was trained on.
     rope: the stretch, as `isentrope.hf.rope.parse` takes it.
     per: "model" for one gain, "layer" or "head" for one each. More than one gain is kept only where it beats the single
-        one by two standard errors, and any gain only where it beats none.
+        one, and any gain only where it beats none: by Student's t over the passages, one-sided, at 5 %.
     passages, lengths: as `isentrope.models.evaluate.evaluate` takes them, of text kept apart: what lies beyond the trained
         length decides. Without passages nothing is decided, and the gain stands as measured.
 
@@ -259,7 +259,7 @@ def _judged(
     model: nn.Module, found: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
     results: Results | None, progress: Callable[[str, int, int], None] | None,
 ) -> Calibration:  # fmt: skip
-    """Keeps a gain only where text kept apart is read better with it, beyond the trained length."""
+    """Keeps a gain only where passages kept apart are read better with it, beyond the trained length."""
     methods = methods_of(found, single)
     results = Results(None, {}) if results is None else results
     nll = evaluate(model, passages, methods, lengths=lengths, results=results, progress=progress)

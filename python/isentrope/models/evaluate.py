@@ -19,6 +19,7 @@ from isentrope import hf
 from isentrope._core.files import read_text, write_text
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.rope import NO_STRETCH, Stretch, stretched
+from isentrope.models.student import one_sided_p
 from isentrope.rules import ScaleRule
 
 # Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
@@ -40,8 +41,8 @@ class Difference:
     """Mean loss of a method over a bin of positions, in nats a token, and its difference to the first one's: negative is
     better.
 
-    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over passages, each
-    NaN for a single one.
+    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over the passages,
+    `passages` of them; each NaN for a single one.
     """
 
     method: str
@@ -51,12 +52,13 @@ class Difference:
     difference: float
     se: float
     se_passages: float
+    passages: int
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method, "from": self.first, "to": self.last,
             "mean": self.mean, "difference": self.difference, "se": None if math.isnan(self.se) else self.se,
-            "se_passages": None if math.isnan(self.se_passages) else self.se_passages,
+            "se_passages": None if math.isnan(self.se_passages) else self.se_passages, "passages": self.passages,
         }  # fmt: skip
 
 
@@ -252,7 +254,7 @@ def compare(
             found.append(
                 Difference(
                     method.name, begin, end, ours[:, part].mean().item(), gap.mean().item(),
-                    _standard_error(gap.flatten()), _standard_error(gap.mean(1)),
+                    _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
                 )  # fmt: skip
             )
     return found
@@ -263,6 +265,8 @@ def _standard_error(values: Tensor) -> float:
 
 
 def beats(difference: Difference) -> bool:
-    """Better than the first method by more than two standard errors, over passages where there are several."""
-    se = difference.se if math.isnan(difference.se_passages) else max(difference.se, difference.se_passages)
-    return difference.difference < -2 * se
+    """Better than the first method by Student's t over the passages, one-sided, at 5 %. Fewer than 3 passages decide nothing, nor
+    do passages that all differ by the same."""
+    if difference.passages < 3 or not difference.se_passages > 0:
+        return False
+    return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05

@@ -1,0 +1,17 @@
+"""Student's t, as far as a verdict over a few passages needs it."""
+
+import math
+
+
+def one_sided_p(t: float, df: int) -> float:
+    """The chance that Student's t of `df` >= 1 degrees of freedom is above `t`. For a whole number of them it is a finite sum
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(df))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = df % 2
+    term, total = cosine if odd else 1.0, 0.0
+    for i in range(1 + odd, df, 2):
+        total += term
+        term *= cosine**2 * i / (i + 1)
+    within = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return (1 - within) / 2
