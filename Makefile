@@ -28,7 +28,7 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
   format clean
 
 help:
-	@echo 'make demo       two position schemes, two scale rules, two seeds, trained and judged; report in results/demo'
+	@echo 'make demo       two position schemes, two scale rules, three seeds, trained and judged; report in results/demo'
 	@echo 'make study      the grid of docs/laboratory.md, into docs/results/study.json: hours; each start goes on'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'

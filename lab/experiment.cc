@@ -7,14 +7,14 @@
 
 #include "command/files.h"
 #include "isentrope/target.h"
+#include "lab/analysis/leads.h"
+#include "lab/analysis/records.h"
 #include "lab/interrupt.h"
 #include "lab/material.h"
 #include "lab/memory.h"
 #include "lab/result.h"
 #include "lab/training.h"
 #include "report/extrapolation.h"
-#include "report/leads.h"
-#include "report/records.h"
 
 namespace isentrope::lab {
 namespace {
@@ -65,9 +65,8 @@ json corpus_json(const Material& material) {
 
 json result_json(const ExperimentOptions& options, const Material& material,
                  const std::vector<json>& records) {
-  const json rules = report::rules_json(records);
   json result = {
-      {"schema", 2},
+      {"schema", 3},
       {"program", "isentrope extrapolate"},
       {"version", ISENTROPE_VERSION},
       {"command", options.command},
@@ -75,14 +74,14 @@ json result_json(const ExperimentOptions& options, const Material& material,
       {"train_length", options.train_length},
       {"lengths", options.lengths},
       {"protocol", protocol_json(options)},
-      {"rules", rules},
-      {"leads", report::leads_json(report::leads_of(rules))},
+      {"rules", analysis::rules_json(records)},
+      {"leads", analysis::leads_json(analysis::exploratory_leads(records))},
       {"evaluation", evaluation_json(records.front())},
       {"config", config_json(options)},
       {"corpus", corpus_json(material)},
       {"machine",
        {{"cpu", cpu_name()}, {"threads", options.threads}, {"instruction_set", active_target()}}}};
-  if (const json gains = report::gains_json(records); !gains.is_null()) result["gains"] = gains;
+  if (const json gains = analysis::gains_json(records); !gains.is_null()) result["gains"] = gains;
   return result;
 }
 

@@ -150,7 +150,7 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
   app.add_option("--seed", o.seed, "Seed of the first run")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take two");
+  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take three");
   count("--threads", o.threads, kMostThreads,
         "Threads of a training; another count gives other last digits");
 }

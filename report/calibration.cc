@@ -177,8 +177,8 @@ Plot slope_map(const HeadValues& slopes) {
 Text verdict(const json& result) {
   if (result.at("nll").empty()) return "not judged: no text was kept apart";
   return result.at("kept").get<bool>()
-             ? "kept: better by more than two standard errors on text kept apart"
-             : "not kept: no better by two standard errors on text kept apart";
+             ? "kept: better by a t test over the passages kept apart"
+             : "not kept: no better by a t test over the passages kept apart";
 }
 
 }  // namespace

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "report/extrapolation_charts.h"
 #include "report/numbers.h"
 #include "report/page.h"
 #include "report/result.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::report {
 namespace {
@@ -35,8 +36,9 @@ void summarise_verdicts(Text& text, const Result& result) {
   text.plain("Leads in points of accuracy over the model trained with ")
       .code("standard")
       .plain(
-          ", ± standard error over the seeds; what is beyond two of them is called, the rest is "
-          "undecided. ");
+          ", paired by seed, with 95 % intervals of Student's t. Called is what is below 5 % after "
+          "Benjamini and Hochberg's correction for all rows of its kind, lengths and both "
+          "metrics. ");
 }
 
 void summarise_entropy(Text& text, const Result& result) {
@@ -106,13 +108,13 @@ TableGroup our_accuracy(const Result& result) {
   TableGroup group{"This run", {}};
   std::vector<const ByLength*> rows;
   for (const RuleResult& rule : result.rules) {
-    if (rule.kind != "near") rows.push_back(&rule.mean.accuracy);
+    if (!hides_far_keys(rule.kind)) rows.push_back(&rule.mean.accuracy);
   }
   const ByLength best = best_of(rows);
   for (const RuleResult& rule : result.rules) {
     group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.accuracy,
                                       rule.spread.accuracy,
-                                      rule.kind == "near" ? ByLength{} : best));
+                                      hides_far_keys(rule.kind) ? ByLength{} : best));
   }
   return group;
 }
@@ -141,24 +143,23 @@ Table accuracy_table(const Result& result) {
   return table;
 }
 
-// "+1.02 ± 0.21 helps", length by length.
+// "+1.0 [0.2, 1.8] helps", length by length.
 Table leads_table(const Result& result) {
   Table table;
   table.caption =
-      "Leads over the model trained with the standard scale, paired by seed: mean, "
-      "standard error, verdict. More accuracy helps, and less cross-entropy.";
+      "Leads over the model trained with the standard scale, paired by seed: mean, 95 % interval "
+      "of Student's t, verdict. More accuracy helps, and less cross-entropy.";
   table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
-  for (const auto& [metric, heading, digits] : {std::tuple{"accuracy", "Accuracy, points", 2},
-                                                {"cross_entropy", "Cross-entropy, nats", 3}}) {
+  for (const auto& [metric, heading] :
+       {std::pair{"accuracy", "Accuracy, points"}, {"cross_entropy", "Cross-entropy, nats"}}) {
     TableGroup group{heading, {}};
     for (const RuleResult& rule : result.rules) {
       std::map<std::int64_t, Text> cells;
-      for (const Lead& lead : result.leads) {
+      for (const analysis::Lead& lead : result.leads) {
         if (lead.metric != metric || lead.rule != rule.rule || lead.kind != rule.kind) continue;
-        Text cell(signed_decimal(lead.lead.mean, digits));
-        if (std::isfinite(lead.lead.se)) cell.plain(" ± " + decimal(lead.lead.se, digits));
-        cell.small(name_of(lead.lead.verdict));
+        Text cell(lead_numbers(lead));
+        cell.small(name_of(lead.verdict));
         cells[lead.length] = cell;
       }
       if (cells.empty()) continue;

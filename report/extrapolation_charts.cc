@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "report/numbers.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::report {
 namespace {
@@ -52,7 +53,7 @@ void add_rules(LineChart& chart, const Result& result, ByLength Measures::* meas
     const RuleResult& rule = result.rules[i];
     if ((rule.mean.*measure).empty()) continue;
     Series series = series_by_length(result, Text().code(rule.name), rule.mean.*measure);
-    series.reference = rule.kind == "near";
+    series.reference = hides_far_keys(rule.kind);
     series.colour = static_cast<int>(i);
     add_spread(series, rule.spread.*measure);
     chart.series.push_back(std::move(series));
@@ -68,22 +69,24 @@ LineChart accuracy_chart(const Result& result) {
 }
 
 LineChart lead_chart(const Result& result) {
-  LineChart chart = chart_by_length(result, "Lead over standard",
-                                    "Accuracy minus that of the model trained with the standard "
-                                    "scale, paired by seed; bars are two standard errors.",
-                                    "points");
+  LineChart chart =
+      chart_by_length(result, "Lead over standard",
+                      "Accuracy minus that of the model trained with the standard "
+                      "scale, paired by seed; bars are 95 % intervals of Student's t.",
+                      "points");
   chart.y_from_zero = true;
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
     Series series;
     series.name.code(rule.name);
     series.colour = static_cast<int>(i);
-    series.reference = rule.kind == "near";
-    for (const Lead& lead : result.leads) {
+    series.reference = hides_far_keys(rule.kind);
+    for (const analysis::Lead& lead : result.leads) {
       if (lead.metric != "accuracy" || lead.rule != rule.rule || lead.kind != rule.kind) continue;
       series.x.push_back(static_cast<double>(lead.length));
-      series.y.push_back(lead.lead.mean);
-      series.spread.push_back(std::isfinite(lead.lead.se) ? 2 * lead.lead.se : 0);
+      series.y.push_back(lead.seeds.mean);
+      const double half = (lead.seeds.high - lead.seeds.low) / 2;
+      series.spread.push_back(std::isfinite(half) ? half : 0);
     }
     if (!series.x.empty()) chart.series.push_back(std::move(series));
   }

@@ -9,13 +9,19 @@
 #include <set>
 
 #include "isentrope/error.h"
+#include "lab/analysis/records.h"
 #include "report/numbers.h"
-#include "report/records.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::report {
 namespace {
 
+using analysis::Lead;
+using analysis::Verdict;
 using nlohmann::json;
+
+constexpr const char* kKinds[] = {"trained",     "rescaled", "near",        "frozen",
+                                  "frozen_near", "growing",  "growing_near"};
 
 [[noreturn]] void fail(const std::string& key, const std::string& required, const json& got) {
   using error_handler = json::error_handler_t;
@@ -120,8 +126,8 @@ RuleResult rule_result(const json& rule, const std::string& where) {
   RuleResult result;
   result.rule = name;
   const json& kind = member(rule, "kind");
-  if (!kind.is_null() && kind != "trained" && kind != "rescaled" && kind != "near")
-    fail(where + ".kind", "trained, rescaled or near", kind);
+  if (!kind.is_null() && std::ranges::find(kKinds, kind) == std::end(kKinds))
+    fail(where + ".kind", "trained, rescaled, near or a probe", kind);
   result.kind = kind.is_null() ? "trained" : kind.get<std::string>();
   result.name = row_name(result.rule, result.kind);
   result.mean = measures_of(rule, where);
@@ -173,6 +179,19 @@ GainCurves gains_of(const json& document) {
   return curves;
 }
 
+std::vector<analysis::RowName> also_of(const json& lead, const std::string& where) {
+  std::vector<analysis::RowName> names;
+  const json& also = member(lead, "also");
+  if (also.is_null()) return names;
+  if (!also.is_array()) fail(where + ".also", "an array of rows", also);
+  for (const json& row : also) {
+    if (!row.is_object() || !member(row, "rule").is_string() || !member(row, "kind").is_string())
+      fail(where + ".also", "rows, each with its rule and kind", row);
+    names.push_back({row["rule"], row["kind"]});
+  }
+  return names;
+}
+
 Lead lead_of(const json& lead, const std::string& where) {
   if (!lead.is_object()) fail(where, "an object", lead);
   const auto text = [&](const char* key) {
@@ -187,13 +206,20 @@ Lead lead_of(const json& lead, const std::string& where) {
   };
   Lead result{.rule = text("rule"), .kind = text("kind"), .metric = text("metric")};
   result.length = positive(member(lead, "length"), where + ".length");
-  result.seeds = positive(member(lead, "seeds"), where + ".seeds");
-  result.lead = {.mean = number("mean"), .sd = number("sd"), .se = number("se")};
+  result.seeds = {.pairs = positive(member(lead, "seeds"), where + ".seeds"),
+                  .mean = number("mean"),
+                  .sd = number("sd"),
+                  .se = number("se"),
+                  .low = number("low"),
+                  .high = number("high"),
+                  .p = number("p")};
+  result.adjusted_p = number("adjusted_p");
+  result.also = also_of(lead, where);
   const std::string verdict = text("verdict");
   for (const Verdict known : {Verdict::helps, Verdict::hurts, Verdict::undecided}) {
-    if (verdict == name_of(known)) result.lead.verdict = known;
+    if (verdict == name_of(known)) result.verdict = known;
   }
-  if (verdict != name_of(result.lead.verdict))
+  if (verdict != name_of(result.verdict))
     fail(where + ".verdict", "helps, hurts or undecided", lead.at("verdict"));
   return result;
 }
@@ -203,7 +229,7 @@ Lead lead_of(const json& lead, const std::string& where) {
 ByLength Result::uniform_entropy() const {
   const bool causal = member(config, "objective") == "causal";
   ByLength entropy;
-  for (const std::int64_t n : lengths) entropy[n] = report::uniform_entropy(n, causal);
+  for (const std::int64_t n : lengths) entropy[n] = analysis::uniform_entropy(n, causal);
   return entropy;
 }
 
@@ -218,8 +244,8 @@ std::vector<Lead> parse_leads(const json& leads) {
 
 Result parse_result(const json& document) {
   if (!document.is_object()) fail("a result", "an object", document);
-  if (const json& schema = member(document, "schema"); !schema.is_null() && schema != 2) {
-    fail("schema", "2, the one this program reads", schema);
+  if (const json& schema = member(document, "schema"); !schema.is_null() && schema != 3) {
+    fail("schema", "3, the one this program reads", schema);
   }
   Result result;
   result.lengths = lengths_of(document);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "report/leads.h"
+#include "lab/analysis/leads.h"
 
 namespace isentrope::report {
 
@@ -27,7 +27,7 @@ struct SeedResult {
 };
 
 struct RuleResult {
-  std::string rule, kind;  // "trained", "rescaled" or "near"
+  std::string rule, kind;  // what was measured of its model (docs/result-schema.md)
   std::string name;        // of the row: the rule, and what it stands on
   Measures mean;           // over the seeds
   Measures spread;         // standard deviation over the seeds; empty for one seed
@@ -49,7 +49,7 @@ struct Result {
   std::string version, command, date;  // empty when absent
   std::optional<std::int64_t> train_length;
   GainCurves gains;  // without gains when there are none
-  std::vector<Lead> leads;
+  std::vector<analysis::Lead> leads;
   nlohmann::json config, corpus, machine;  // objects, as they were
 
   // The entropy of uniform attention by length, for the objective that `config` names.
@@ -57,7 +57,7 @@ struct Result {
 };
 
 // The member "leads" of a result. Throws Error naming the key that is not what the schema says.
-[[nodiscard]] std::vector<Lead> parse_leads(const nlohmann::json& leads);
+[[nodiscard]] std::vector<analysis::Lead> parse_leads(const nlohmann::json& leads);
 
 // Only lengths and rules are required. Throws Error naming the key that is not what the schema
 // says.

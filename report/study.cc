@@ -3,22 +3,18 @@
 #include <fmt/core.h>
 
 #include "isentrope/error.h"
+#include "lab/analysis/records.h"
+#include "lab/analysis/study.h"
 #include "report/extrapolation.h"
-#include "report/leads.h"
 #include "report/page.h"
-#include "report/records.h"
 #include "report/result.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::report {
 namespace {
 
+using analysis::Study;
 using nlohmann::json;
-
-struct Cell {
-  std::string name, options;
-  std::int64_t planned = 0;
-  std::vector<json> records;
-};
 
 // Names the document as a whole: it is written by a program, and read back by this one.
 template <typename Use>
@@ -30,55 +26,46 @@ auto reading(const Use& use) {
   }
 }
 
-std::vector<Cell> cells_of(const json& study) {
-  std::vector<Cell> cells;
-  for (const auto& [name, cell] : study.at("cells").items()) {
-    cells.push_back({name, cell.at("options"), cell.at("planned"), {}});
-    for (const json& record : cell.at("records")) cells.back().records.push_back(record);
-  }
-  return cells;
-}
-
-Text summary_of(const std::vector<Cell>& cells) {
-  std::size_t done = 0;
-  std::int64_t planned = 0;
-  for (const Cell& cell : cells) {
-    done += cell.records.size();
-    planned += cell.planned;
-  }
+Text summary_of(const Study& study) {
   Text text;
-  text.strong(fmt::format("{} of {} trainings are done.", done, planned));
-  return text.plain(
+  text.strong(progress_words(study));
+  text.plain(
       " Leads in points of accuracy over the model trained with the standard scale, paired by "
-      "seed; "
-      "what is beyond two standard errors is called, the rest is undecided.");
+      "seed, "
+      "with 95 % intervals of Student's t. Called is what is below 5 % after correction: Holm's in "
+      "the family that an experiment declared before it ran, Benjamini and Hochberg's for the "
+      "rest, "
+      "which is exploratory, what is of one kind together.");
+  return text;
 }
 
 }  // namespace
 
-Result cell_result(const std::vector<json>& records) {
+Result cell_result(const std::vector<json>& records, const std::vector<analysis::Lead>& leads) {
   const json& first = records.front();
   const json& model = first.at("configuration");
-  const json rules = rules_json(records);
   json document = {{"lengths", first.at("evaluation").at("lengths")},
                    {"train_length", model.at("train_length")},
                    {"config", {{"objective", model.at("objective")}}},
-                   {"rules", rules},
-                   {"leads", leads_json(leads_of(rules))}};
-  if (const json gains = gains_json(records); !gains.is_null()) document["gains"] = gains;
+                   {"rules", analysis::rules_json(records)},
+                   {"leads", analysis::leads_json(leads)}};
+  if (const json gains = analysis::gains_json(records); !gains.is_null()) document["gains"] = gains;
   // As it would be read from a file, where numbers that are not finite are null.
   return parse_result(json::parse(document.dump()));
 }
 
-std::string study_report(const json& study) {
+std::string study_report(const json& document) {
   return reading([&] {
-    const std::vector<Cell> cells = cells_of(study);
-    Page page("When does a length rule help", summary_of(cells));
-    for (const Cell& cell : cells) {
+    const Study study = analysis::read_study(document);
+    Page page(study.question.empty() ? "When does a length rule help" : study.question,
+              summary_of(study));
+    for (const std::string& sentence : primary_sentences(study)) page.prose(sentence);
+    for (std::size_t i = 0; i < study.cells.size(); ++i) {
+      const analysis::Cell& cell = study.cells[i];
       if (cell.records.empty()) continue;
-      const Result result = cell_result(cell.records);
+      const Result result = cell_result(cell.records, study.leads[i]);
       page.heading(cell.name);
-      page.code("isentrope extrapolate " + cell.options + " " + study.value("common", ""));
+      page.code("isentrope extrapolate " + cell.options + " " + document.value("common", ""));
       for (const std::string& sentence : verdict_sentences(result.leads)) page.prose(sentence);
       add_findings(page, result);
     }
@@ -86,13 +73,15 @@ std::string study_report(const json& study) {
   });
 }
 
-std::vector<std::string> study_verdicts(const json& study) {
+std::vector<std::string> study_verdicts(const json& document) {
   return reading([&] {
-    std::vector<std::string> verdicts;
-    for (const Cell& cell : cells_of(study)) {
-      if (cell.records.empty()) continue;
-      for (const std::string& sentence : verdict_sentences(cell_result(cell.records).leads))
-        verdicts.push_back(cell.name + ": " + sentence);
+    const Study study = analysis::read_study(document);
+    std::vector<std::string> verdicts = {progress_words(study)};
+    for (const std::string& sentence : primary_sentences(study)) verdicts.push_back(sentence);
+    if (!study.question.empty() && !study.complete()) return verdicts;
+    for (std::size_t i = 0; i < study.cells.size(); ++i) {
+      for (const std::string& sentence : verdict_sentences(study.leads[i]))
+        verdicts.push_back(study.cells[i].name + ": " + sentence);
     }
     return verdicts;
   });

@@ -27,7 +27,7 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
 
   EXPECT_NE(read_file(out() / "report.html").find("<html"), std::string::npos);
   const json r = result();
-  EXPECT_EQ(r["schema"], 2);
+  EXPECT_EQ(r["schema"], 3);
   EXPECT_EQ(r["lengths"], (json{8, 32}));
   EXPECT_EQ(r["protocol"]["part"], "validation");
   EXPECT_EQ(r["config"]["seeds"], 2);
@@ -57,7 +57,8 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   EXPECT_EQ(weights(out() / "models").size() % 4, 0U);
 }
 
-// Mean, standard deviation and error of the paired differences, and what is beyond two errors.
+// Mean, standard deviation and error of the paired differences, their interval by the quantile of
+// two degrees of freedom, and verdicts by what Benjamini and Hochberg leave.
 TEST_F(Extrapolate, LeadsAndVerdictsAreThoseOfTheSeeds) {
   ASSERT_EQ(run_command(command({"--seeds", "3", "--rules", "standard,log_length"})).code, 0);
   const json r = result();
@@ -85,8 +86,16 @@ TEST_F(Extrapolate, LeadsAndVerdictsAreThoseOfTheSeeds) {
     EXPECT_NEAR(lead["sd"].get<double>(), std::sqrt(square / 2), 1e-12);
     EXPECT_NEAR(lead["se"].get<double>(), se, 1e-12);
     const bool better = metric == "accuracy" ? mean > 0 : mean < 0;
-    const char* verdict = std::abs(mean) <= 2 * se ? "undecided" : better ? "helps" : "hurts";
-    EXPECT_EQ(lead["verdict"], verdict) << lead;
+    if (lead["p"].is_null()) {
+      EXPECT_EQ(lead["reason"], "all differences are equal");
+      EXPECT_EQ(lead["verdict"], "undecided");
+    } else {
+      EXPECT_NEAR(lead["high"].get<double>(), mean + 4.302652729911275 * se, 1e-9);
+      EXPECT_NEAR(lead["low"].get<double>(), mean - 4.302652729911275 * se, 1e-9);
+      EXPECT_GE(lead["adjusted_p"], lead["p"]);
+      const bool called = lead["adjusted_p"].get<double>() < 0.05;
+      EXPECT_EQ(lead["verdict"], !called ? "undecided" : better ? "helps" : "hurts") << lead;
+    }
     ++checked;
   }
   EXPECT_EQ(checked, 4 * 2 * 2);  // rows, metrics, lengths

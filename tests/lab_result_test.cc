@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "lab/analysis/leads.h"
+#include "lab/analysis/records.h"
 #include "lab/options.h"
 #include "lab/progress.h"
 #include "lab/result.h"
-#include "report/leads.h"
-#include "report/records.h"
 
 namespace isentrope::lab {
 namespace {
@@ -46,12 +46,11 @@ json record(const char* rule, std::uint64_t seed, double accuracy) {
 }
 
 json result_of(const std::vector<json>& records) {
-  const json rules = report::rules_json(records);
   return {{"train_length", 64},
           {"lengths", {64, 128}},
           {"protocol", {{"part", "test"}}},
-          {"rules", rules},
-          {"leads", report::leads_json(report::leads_of(rules))}};
+          {"rules", analysis::rules_json(records)},
+          {"leads", analysis::leads_json(analysis::exploratory_leads(records))}};
 }
 
 std::string shown(const std::function<void(Progress&)>& use, Progress::Style style) {
@@ -155,7 +154,7 @@ TEST(Progress, ClockReadsAsAClock) {
 }
 
 TEST(Result, OneSeedHasNoSpread) {
-  const json rules = report::rules_json({record("standard", 1, 50)});
+  const json rules = analysis::rules_json({record("standard", 1, 50)});
   ASSERT_EQ(rules.size(), 2U);
   EXPECT_EQ(rules[0]["accuracy"]["64"], 50);
   EXPECT_EQ(rules[0]["accuracy"]["128"], 25);
@@ -170,7 +169,7 @@ TEST(Result, OneSeedHasNoSpread) {
 }
 
 TEST(Result, SeedsGiveMeanAndSampleDeviation) {
-  const json rules = report::rules_json({record("standard", 1, 50), record("standard", 2, 54)});
+  const json rules = analysis::rules_json({record("standard", 1, 50), record("standard", 2, 54)});
   EXPECT_EQ(rules[0]["accuracy"]["64"], 52);
   EXPECT_EQ(rules[0]["loss"][1], 52);
   EXPECT_NEAR(rules[0]["spread"]["accuracy"]["64"].get<double>(), std::sqrt(8), 1e-12);
@@ -205,7 +204,7 @@ TEST(Result, BitsPerByteAreByPosition) {
   json one = record("standard", 1, 50);
   one["evaluation"]["bytes_per_token"] = 4;
   for (json& row : one["rows"]) row["by_position"] = {std::log(2.0), std::log(4.0), std::log(16.0)};
-  const json rules = report::rules_json({one});
+  const json rules = analysis::rules_json({one});
   EXPECT_NEAR(rules[0]["bits_per_byte"]["1"].get<double>(), 0.25, 1e-12);
   EXPECT_NEAR(rules[0]["bits_per_byte"]["4"].get<double>(), 1, 1e-12);
 }
@@ -215,14 +214,14 @@ TEST(Result, SummaryBeginsWithTheVerdictAndShowsEveryRow) {
                 .find("standard" + std::string(20, ' ') + "50.00"),
             std::string::npos)
       << summary(result_of({record("standard", 1, 50)}));
-  const std::string text =
-      summary(result_of({record("standard", 1, 50), record("standard", 2, 54),
-                         record("log_length", 1, 60), record("log_length", 2, 64)}));
+  const std::string text = summary(result_of(
+      {record("standard", 1, 50), record("standard", 2, 54), record("standard", 3, 52),
+       record("log_length", 1, 60), record("log_length", 2, 64.2), record("log_length", 3, 62.1)}));
   EXPECT_EQ(text.find("Leads over standard"), 0U) << text;
-  EXPECT_NE(text.find("log_length helps at 64 (+10.0 ± 0.0) and 128 (+5.0 ± 0.0)"),
+  EXPECT_NE(text.find("log_length helps at 64 (+10.1 [9.9, 10.3]) and 128 (+5.1 [4.9, 5.2])"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("52.00 ± 2.83"), std::string::npos) << text;
+  EXPECT_NE(text.find("52.00 ± 2.00"), std::string::npos) << text;
   EXPECT_NE(text.find("log_length, near keys only"), std::string::npos) << text;
 }
 

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
+#include "lab/analysis/leads.h"
+#include "lab/analysis/records.h"
 #include "lab/measure.h"
 #include "lab/random.h"
-#include "report/leads.h"
-#include "report/records.h"
 
 namespace isentrope::lab {
 namespace {
@@ -93,11 +93,11 @@ Found found_of(const Planted& planted) {
     records.push_back(record);
   }
   Found found;
-  for (const json& lead : report::leads_json(report::leads_of(report::rules_json(records)))) {
+  for (const json& lead : analysis::leads_json(analysis::exploratory_leads(records))) {
     if (lead["kind"] == "rescaled" && lead["metric"] == "accuracy" && lead["length"] == kLong)
       found.lead = lead;
   }
-  const json curve = report::gains_json(records);
+  const json curve = analysis::gains_json(records);
   const std::vector<double> accuracy = curve["accuracy"][std::to_string(kLong)];
   found.best_gain =
       curve["gain"]

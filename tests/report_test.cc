@@ -5,15 +5,16 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "lab/analysis/records.h"
 #include "report/bench.h"
 #include "report/calibration.h"
 #include "report/extrapolation.h"
 #include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
-#include "report/records.h"
 #include "report/result.h"
 #include "report/study.h"
+#include "report/verdict_words.h"
 #include "tests/support/html.h"
 #include "tests/support/results.h"
 
@@ -66,13 +67,13 @@ TEST(CalibrationReport, HoldsGainVerdictLossesAndHeads) {
   const std::string html = own_part(calibration_report(small_calibration()));
   for (const char* part :
        {"Attention temperature of small", "RoPE stretched by yarn:4, trained on 8192 tokens",
-        "e^0.2500", "kept: better by more than two standard errors", "2.000", "+0.500", "+0.125",
-        "local", "sink", "+1.000"})
+        "e^0.2500", "kept: better by a t test", "2.000", "+0.500", "+0.125", "local", "sink",
+        "+1.000"})
     EXPECT_TRUE(has(html, part)) << part;
   for (const char* part : kLosses) EXPECT_TRUE(has(html, part)) << part;
   json document = small_calibration();
   document["kept"] = false;
-  EXPECT_TRUE(has(calibration_report(document), "not kept: no better by two standard errors"));
+  EXPECT_TRUE(has(calibration_report(document), "not kept: no better by a t test"));
   document["nll"] = json::array();
   const std::string without = own_part(calibration_report(document));
   EXPECT_TRUE(has(without, "not judged: no text was kept apart"));
@@ -103,19 +104,18 @@ TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
 
-// Each lead stands in the table with its error and verdict, and in words at the top.
+// Each lead stands in the table with its interval and verdict, and in words at the top.
 TEST(ExtrapolationReport, SaysWhatTheLeadsSay) {
-  const json document = sample();
+  json document = sample();
+  document["leads"][0].update(
+      {{"mean", 1.23}, {"low", 0.14}, {"high", 2.32}, {"verdict", "helps"}});
   const std::string html = own_part(extrapolation_report(document));
-  int called = 0;
-  for (const json& lead : document["leads"]) {
-    const int digits = lead["metric"] == "accuracy" ? 2 : 3;
-    EXPECT_TRUE(
-        has(html, signed_decimal(lead["mean"], digits) + " ± " + decimal(lead["se"], digits)));
-    called += lead["verdict"] != "undecided";
-  }
-  EXPECT_GT(called, 0);
-  for (const std::string& sentence : verdict_sentences(parse_leads(document["leads"])))
+  EXPECT_TRUE(has(html, "+1.2 [0.1, 2.3]"));
+  for (const json& lead : document["leads"])
+    EXPECT_TRUE(has(html, signed_decimal(lead["mean"], lead["metric"] == "accuracy" ? 1 : 3)));
+  const auto sentences = verdict_sentences(parse_leads(document["leads"]));
+  EXPECT_TRUE(has(sentences.front(), "helps at 64 (+1.2 [0.1, 2.3]), hurts nowhere"));
+  for (const std::string& sentence : sentences)
     EXPECT_TRUE(has(html, escape(sentence))) << sentence;
 }
 
@@ -145,7 +145,7 @@ json curve_record() {
 }
 
 TEST(Records, SayWhereEachRuleIsOnTheCurves) {
-  const json gains = gains_json({curve_record()})["of_rules"];
+  const json gains = analysis::gains_json({curve_record()})["of_rules"];
   ASSERT_EQ(gains.size(), 3U) << gains;
   EXPECT_EQ(gains["entropy_invariant(base=64)"]["64"], 1);
   EXPECT_NEAR(gains["logn(train_len=64)"]["1024"].get<double>(), 5.0 / 3, 1e-12);
@@ -170,17 +170,17 @@ TEST(StudyReport, MarksTheGainsOfTheRules) {
 TEST(StudyReport, RefusesAModelWithoutAWidth) {
   json record = curve_record();
   record["configuration"]["heads"] = 0;
-  EXPECT_THROW((void)gains_json({record}), Error);
+  EXPECT_THROW((void)analysis::gains_json({record}), Error);
 }
 
 // Rows of a causal model see 1 ... n keys, and nothing of it is masked.
 TEST(ExtrapolationReport, SpeaksOfCausalModelsAsTheyAre) {
-  EXPECT_NEAR(uniform_entropy(3, true), (std::log(2) + std::log(3)) / 3, 1e-12);
-  EXPECT_NEAR(uniform_entropy(3, false), std::log(3), 1e-15);
+  EXPECT_NEAR(analysis::uniform_entropy(3, true), (std::log(2) + std::log(3)) / 3, 1e-12);
+  EXPECT_NEAR(analysis::uniform_entropy(3, false), std::log(3), 1e-15);
   json document = sample();
   document["config"]["objective"] = "causal";
   const Result result = parse_result(document);
-  EXPECT_EQ(result.uniform_entropy().at(64), uniform_entropy(64, true));
+  EXPECT_EQ(result.uniform_entropy().at(64), analysis::uniform_entropy(64, true));
   const std::string html = own_part(extrapolation_report(document));
   EXPECT_TRUE(has(html, "Tokens to predict"));
   EXPECT_FALSE(has(html, "asked"));
@@ -254,6 +254,8 @@ TEST(ExtrapolationReport, NamesTheKeyThatIsWrong) {
       {"/rules/0/kind", 1, "rules[0].kind"},
       {"/leads", 1, "leads"},
       {"/leads/0/verdict", "perhaps", "leads[0].verdict"},
+      {"/leads/0/also", json::array({1}), "leads[0].also"},
+      {"/leads/0/low", "none", "leads[0].low"},
       {"/gains/gain", 1, "gains.gain"},
       {"/gains/accuracy/64", json::array({1}), "gains.accuracy.64"},
       {"/config", json::array({1}), "config"},

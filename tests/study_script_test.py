@@ -1,6 +1,7 @@
 """scripts/study: the order of a plan, going on from records alone, workers that are killed, and the page of it all."""
 
 import argparse
+import hashlib
 import importlib.util
 import json
 import os
@@ -182,7 +183,9 @@ class Study(unittest.TestCase):
     def test_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
         out = subprocess.run([OPTIONS.report, self.folder / "records.json"], capture_output=True, text=True, check=True)
-        self.assertIn("first: log_length helps ", out.stdout)
+        # Of two seeds nothing is called.
+        self.assertIn("7 of 7 trainings are done.", out.stdout)
+        self.assertIn("first: log_length helps nowhere, hurts nowhere, undecided at 8 (", out.stdout)
         self.assertIn("second: entropy_invariant(base=8) on the model of standard helps nowhere", out.stdout)
         page = (self.folder / "report.html").read_text()
         self.assertIn("7 of 7 trainings are done.", page)
@@ -190,6 +193,27 @@ class Study(unittest.TestCase):
         curves = page.split("Accuracy against a constant gain")[1:]
         marked = ["<code>entropy_<wbr>invariant<wbr>(base=8)</code>" in curve.split("</figure>")[0] for curve in curves]
         self.assertEqual(marked.count(True), 2, marked)
+
+    def test_an_experiment_is_of_its_text_and_judged_when_it_is_complete(self):
+        corpus = self.folder / "corpus.txt"
+        contrast = {"hypothesis": "gain", "cell": "first", "rule": "log_length", "kind": "trained",
+                    "against": {"rule": "standard"}}
+        primary = {"metric": "accuracy", "lengths": [32], "contrasts": [contrast]}
+        plan = {"experiment": {"question": "Does it?", "primary": primary},
+                "texts": {str(corpus): hashlib.sha256(corpus.read_bytes()).hexdigest()},
+                "order": [{"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 3}]}
+        report = [OPTIONS.report, self.folder / "records.json"]
+
+        def judged():
+            return subprocess.run(report, capture_output=True, text=True, check=True).stdout
+
+        self.study("run", "--collect", **plan)
+        self.assertIn("0 of 6 trainings are done: not judged yet.", judged())
+        self.study("run", **plan)
+        self.assertIn("6 of 6 trainings are done, and judged as the experiment declared", judged())
+        self.assertRegex(judged(), r"gain: log_length in first over standard in first at 32: .* \(p .*, adjusted .*\)\.")
+        corpus.write_text("another text\n" * 100)
+        self.assertIn("must have the SHA-256 that the plan names", self.refused("other", **plan))
 
     def test_damaged_records_are_refused_in_one_line(self):
         (self.folder / "damaged.json").write_text('{"kind": "study", "cells": {"a": {"options": 1}}}')

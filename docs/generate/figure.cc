@@ -81,6 +81,20 @@ std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y)
   return svg + text_at(8, kTop - 18, "start", report::escape(chart.y_label));
 }
 
+// Half of the bar about a point; 0 where there is none.
+double reach(const report::Series& series, std::size_t point) {
+  return series.spread.empty() ? 0 : series.spread[point];
+}
+
+std::string bars(const report::Series& series, const char* colour, const Scale& x, const Scale& y) {
+  std::string path;
+  for (std::size_t i = 0; i < series.spread.size(); ++i) {
+    path += fmt::format("M{:.1f} {:.1f}V{:.1f}", x(series.x[i]), y(series.y[i] - reach(series, i)),
+                        y(series.y[i] + reach(series, i)));
+  }
+  return path.empty() ? path : fmt::format("<path d=\"{}\" stroke=\"{}\"/>\n", path, colour);
+}
+
 }  // namespace
 
 std::string figure(const report::LineChart& chart) {
@@ -91,8 +105,10 @@ std::string figure(const report::LineChart& chart) {
   if (chart.y_from_zero) y.include(0);
   for (const auto& series : chart.series) {
     for (const double value : series.x) x.include(value);
-    for (const double value : series.y) {
-      if (std::isfinite(value)) y.include(value);
+    for (std::size_t i = 0; i < series.y.size(); ++i) {
+      if (!std::isfinite(series.y[i])) continue;
+      y.include(series.y[i] - reach(series, i));
+      y.include(series.y[i] + reach(series, i));
     }
   }
   // The names stand below, a line each, for curves may be anywhere and names may be long.
@@ -114,6 +130,7 @@ std::string figure(const report::LineChart& chart) {
     }
     svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path,
                        colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    svg += bars(series, colour, x, y);
     const double line = kHeight + kLine * (static_cast<double>(i) + 0.6);
     svg += fmt::format("<path d=\"M8 {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", line - 4,
                        colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");

@@ -44,6 +44,12 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {16, 64, 256, 1024, 4096, 16384, 65536, 262144},
       64,
       0};
+  const report::Comparison bases{
+      {ScaleRule::standard(), ScaleRule::entropy_invariant(512), ScaleRule::entropy_invariant(64),
+       ScaleRule::entropy_invariant(8), ScaleRule::entropy_invariant(4.5)},
+      {64, 256, 1024, 4096, 16384},
+      64,
+      0};
   const auto svg = [](const report::LineChart& chart) { return isentrope::docs::figure(chart); };
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
@@ -56,14 +62,17 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "contributors/numerics.md",
        filled(read(docs / "contributors/numerics.md"), isentrope::docs::numerics_tables(docs))},
       {docs / "laboratory.md",
-       filled(read(docs / "laboratory.md"), isentrope::docs::laboratory_tables(docs))},
-      {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables())},
+       filled(read(docs / "laboratory.md"), isentrope::docs::experiment_tables(docs))},
+      {docs / "laboratory-tables.md",
+       filled(read(docs / "laboratory-tables.md"), isentrope::docs::study_tables(docs))},
+      {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables(docs))},
       {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
       {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
       {docs / "figures/normal-optimum.svg", svg(report::normal_optimum_chart())},
       {docs / "figures/cosine-optimum.svg", svg(report::cosine_optimum_chart(128))},
       {docs / "figures/entropy-law.svg", svg(report::entropy_law_chart(512, 64))},
       {docs / "figures/entropy.svg", svg(report::entropy_chart(rules))},
+      {docs / "figures/entropy-held.svg", svg(report::entropy_chart(bases))},
       {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
   for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
     files[docs / path] = svg(chart);

@@ -1,8 +1,12 @@
-// Every number that the four notes print, beside what the theory library makes of it.
+// Every number that the four notes print, beside what the theory library makes of it and what kind
+// of comparison that is; where their fits miss; and their accuracies beside those of the line of
+// models that leads to theirs.
 
 #include <fmt/core.h>
 
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "docs/generate/tables.h"
@@ -10,12 +14,39 @@
 #include "isentrope/theory/dimension.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
+#include "lab/analysis/study.h"
+#include "report/extrapolation_charts.h"
 #include "report/numbers.h"
+#include "report/study.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::docs {
 namespace {
 
+// What it means that ours is beside theirs.
+enum class Kind {
+  value,         // both are computed, each on its own way
+  fit,           // a constant fitted to computed values
+  formula,       // the note has a formula, a range or a word: ours is its value
+  construction,  // true by how the quantity is defined
+};
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::value:
+      return "value";
+    case Kind::fit:
+      return "fit";
+    case Kind::formula:
+      return "formula";
+    case Kind::construction:
+      break;
+  }
+  return "by construction";
+}
+
 struct Number {
+  Kind kind;
   const char* quantity;
   const char* note;               // as it is printed there
   std::optional<double> printed;  // nothing where the note has a formula only
@@ -24,11 +55,11 @@ struct Number {
 };
 
 std::string table_of(const std::vector<Number>& numbers) {
-  Rows rows = {{"number", "in the note", "ours", "deviation", "command"}};
-  for (const auto& [quantity, note, printed, ours, command] : numbers) {
+  Rows rows = {{"number", "in the note", "ours", "deviation", "kind", "command"}};
+  for (const auto& [kind, quantity, note, printed, ours, command] : numbers) {
     rows.push_back({quantity, note, fmt::format("{:.6g}", ours),
                     printed ? report::signed_decimal(100 * (ours / *printed - 1), 2) + " %" : "–",
-                    fmt::format("`isentrope {}`", command)});
+                    name_of(kind), fmt::format("`isentrope {}`", command)});
   }
   return markdown_table(rows);
 }
@@ -43,8 +74,10 @@ double fitted(bool cosine) {
 }
 
 std::string variance_note() {
-  return table_of({{"Var(q.k) / d for unit variances", "1", 1, 1, "theory variance --dim 64"},
-                   {"the scale, 1/sqrt(d), at d = 64",
+  return table_of({{Kind::construction, "Var(q.k) / d for unit variances", "1", 1, 1,
+                    "theory variance --dim 64"},
+                   {Kind::formula,
+                    "the scale, 1/sqrt(d), at d = 64",
                     "1/sqrt(d)",
                     {},
                     ScaleRule::standard().lambda({64, 63, 64}, 64),
@@ -53,19 +86,21 @@ std::string variance_note() {
 
 std::string entropy_note() {
   const double ratio = ScaleRule::log_length().lambda({20, 19, 20}, 64) * 8;
-  return table_of({{"kappa = sqrt(d)/ln 512 at d = 64",
+  return table_of({{Kind::formula,
+                    "kappa = sqrt(d)/ln 512 at d = 64",
                     "sqrt(d)/ln 512",
                     {},
                     theory::kappa_of_base(512, 64),
                     "theory entropy --dim 64"},
-                   {"loss of entropy for each lambda d", "0.24", 0.24,
+                   {Kind::value, "loss of entropy for each lambda d", "0.24", 0.24,
                     theory::laplace_coefficient(), "theory entropy"},
-                   {"lambda d / ln n that cancels it", "1/0.24", 1 / 0.24,
+                   {Kind::value, "lambda d / ln n that cancels it", "1/0.24", 1 / 0.24,
                     1 / theory::laplace_coefficient(), "theory entropy"},
-                   {"log_512 n at n = 512", "1", 1,
+                   {Kind::construction, "log_512 n at n = 512", "1", 1,
                     ScaleRule::entropy_invariant(512).lambda({512, 511, 512}, 64) * 8,
                     "scale 'entropy_invariant(base=512)' --lengths 512"},
-                   {"ln n at n = 20, over the standard scale",
+                   {Kind::formula,
+                    "ln n at n = 20, over the standard scale",
                     "unproblematic",
                     {},
                     ratio,
@@ -73,70 +108,116 @@ std::string entropy_note() {
 }
 
 std::string dimension_note() {
-  return table_of(
-      {{"8 ln n at n = 100000", "92", 92, theory::jl_dimension(100000),
-        "theory dimension --lengths 100000"},
-       {"8 ln 512", "50", 50, theory::jl_dimension(512), "theory dimension --lengths 512"},
-       {"lambda = d/ln 512 at d = 64",
-        "d/ln 512",
-        {},
-        theory::matched_factor(64),
-        "theory dimension --dim 64"},
-       {"d_n at n = 512 for d = 64", "64", 64, theory::matched_dimension(512, 64),
-        "theory dimension --dim 64 --lengths 512"},
-       {"n > 8.33 log N: 2/0.24", "8.33", 8.33, theory::pair_dimension_factor(),
-        "theory dimension"}});
+  return table_of({{Kind::value, "8 ln n at n = 100000", "92", 92, theory::jl_dimension(100000),
+                    "theory dimension --lengths 100000"},
+                   {Kind::value, "8 ln 512", "50", 50, theory::jl_dimension(512),
+                    "theory dimension --lengths 512"},
+                   {Kind::formula,
+                    "lambda = d/ln 512 at d = 64",
+                    "d/ln 512",
+                    {},
+                    theory::matched_factor(64),
+                    "theory dimension --dim 64"},
+                   {Kind::construction, "d_n at n = 512 for d = 64", "64", 64,
+                    theory::matched_dimension(512, 64), "theory dimension --dim 64 --lengths 512"},
+                   {Kind::value, "n > 8.33 log N: 2/0.24", "8.33", 8.33,
+                    theory::pair_dimension_factor(), "theory dimension"}});
 }
 
 std::string gradient_note() {
-  return table_of({{"c of alpha* = c sqrt(ln n), normal scores, n = 40 ... 20000", "0.84", 0.84,
-                    fitted(false), "theory gradient --scores normal"},
-                   {"keys at which alpha* reaches 2",
+  return table_of({{Kind::fit, "c of alpha* = c sqrt(ln n), normal scores, n = 40 ... 20000",
+                    "0.84", 0.84, fitted(false), "theory gradient --scores normal"},
+                   {Kind::formula,
+                    "keys at which alpha* reaches 2",
                     "2 ~ 3",
                     {},
                     theory::normal_optimum_length(2),
                     "theory gradient --between 2,3"},
-                   {"keys at which alpha* reaches 3",
+                   {Kind::formula,
+                    "keys at which alpha* reaches 3",
                     "2 ~ 3",
                     {},
                     theory::normal_optimum_length(3),
                     "theory gradient --between 2,3"},
-                   {"keys at which the compromise 2.5 is the optimum",
+                   {Kind::formula,
+                    "keys at which the compromise 2.5 is the optimum",
                     "2.5",
                     {},
                     theory::normal_optimum_length(2.5),
                     "theory gradient --between 2.5,2.5"},
-                   {"c of alpha* = c ln n, cosine scores, d = 128", "3.5", 3.5, fitted(true),
-                    "theory gradient --scores cosine --dim 128"},
-                   {"keys at which alpha* reaches 25, d = 128",
+                   {Kind::fit, "c of alpha* = c ln n, cosine scores, d = 128", "3.5", 3.5,
+                    fitted(true), "theory gradient --scores cosine --dim 128"},
+                   {Kind::formula,
+                    "keys at which alpha* reaches 25, d = 128",
                     "25 ~ 35",
                     {},
                     theory::cosine_optimum_length(25, 128),
                     "theory gradient --scores cosine --between 25,35"},
-                   {"keys at which alpha* reaches 35, d = 128",
+                   {Kind::formula,
+                    "keys at which alpha* reaches 35, d = 128",
                     "25 ~ 35",
                     {},
                     theory::cosine_optimum_length(35, 128),
                     "theory gradient --scores cosine --between 25,35"},
-                   {"keys at which 30 is the optimum, d = 128",
+                   {Kind::formula,
+                    "keys at which 30 is the optimum, d = 128",
                     "about 30",
                     {},
                     theory::cosine_optimum_length(30, 128),
                     "theory gradient --scores cosine --between 30,30"},
-                   {"alpha* at n = L_max/2 for L_max = 1024, normal scores",
+                   {Kind::formula,
+                    "alpha* at n = L_max/2 for L_max = 1024, normal scores",
                     "L_max/2",
                     {},
                     theory::normal_optimum(512),
                     "theory gradient --lengths 512"}});
 }
 
+// How far the notes' fits are from what they fit.
+std::string fits_table() {
+  Rows rows = {{"n", "alpha*, normal", "0.84 sqrt(ln n)", "misses by", "alpha*, cosine, d = 128",
+                "3.5 ln n", "misses by"}};
+  for (const double n : {40, 100, 500, 1000, 5000, 10000, 20000}) {
+    const double normal = theory::normal_optimum(n), normal_fit = 0.84 * std::sqrt(std::log(n));
+    const double cosine = theory::cosine_optimum(n, 128), cosine_fit = 3.5 * std::log(n);
+    rows.push_back({report::compact(n), report::decimal(normal, 3), report::decimal(normal_fit, 3),
+                    report::signed_decimal(normal_fit - normal, 3), report::decimal(cosine, 2),
+                    report::decimal(cosine_fit, 2),
+                    report::signed_decimal(cosine_fit - cosine, 2)});
+  }
+  return markdown_table(rows);
+}
+
+std::vector<std::string> accuracies(const std::string& model, const std::string& rule,
+                                    const report::ByLength& values) {
+  std::vector<std::string> row = {model, rule};
+  for (const auto& [length, value] : values) row.push_back(report::decimal(value, 2));
+  return row;
+}
+
+// Of the note's two models, and of those of each size of the line once all of it is trained.
+std::string line_table(const std::filesystem::path& docs) {
+  const analysis::Study line = analysis::read_study(
+      nlohmann::ordered_json::parse(std::ifstream(docs / "results/line-to-the-note.json")));
+  Rows rows = {{"model", "scale", "64", "128", "256", "512", "1024"},
+               accuracies("the note's", "standard", report::su2021::kStandard),
+               accuracies("the note's", "log_512 n", report::su2021::kEntropyInvariant)};
+  if (!line.complete()) return markdown_table(rows) + "\n" + report::progress_words(line) + "\n";
+  for (const analysis::Cell& cell : line.cells) {
+    for (const report::RuleResult& row : report::cell_result(cell.records).rules) {
+      if (row.kind == "trained")
+        rows.push_back(accuracies(cell.name, "`" + row.rule + "`", row.mean.accuracy));
+    }
+  }
+  return markdown_table(rows) + "\n" + report::progress_words(line) + "\n";
+}
+
 }  // namespace
 
-std::map<std::string, std::string> seeds_tables() {
-  return {{"variance", variance_note()},
-          {"entropy", entropy_note()},
-          {"dimension", dimension_note()},
-          {"gradient", gradient_note()}};
+std::map<std::string, std::string> seeds_tables(const std::filesystem::path& docs) {
+  return {{"variance", variance_note()},   {"entropy", entropy_note()},
+          {"dimension", dimension_note()}, {"gradient", gradient_note()},
+          {"fits", fits_table()},          {"line", line_table(docs)}};
 }
 
 }  // namespace isentrope::docs

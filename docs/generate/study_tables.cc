@@ -1,60 +1,46 @@
-// What the laboratory's study found: the grid with what of it is done, the leads with their errors,
-// the numbers they come from, and the curves of constant gains.
+// What the laboratory's study found: the grid with what of it is done, the leads with their
+// intervals, what is pooled over cells, the numbers they come from, and the curves of constant
+// gains.
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "docs/generate/tables.h"
+#include "lab/analysis/records.h"
+#include "lab/analysis/study.h"
 #include "report/extrapolation_charts.h"
-#include "report/leads.h"
 #include "report/numbers.h"
-#include "report/records.h"
 #include "report/study.h"
+#include "report/verdict_words.h"
 
 namespace isentrope::docs {
 namespace {
 
+using analysis::Cell;
+using analysis::Lead;
+using analysis::PooledLead;
+using analysis::RowName;
+using analysis::Study;
 using nlohmann::ordered_json;
-using report::Lead;
 
-struct Cell {
-  std::string name, options;
-  std::int64_t planned = 0;
-  std::vector<nlohmann::json> records;
-};
-
-std::vector<Cell> cells_of(const std::filesystem::path& docs) {
-  // Ordered: the cells stand in the order of the plan.
-  const ordered_json study = ordered_json::parse(std::ifstream(docs / "results/study.json"));
-  std::vector<Cell> cells;
-  for (const auto& [name, cell] : study.at("cells").items()) {
-    cells.push_back({name, cell.at("options"), cell.at("planned"), {}});
-    for (const ordered_json& record : cell.at("records")) cells.back().records.push_back(record);
-  }
-  return cells;
+// Ordered: the cells stand in the order of the plan.
+Study study_of(const std::filesystem::path& docs) {
+  return analysis::read_study(ordered_json::parse(std::ifstream(docs / "results/study.json")));
 }
 
-std::string progress(const std::vector<Cell>& cells) {
-  std::size_t done = 0;
-  std::int64_t planned = 0;
-  for (const Cell& cell : cells) {
-    done += cell.records.size();
-    planned += cell.planned;
-  }
-  return fmt::format("{} of {} trainings are done.\n", done, planned);
-}
-
-std::string grid_table(const std::vector<Cell>& cells) {
+std::string grid_table(const Study& study) {
   Rows rows = {{"cell", "options", "trainings done"}};
-  for (const Cell& cell : cells) {
+  for (const Cell& cell : study.cells) {
     rows.push_back({cell.name, "`" + cell.options + "`",
                     fmt::format("{} of {}", cell.records.size(), cell.planned)});
   }
-  return progress(cells) + "\n" + markdown_table(rows);
+  return report::progress_words(study) + "\n\n" + markdown_table(rows);
 }
 
 Rows heading_of(const Cell& cell, std::vector<std::string> first) {
@@ -70,69 +56,88 @@ constexpr const char* kNothingYet =
 
 // A row of a cell: what one model leads by in one metric, length by length.
 struct LeadRow {
-  std::string rule, kind;
+  Lead first;
   std::map<std::int64_t, Lead> at;
 
-  [[nodiscard]] std::string seeds() const { return std::to_string(at.begin()->second.seeds); }
+  [[nodiscard]] std::string seeds() const { return std::to_string(first.seeds.pairs); }
+  [[nodiscard]] std::string name() const { return "`" + report::row_name(first) + "`"; }
 };
 
 // In the order of the leads. One pair of seeds has no error, and is left out.
-std::vector<LeadRow> lead_rows(const Cell& cell, const std::string& metric) {
+std::vector<LeadRow> lead_rows(const std::vector<Lead>& leads, const std::string& metric) {
   std::vector<LeadRow> rows;
-  if (cell.records.empty()) return rows;
-  for (const Lead& lead : report::leads_of(report::rules_json(cell.records))) {
-    if (lead.metric != metric || lead.seeds < 2) continue;
+  for (const Lead& lead : leads) {
+    if (lead.metric != metric || lead.seeds.pairs < 2) continue;
     const auto is_its = [&](const LeadRow& x) {
-      return x.rule == lead.rule && x.kind == lead.kind;
+      return x.first.rule == lead.rule && x.first.kind == lead.kind;
     };
     auto row = std::ranges::find_if(rows, is_its);
-    if (row == rows.end()) row = rows.insert(row, {lead.rule, lead.kind, {}});
+    if (row == rows.end()) row = rows.insert(row, {lead, {}});
     row->at.emplace(lead.length, lead);
   }
   return rows;
 }
 
-std::string in_words(const Lead& lead) {
-  const int digits = lead.metric == "accuracy" ? 1 : 3;
-  return fmt::format("{} ± {} {}", report::signed_decimal(lead.lead.mean, digits),
-                     report::decimal(lead.lead.se, digits), report::name_of(lead.lead.verdict));
-}
-
-std::string leads_table(const std::vector<Cell>& cells, const std::string& metric) {
+std::string leads_table(const Study& study, const std::string& metric) {
   Rows rows;
-  for (const Cell& cell : cells) {
-    for (const LeadRow& row : lead_rows(cell, metric)) {
-      if (rows.empty()) rows = heading_of(cell, {"cell", "rule", "seeds"});
-      rows.push_back({cell.name, "`" + report::row_name(row.rule, row.kind) + "`", row.seeds()});
-      for (const auto& [length, lead] : row.at) rows.back().push_back(in_words(lead));
+  for (std::size_t i = 0; i < study.cells.size(); ++i) {
+    for (const LeadRow& row : lead_rows(study.leads[i], metric)) {
+      if (rows.empty()) rows = heading_of(study.cells[i], {"cell", "rule", "seeds"});
+      rows.push_back({study.cells[i].name, row.name(), row.seeds()});
+      for (const auto& [length, lead] : row.at) rows.back().push_back(report::lead_words(lead));
     }
   }
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
+constexpr std::int64_t kReadmeLengths[] = {64, 256, 1024};  // README's; the tables have all
+
 // What was trained with a rule, and beside it, at the longest length, what takes no training: the
 // first rescaling of the plan, and the model of the standard scale with near keys only.
-std::string trained_leads_table(const std::vector<Cell>& cells) {
-  Rows rows;
-  for (const Cell& cell : cells) {
-    const std::vector<LeadRow> all = lead_rows(cell, "accuracy");
+std::string trained_leads_table(const Study& study) {
+  Rows rows = {{"cell", "rule", "seeds"}};
+  for (const std::int64_t length : kReadmeLengths)
+    rows.front().push_back(fmt::format("n = {}", length));
+  rows.front().insert(rows.front().end(), {"rescaled, n = 1024", "near keys only, n = 1024"});
+  for (std::size_t i = 0; i < study.cells.size(); ++i) {
+    const std::vector<LeadRow> all = lead_rows(study.leads[i], "accuracy");
     const auto at_last = [&](const auto& is_it) {
       const auto row = std::ranges::find_if(all, is_it);
-      return row == all.end() ? "–" : in_words(row->at.rbegin()->second);
+      return row == all.end() ? "–" : report::lead_words(row->at.rbegin()->second);
     };
-    const std::string rescaled = at_last([](const LeadRow& x) { return x.kind == "rescaled"; });
-    const std::string near =
-        at_last([](const LeadRow& x) { return x.kind == "near" && x.rule == "standard"; });
+    const std::string rescaled =
+        at_last([](const LeadRow& x) { return x.first.kind == "rescaled"; });
+    const std::string near = at_last(
+        [](const LeadRow& x) { return x.first.kind == "near" && x.first.rule == "standard"; });
     for (const LeadRow& row : all) {
-      if (row.kind != "trained") continue;
-      if (rows.empty()) {
-        rows = heading_of(cell, {"cell", "rule", "seeds"});
-        const std::string last = rows.front().back();
-        rows.front().insert(rows.front().end(), {"rescaled, " + last, "near keys only, " + last});
-      }
-      rows.push_back({cell.name, "`" + row.rule + "`", row.seeds()});
-      for (const auto& [length, lead] : row.at) rows.back().push_back(in_words(lead));
+      if (row.first.kind != "trained") continue;
+      rows.push_back({study.cells[i].name, row.name(), row.seeds()});
+      for (const std::int64_t length : kReadmeLengths)
+        rows.back().push_back(report::lead_words(row.at.at(length)));
       rows.back().insert(rows.back().end(), {rescaled, near});
+    }
+  }
+  return markdown_table(rows);
+}
+
+// Pooled leads of one row in both metrics.
+std::string pooled_table(const Study& study) {
+  Rows rows;
+  for (const char* metric : {"accuracy", "cross_entropy"}) {
+    std::string last;
+    for (const PooledLead& pooled : study.pooled) {
+      if (pooled.lead.metric != metric) continue;
+      if (rows.empty()) {
+        rows = heading_of(study.cells.front(), {"rule", "in", "cells", "seeds"});
+      }
+      const std::string cells = fmt::format("{}", fmt::join(pooled.cells, ", "));
+      const std::string name = "`" + report::row_name(pooled.lead) + "`";
+      if (name + cells != last) {
+        rows.push_back({name, metric == std::string("accuracy") ? "points" : "nats", cells,
+                        std::to_string(pooled.lead.seeds.pairs)});
+      }
+      last = name + cells;
+      rows.back().push_back(report::lead_words(pooled.lead));
     }
   }
   return rows.empty() ? kNothingYet : markdown_table(rows);
@@ -163,10 +168,10 @@ std::vector<std::string> best_gains(const Cell& cell, const report::GainCurves& 
   return row;
 }
 
-std::string best_gains_table(const std::vector<Cell>& cells) {
+std::string best_gains_table(const Study& study) {
   const std::string rule = "entropy_invariant(base=64)";
   Rows rows;
-  for (const Cell& cell : cells) {
+  for (const Cell& cell : study.cells) {
     if (cell.records.empty()) continue;
     const report::GainCurves mean = report::cell_result(cell.records).gains;
     if (mean.gains.empty()) continue;
@@ -181,12 +186,12 @@ std::string best_gains_table(const std::vector<Cell>& cells) {
   return rows.empty() ? "No curve is measured yet.\n" : markdown_table(rows);
 }
 
-std::string numbers_table(const std::vector<Cell>& cells) {
+std::string numbers_table(const Study& study) {
   Rows rows;
-  for (const Cell& cell : cells) {
+  for (const Cell& cell : study.cells) {
     if (cell.records.empty()) continue;
     if (rows.empty()) rows = heading_of(cell, {"cell", "row", "seeds"});
-    for (const nlohmann::json& row : report::rules_json(cell.records)) {
+    for (const nlohmann::json& row : analysis::rules_json(cell.records)) {
       rows.push_back({cell.name, "`" + report::row_name(row.at("rule"), row.at("kind")) + "`",
                       std::to_string(row.at("seeds").size())});
       for (const nlohmann::json& length : cell.records.front().at("evaluation").at("lengths")) {
@@ -206,34 +211,72 @@ std::string numbers_table(const std::vector<Cell>& cells) {
   return rows.empty() ? "No training is done yet.\n" : markdown_table(rows);
 }
 
-}  // namespace
-
-std::map<std::string, std::string> laboratory_tables(const std::filesystem::path& docs) {
-  const std::vector<Cell> cells = cells_of(docs);
-  std::string figures;
-  for (const auto& [path, chart] : study_figures(docs))
-    figures += fmt::format("![{}]({})\n", path.stem().string(), path.string());
-  return {{"study-grid", grid_table(cells)},
-          {"study-leads", leads_table(cells, "accuracy")},
-          {"study-leads-in-nats", leads_table(cells, "cross_entropy")},
-          {"study-numbers", numbers_table(cells)},
-          {"study-best-gains", best_gains_table(cells)},
-          {"study-gains", figures.empty() ? "No curve is measured yet.\n" : figures}};
-}
-
-std::string study_leads(const std::filesystem::path& docs) {
-  const std::vector<Cell> cells = cells_of(docs);
-  return progress(cells) + "\n" + trained_leads_table(cells);
-}
-
-std::map<std::filesystem::path, report::LineChart> study_figures(
-    const std::filesystem::path& docs) {
+std::map<std::filesystem::path, report::LineChart> gain_figures(const Study& study) {
   std::map<std::filesystem::path, report::LineChart> figures;
-  for (const Cell& cell : cells_of(docs)) {
+  for (const Cell& cell : study.cells) {
     if (cell.records.empty()) continue;
     const report::LineChart chart = report::gain_chart(report::cell_result(cell.records));
     if (!chart.empty()) figures["figures/gains-" + cell.name + ".svg"] = chart;
   }
+  return figures;
+}
+
+// What masked RoPE models gain by base 512, trained with it or laid upon a finished model.
+report::LineChart pooled_chart(const Study& study) {
+  report::LineChart chart;
+  chart.title = "Lead over standard, RoPE";
+  chart.x_label = "length n, tokens";
+  chart.y_label = "points of accuracy";
+  chart.x_axis = report::Axis::log2;
+  chart.y_from_zero = true;
+  const std::pair<RowName, const char*> shown[] = {
+      {{"entropy_invariant(base=512)", "trained"}, "trained with base 512"},
+      {{"entropy_invariant(base=64)", "rescaled"}, "standard, rescaled"}};
+  for (const auto& [row, name] : shown) {
+    report::Series series{.name = name, .x = {}, .y = {}};
+    for (const PooledLead& pooled : study.pooled) {
+      const Lead& lead = pooled.lead;
+      if (lead.metric != "accuracy" || RowName{lead.rule, lead.kind} != row ||
+          !pooled.cells.front().starts_with("rope"))
+        continue;
+      series.x.push_back(static_cast<double>(lead.length));
+      series.y.push_back(lead.seeds.mean);
+      const double half = (lead.seeds.high - lead.seeds.low) / 2;
+      series.spread.push_back(std::isfinite(half) ? half : 0);
+    }
+    chart.series.push_back(series);
+  }
+  for (const double length : chart.series.front().x) chart.x_ticks.push_back(length);
+  return chart;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> study_tables(const std::filesystem::path& docs) {
+  const Study study = study_of(docs);
+  std::string figures;
+  for (const auto& [path, chart] : gain_figures(study)) {
+    figures += fmt::format("![{}]({})\n", path.stem().string(), path.string());
+  }
+  return {{"study-grid", grid_table(study)},
+          {"study-pooled", pooled_table(study)},
+          {"study-leads", leads_table(study, "accuracy")},
+          {"study-leads-in-nats", leads_table(study, "cross_entropy")},
+          {"study-numbers", numbers_table(study)},
+          {"study-best-gains", best_gains_table(study)},
+          {"study-gains", figures.empty() ? "No curve is measured yet.\n" : figures}};
+}
+
+std::string study_leads(const std::filesystem::path& docs) {
+  const Study study = study_of(docs);
+  return report::progress_words(study) + "\n\n" + trained_leads_table(study);
+}
+
+std::map<std::filesystem::path, report::LineChart> study_figures(
+    const std::filesystem::path& docs) {
+  const Study study = study_of(docs);
+  std::map<std::filesystem::path, report::LineChart> figures = gain_figures(study);
+  figures["figures/rope-pooled.svg"] = pooled_chart(study);
   return figures;
 }
 

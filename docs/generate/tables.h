@@ -26,17 +26,20 @@ using Rows = std::vector<std::vector<std::string>>;
 // results/bench.json, which make bench wrote.
 [[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
 
-// Of laboratory.md, and the figures it shows, by their paths below docs.
-[[nodiscard]] std::map<std::string, std::string> laboratory_tables(
-    const std::filesystem::path& docs);
+// Of the study, for laboratory-tables.md, and its figures by their paths below docs.
+[[nodiscard]] std::map<std::string, std::string> study_tables(const std::filesystem::path& docs);
 [[nodiscard]] std::map<std::filesystem::path, report::LineChart> study_figures(
     const std::filesystem::path& docs);
 
-// Its leads, as README.md shows them.
+// Of laboratory.md: what the experiments of lab/experiments have found so far.
+[[nodiscard]] std::map<std::string, std::string> experiment_tables(
+    const std::filesystem::path& docs);
+
+// The study's leads, as README.md shows them.
 [[nodiscard]] std::string study_leads(const std::filesystem::path& docs);
 
 // Of seeds.md: every number the four notes print, and ours.
-[[nodiscard]] std::map<std::string, std::string> seeds_tables();
+[[nodiscard]] std::map<std::string, std::string> seeds_tables(const std::filesystem::path& docs);
 
 // Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);

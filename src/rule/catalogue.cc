@@ -89,7 +89,7 @@ std::vector<RuleInfo> rules_of_ln_n() {
     {"entropy_invariant", {train_length("base", 512)},
      "ln n/(ln base sqrt(d))",
      "Su 2021; bert4keras and GAU-alpha with n_min = 16",
-     "inputs longer than those of training: a row of keys drawn at random keeps its entropy",
+     "inputs longer than those of training: a row keeps its entropy at the base that suits its scores",
      "0 unless n_min > 1",
      [](Arguments x) { return log_form(scalar(x, 0), LengthSource::visible, -kInfinity); }},
 

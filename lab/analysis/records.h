@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace isentrope::report {
+namespace isentrope::analysis {
 
-// The member "rules" of a result.json: what was trained, then what was rescaled, then near keys
-// only, each over its seeds. At least one record, all of the same lengths.
+// The member "rules" of a result.json: each row (rows.h) over its seeds. At least one record, all
+// of the same lengths.
 [[nodiscard]] nlohmann::json rules_json(const std::vector<nlohmann::json>& records);
 
 // The mean of the curves of constant gains, and where the records' rules are on them, as a scale
@@ -20,4 +20,4 @@ namespace isentrope::report {
 // sees all of them, the mean of ln 1, ..., ln n where a row sees the past alone.
 [[nodiscard]] double uniform_entropy(std::int64_t n, bool causal);
 
-}  // namespace isentrope::report
+}  // namespace isentrope::analysis

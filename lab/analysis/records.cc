@@ -1,4 +1,4 @@
-#include "report/records.h"
+#include "lab/analysis/records.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 
 #include "isentrope/error.h"
 #include "isentrope/scale_rule.h"
-#include "report/numbers.h"
+#include "lab/analysis/rows.h"
 
-namespace isentrope::report {
+namespace isentrope::analysis {
 namespace {
 
 using nlohmann::json;
@@ -46,7 +46,7 @@ json over_seeds(const json& seeds, const char* measure,
   json object = json::object();
   for (const auto& [key, first] : seeds.front().at(measure).items()) {
     std::vector<double> values;
-    for (const json& seed : seeds) values.push_back(number_of(seed.at(measure).at(key)));
+    for (const json& seed : seeds) values.push_back(number_in(seed.at(measure).at(key)));
     object[key] = summary(values);
   }
   return object;
@@ -57,7 +57,7 @@ json bits_by_position(const json& nats, double bytes_per_token) {
   json object = json::object();
   for (std::size_t i = 0; i < nats.size(); ++i)
     object[std::to_string(std::int64_t{1} << i)] =
-        number_of(nats[i]) / std::numbers::ln2 / bytes_per_token;
+        number_in(nats[i]) / std::numbers::ln2 / bytes_per_token;
   return object;
 }
 
@@ -79,35 +79,30 @@ json mean_loss(const std::vector<const json*>& records) {
   json loss = json::array();
   for (std::size_t step = 0; step < records.front()->at("loss").size(); ++step) {
     std::vector<double> values;
-    for (const json* record : records) values.push_back(number_of(record->at("loss")[step]));
+    for (const json* record : records) values.push_back(number_in(record->at("loss")[step]));
     loss.push_back(mean(values));
   }
   return loss;
 }
 
-json row_json(const std::vector<json>& records, const json& like) {
-  json row = {{"rule", like.at("rule")}, {"kind", like.at("kind")}, {"seeds", json::array()}};
-  std::vector<const json*> trained;
-  for (const json& record : records) {
-    for (const json& other : record.at("rows")) {
-      if (other.at("rule") != like.at("rule") || other.at("kind") != like.at("kind")) continue;
-      row["seeds"].push_back(seed_json(record, other));
-      trained.push_back(&record);
-    }
-  }
+json row_json(const Row& of) {
+  json row = {{"rule", of.name.rule}, {"kind", of.name.kind}, {"seeds", json::array()}};
+  for (std::size_t i = 0; i < of.seeds.size(); ++i)
+    row["seeds"].push_back(seed_json(*of.records[i], *of.seeds[i]));
+  for (const auto& [rule, kind] : of.also) row["also"].push_back({{"rule", rule}, {"kind", kind}});
   for (const char* measure : kSummarised) {
     if (!row["seeds"].front().contains(measure)) continue;
     row[measure] = over_seeds(row["seeds"], measure, mean);
-    if (trained.size() > 1) row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
+    if (of.seeds.size() > 1) row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
   }
-  if (like.at("kind") == "rescaled") row["trained_as"] = "standard";
-  if (like.at("kind") != "trained") return row;
-  row["parameters"] = trained.front()->at("parameters");
+  if (of.name.kind == "rescaled") row["trained_as"] = "standard";
+  if (of.name.kind != "trained") return row;
+  row["parameters"] = of.records.front()->at("parameters");
   const bool losses =
-      std::ranges::all_of(trained, [](const json* record) { return record->contains("loss"); });
-  if (losses) row["loss"] = mean_loss(trained);
+      std::ranges::all_of(of.records, [](const json* record) { return record->contains("loss"); });
+  if (losses) row["loss"] = mean_loss(of.records);
   std::vector<double> seconds;
-  for (const json* record : trained) seconds.push_back(record->at("seconds_per_step"));
+  for (const json* record : of.records) seconds.push_back(record->at("seconds_per_step"));
   row["seconds_per_step"] = mean(seconds);
   return row;
 }
@@ -126,8 +121,8 @@ json gains_of_rules(const std::vector<json>& records) {
   for (const json& record : records) {
     for (const json& row : record.at("rows")) {
       const std::string text = row.at("rule");
-      if (row.at("kind") == "near" || text == "standard" || text.starts_with("learned(") ||
-          text.starts_with("unit("))
+      if ((row.at("kind") != "trained" && row.at("kind") != "rescaled") || text == "standard" ||
+          text.starts_with("learned(") || text.starts_with("unit("))
         continue;
       const ScaleRule rule = ScaleRule::parse(text);
       for (const std::int64_t n : record.at("evaluation").at("lengths"))
@@ -142,16 +137,7 @@ json gains_of_rules(const std::vector<json>& records) {
 
 json rules_json(const std::vector<json>& records) {
   json rules = json::array();
-  for (const char* kind : {"trained", "rescaled", "near"}) {
-    for (const json& record : records) {
-      for (const json& row : record.at("rows")) {
-        const bool known = std::ranges::any_of(rules, [&](const json& other) {
-          return other.at("rule") == row.at("rule") && other.at("kind") == row.at("kind");
-        });
-        if (row.at("kind") == kind && !known) rules.push_back(row_json(records, row));
-      }
-    }
-  }
+  for (const Row& row : rows_of(records)) rules.push_back(row_json(row));
   return rules;
 }
 
@@ -168,7 +154,7 @@ json gains_json(const std::vector<json>& records) {
       json means = json::array();
       for (std::size_t j = 0; j < result["gain"].size(); ++j) {
         std::vector<double> values;
-        for (const json* curve : curves) values.push_back(number_of(curve->at(measure)[i][j]));
+        for (const json* curve : curves) values.push_back(number_in(curve->at(measure)[i][j]));
         means.push_back(mean(values));
       }
       result[measure][std::to_string(lengths[i].get<std::int64_t>())] = means;
@@ -183,4 +169,4 @@ double uniform_entropy(std::int64_t n, bool causal) {
   return causal ? std::lgamma(keys + 1) / keys : std::log(keys);
 }
 
-}  // namespace isentrope::report
+}  // namespace isentrope::analysis

@@ -1,0 +1,63 @@
+// What the experiments of lab/experiments have found: their questions, how far they are, and once
+// they are complete what became of each test that they declared.
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "docs/generate/tables.h"
+#include "lab/analysis/study.h"
+#include "report/numbers.h"
+#include "report/verdict_words.h"
+
+namespace isentrope::docs {
+namespace {
+
+using analysis::Contrast;
+using analysis::Study;
+using nlohmann::ordered_json;
+
+std::vector<std::pair<std::string, Study>> experiments_of(const std::filesystem::path& docs) {
+  std::vector<std::pair<std::string, Study>> studies;
+  for (const char* name : {"length-or-sharpness", "bias-learning-rate", "scales-for-the-gradient",
+                           "line-to-the-note"}) {
+    std::ifstream file(docs / "results" / (std::string(name) + ".json"));
+    studies.emplace_back(name, analysis::read_study(ordered_json::parse(file)));
+  }
+  return studies;
+}
+
+std::string side(const analysis::Side& of) {
+  return fmt::format("{}: `{}`", of.cell, report::row_name(of.row.rule, of.row.kind));
+}
+
+std::string primary_table(const Study& study) {
+  Rows rows = {{"hypothesis", "of", "over", "n", "lead", "p", "adjusted", "by the text alone"}};
+  for (const Contrast& test : study.primary) {
+    const analysis::Lead& lead = test.lead;
+    const int digits = lead.metric == "accuracy" ? 1 : 3;
+    rows.push_back({test.hypothesis, side(test.of), side(test.against), std::to_string(lead.length),
+                    report::lead_words(lead), report::decimal(lead.seeds.p, 4),
+                    report::decimal(lead.adjusted_p, 4),
+                    lead.text ? fmt::format("[{}, {}]", report::decimal(lead.text->low, digits),
+                                            report::decimal(lead.text->high, digits))
+                              : "–"});
+  }
+  return markdown_table(rows);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> experiment_tables(const std::filesystem::path& docs) {
+  Rows rows = {{"experiment", "question", "trainings"}};
+  std::string found;
+  for (const auto& [name, study] : experiments_of(docs)) {
+    rows.push_back({fmt::format("[{0}](../lab/experiments/{0}.json)", name), study.question,
+                    report::progress_words(study)});
+    if (study.complete()) found += fmt::format("\n### {}\n\n{}", name, primary_table(study));
+  }
+  return {{"experiments", markdown_table(rows) + found}};
+}
+
+}  // namespace isentrope::docs
