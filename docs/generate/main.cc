@@ -53,10 +53,14 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const auto svg = [](const report::LineChart& chart) { return isentrope::docs::figure(chart); };
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
-      {readme, filled(read(readme), isentrope::docs::readme_tables(docs))},
+      {readme, filled(read(readme), {{"bench", isentrope::docs::bench_table(
+                                                   docs / "results/bench.json", true)}})},
       {rules_py, filled(read(rules_py), isentrope::docs::rule_constructors())},
       {docs / "scale-rules.md",
        filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},
+      {docs / "bench.md",
+       filled(read(docs / "bench.md"),
+              {{"bench", isentrope::docs::bench_table(docs / "results/bench.json", false)}})},
       {docs / "calibrate.md",
        filled(read(docs / "calibrate.md"), isentrope::docs::calibration_tables(docs))},
       {docs / "contributors/numerics.md",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the files of examples/ into the pages that show them, between <!-- begin examples/... --> and its end.
+"""Puts the files of examples/ into the pages that show them, README.md among them, between <!-- begin examples/... --> and its end.
 
     docs/generate/recipes.py [--check]      # --check: says which pages are not current, and fails
 """
@@ -22,7 +22,7 @@ def filled(page: str) -> str:
 
 
 def main() -> int:
-    stale = [page for page in ROOT.glob("docs/**/*.md") if filled(page.read_text()) != page.read_text()]
+    stale = [page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if filled(page.read_text()) != page.read_text()]
     for page in stale:
         if "--check" in sys.argv:
             print(f"not current, build the target docs: {page}")

@@ -90,36 +90,6 @@ std::string leads_table(const Study& study, const std::string& metric) {
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
-constexpr std::int64_t kReadmeLengths[] = {64, 256, 1024};  // README's; the tables have all
-
-// What was trained with a rule, and beside it, at the longest length, what takes no training: the
-// first rescaling of the plan, and the model of the standard scale with near keys only.
-std::string trained_leads_table(const Study& study) {
-  Rows rows = {{"cell", "rule", "seeds"}};
-  for (const std::int64_t length : kReadmeLengths)
-    rows.front().push_back(fmt::format("n = {}", length));
-  rows.front().insert(rows.front().end(), {"rescaled, n = 1024", "near keys only, n = 1024"});
-  for (std::size_t i = 0; i < study.cells.size(); ++i) {
-    const std::vector<LeadRow> all = lead_rows(study.leads[i], "accuracy");
-    const auto at_last = [&](const auto& is_it) {
-      const auto row = std::ranges::find_if(all, is_it);
-      return row == all.end() ? "–" : report::lead_words(row->at.rbegin()->second);
-    };
-    const std::string rescaled =
-        at_last([](const LeadRow& x) { return x.first.kind == "rescaled"; });
-    const std::string near = at_last(
-        [](const LeadRow& x) { return x.first.kind == "near" && x.first.rule == "standard"; });
-    for (const LeadRow& row : all) {
-      if (row.first.kind != "trained") continue;
-      rows.push_back({study.cells[i].name, row.name(), row.seeds()});
-      for (const std::int64_t length : kReadmeLengths)
-        rows.back().push_back(report::lead_words(row.at.at(length)));
-      rows.back().insert(rows.back().end(), {rescaled, near});
-    }
-  }
-  return markdown_table(rows);
-}
-
 // Pooled leads of one row in both metrics.
 std::string pooled_table(const Study& study) {
   Rows rows;
@@ -265,11 +235,6 @@ std::map<std::string, std::string> study_tables(const std::filesystem::path& doc
           {"study-numbers", numbers_table(study)},
           {"study-best-gains", best_gains_table(study)},
           {"study-gains", figures.empty() ? "No curve is measured yet.\n" : figures}};
-}
-
-std::string study_leads(const std::filesystem::path& docs) {
-  const Study study = study_of(docs);
-  return report::progress_words(study) + "\n\n" + trained_leads_table(study);
 }
 
 std::map<std::filesystem::path, report::LineChart> study_figures(

@@ -22,10 +22,6 @@ using Rows = std::vector<std::vector<std::string>>;
 // The constructors of python/isentrope/rules.py.
 [[nodiscard]] std::map<std::string, std::string> rule_constructors();
 
-// Tables of README.md; `docs` holds results/study.json, which make study wrote, and
-// results/bench.json, which make bench wrote.
-[[nodiscard]] std::map<std::string, std::string> readme_tables(const std::filesystem::path& docs);
-
 // Of the study, for laboratory-tables.md, and its figures by their paths below docs.
 [[nodiscard]] std::map<std::string, std::string> study_tables(const std::filesystem::path& docs);
 [[nodiscard]] std::map<std::filesystem::path, report::LineChart> study_figures(
@@ -34,9 +30,6 @@ using Rows = std::vector<std::vector<std::string>>;
 // Of laboratory.md: what the experiments of lab/experiments have found so far.
 [[nodiscard]] std::map<std::string, std::string> experiment_tables(
     const std::filesystem::path& docs);
-
-// The study's leads, as README.md shows them.
-[[nodiscard]] std::string study_leads(const std::filesystem::path& docs);
 
 // Of seeds.md: every number the four notes print, and ours.
 [[nodiscard]] std::map<std::string, std::string> seeds_tables(const std::filesystem::path& docs);
@@ -49,8 +42,8 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> calibration_tables(
     const std::filesystem::path& docs);
 
-// The table of speed out of a bench.json.
-[[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
+// The table of speed out of a bench.json, for bench.md, or the six rows of it that README.md has.
+[[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file, bool summary);
 
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);

@@ -76,3 +76,10 @@ def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
     calibration.write_text(json.dumps({**found, "rope": {"parameters": parse("yarn:4").parameters}}))
     lines = run("generate_longer.py", os.environ["ISENTROPE_SMOLLM2"], CORPUS, calibration)
     assert "with the calibration" in lines[0] and len(lines[1]) > 20
+
+
+def test_the_readme_is_one_screen_after_another():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 130
+    tables = "\n".join(lines).split("\n|---")[1:]
+    assert all(len(table.split("\n\n")[0].splitlines()) - 1 <= 8 for table in tables)
