@@ -28,24 +28,15 @@ std::string date_now() {
   return text;
 }
 
-json config_json(const ExperimentOptions& o) {
-  return {{"model", name_of(o.model.shape)},
-          {"init", name_of(o.model.init)},
-          {"positions", name_of(o.model.positions)},
-          {"objective", name_of(o.model.objective)},
-          {"embedding_norm", o.model.embedding_norm},
-          {"dropout", o.model.dropout},
-          {"layers", o.model.layers},
-          {"width", o.model.width},
-          {"heads", o.model.heads},
-          {"batch", o.batch},
-          {"steps", o.steps},
-          {"train_length", o.train_length},
-          {"learning_rate", o.learning_rate},
-          {"warm_up", o.warm_up()},
-          {"seed", o.seed},
-          {"seeds", o.seeds},
-          {"threads", o.threads}};
+// What all its trainings have in common.
+json config_json(const ExperimentOptions& options, const json& record) {
+  json config = record.at("configuration");
+  for (const char* member : {"rule", "vocabulary", "corpus"}) config.erase(member);
+  config["seed"] = options.seed;
+  config["seeds"] = options.seeds;
+  config["threads"] = options.threads;
+  config["warm_up"] = options.warm_up();
+  return config;
 }
 
 json corpus_json(const Material& material) {
@@ -77,7 +68,7 @@ json result_json(const ExperimentOptions& options, const Material& material,
       {"rules", analysis::rules_json(records)},
       {"leads", analysis::leads_json(analysis::exploratory_leads(records))},
       {"evaluation", evaluation_json(records.front())},
-      {"config", config_json(options)},
+      {"config", config_json(options, records.front())},
       {"corpus", corpus_json(material)},
       {"machine",
        {{"cpu", cpu_name()}, {"threads", options.threads}, {"instruction_set", active_target()}}}};

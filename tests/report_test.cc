@@ -254,7 +254,7 @@ TEST(ExtrapolationReport, NamesTheKeyThatIsWrong) {
       {"/rules/0/kind", 1, "rules[0].kind"},
       {"/leads", 1, "leads"},
       {"/leads/0/verdict", "perhaps", "leads[0].verdict"},
-      {"/leads/0/also", json::array({1}), "leads[0].also"},
+      {"/leads/0/also", json::array({1}), "leads[0].also[0]"},
       {"/leads/0/low", "none", "leads[0].low"},
       {"/gains/gain", 1, "gains.gain"},
       {"/gains/accuracy/64", json::array({1}), "gains.accuracy.64"},
