@@ -229,8 +229,7 @@ def _gradient_rows(
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
         rows.own_keys, rows.scales, terms, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns,
-        num_warps=8 if columns > 128 else 4, **_FUSED,
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns, num_warps=8, **_FUSED,
     )  # fmt: skip
     return terms, d_sinks
 
@@ -267,9 +266,12 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     sizes = call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim
     others = call.soft_cap * LOG2E.value, *_dropout(call)
     if given.MAX_PROBABILITY:
+        # 8 warps on so small a tile spill in float32.
+        few = {"num_warps": 4} if by_query.MASKED and call.q.dtype == torch.float32 else {}
         largest_key_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
             call.q, call.k, d_output, terms, statistics, mask, bias, *inputs, *masks, *sizes, *others, saved.MAX_LOGIT,
-            SHAPE=by_query, GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0, **query_options,
+            SHAPE=by_query, GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0,
+            **(query_options | few),
         )  # fmt: skip
     query_blocks, key_tiles = triton.cdiv(call.queries, by_query.ROWS), triton.cdiv(call.keys, by_key.KEYS)
     programs = query_blocks * lanes, key_tiles * call.batch * call.kv_heads

@@ -68,7 +68,7 @@ _FLOATS = {
     "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
     "masked forward": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
     "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
-    "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
+    "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 32, 8, 1)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
