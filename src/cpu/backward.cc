@@ -36,14 +36,17 @@ class BackwardTask : GradientTask {
   void run(std::int64_t index) noexcept {
     list_keys(index);
     // Sums begin at 0, for which tile comes first is a matter of the masks. Those of the keys there
-    // are: with all that a tile has room for, 16 keys took twice as many instructions.
-    std::fill_n(sums_.dk.data(), keys_.count() * sizes_.columns, 0.0f);
-    std::fill_n(sums_.dv.data(), keys_.count() * sizes_.value_columns, 0.0f);
+    // are, in blocks that products may turn: with all that a tile has room for, 16 keys took twice
+    // as many instructions.
+    const std::size_t sums = round_up(keys_.count(), kTurned);
+    std::fill_n(sums_.dk.data(), sums * sizes_.columns, 0.0f);
+    std::fill_n(sums_.dv.data(), sums * sizes_.value_columns, 0.0f);
     pack_keys();
     for_each_query_tile([&] {
       run_query_tile();
       return true;
     });
+    products_->finish_sums(sums_, keys_.count());
     // dk was summed with queries times lambda in log2, and a logit's gradient is per nat: hence
     // ln 2.
     for (std::size_t j = 0; j < keys_.count(); ++j) {
@@ -64,13 +67,14 @@ class BackwardTask : GradientTask {
   }
 
   // `key` counts from the key block's first, the ranges from `key`.
-  // Rows go through a register tile's height at a time: their logits and dp are still in L1 when
-  // the softmax reads them.
+  // A few rows go through at a time: their logits and dp are still in L1 when the softmax reads
+  // them.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
     const std::size_t columns = tile.last - tile.first;
-    for (std::size_t row = 0; row < tile_.rows; row += kRegisterRows) {
-      const std::size_t rows = HWY_MIN(kRegisterRows, tile_.rows - row);
+    const std::size_t at_once = products_->rows_at_once();
+    for (std::size_t row = 0; row < tile_.rows; row += at_once) {
+      const std::size_t rows = HWY_MIN(at_once, tile_.rows - row);
       products_->multiply(tile, row, rows);
       for (std::size_t r = row; r < row + rows; ++r) {
         float* weights = tile.weights + r * kGradientKeys + tile.first;
@@ -178,8 +182,9 @@ class LargestKeysTask : GradientTask {
   // The logits are those that BackwardTask meets, bit for bit.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
-    for (std::size_t row = 0; row < tile_.rows; row += kRegisterRows) {
-      const std::size_t rows = HWY_MIN(kRegisterRows, tile_.rows - row);
+    const std::size_t at_once = products_->rows_at_once();
+    for (std::size_t row = 0; row < tile_.rows; row += at_once) {
+      const std::size_t rows = HWY_MIN(at_once, tile_.rows - row);
       products_->multiply(tile, row, rows);
       for (std::size_t r = row; r < row + rows; ++r) {
         float* logits = tile.weights + r * kGradientKeys + tile.first;

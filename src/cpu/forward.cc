@@ -131,10 +131,12 @@ class ForwardTask {
                                                  call.plan.block_rows),
                         kStateRows)),
           key_pairs(Bf16Pairs::serves(call.input.q) && Bf16Pairs::serves(call.input.k)),
-          value_pairs(Bf16Pairs::serves(call.input.v)) {}
+          value_pairs(Bf16Pairs::serves(call.input.v)),
+          key_step(value_pairs ? Bf16Pairs::key_step() : 4) {}
     std::size_t dim, value_dim, value_columns;
     std::size_t rows;             // of the longest query block, in whole tiles
     bool key_pairs, value_pairs;  // whether bf16 pairs serve, numbers permitting
+    std::size_t key_step;         // of row tiles
   };
   // What is known of the work item at hand.
   struct Item {
@@ -191,7 +193,9 @@ class ForwardTask {
                                    [&](std::size_t r) { return queries_.range(row + r); });
       // Tiles above the diagonal of a causal mask end here.
       if (!ranges.empty())
-        run_tile({call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row)}, qk);
+        run_tile({call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row),
+                  sizes_.key_step},
+                 qk);
     }
   }
 
@@ -228,6 +232,7 @@ class ForwardTask {
 
   const ForwardCall& call_;
   const Sizes sizes_;
+  const Bf16Pairs::Session session_{sizes_.key_pairs || sizes_.value_pairs};
   const Softmax softmax_;
   QueryBlock queries_;
   Operand keys_, values_;

@@ -27,6 +27,27 @@ struct Bf16Pairs {
   // Only where serves() says so.
   static const PairKernels& kernels() { return *pair_kernels(); }
 
+  // Around all products of a task, where the instructions ask for it.
+  class Session {
+   public:
+    explicit Session(bool needed) : kernels_(needed ? pair_kernels() : nullptr) {
+      if (kernels_ && kernels_->begin) kernels_->begin();
+    }
+    ~Session() {
+      if (kernels_ && kernels_->end) kernels_->end();
+    }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+   private:
+    const PairKernels* kernels_;
+  };
+
+  // Pairs of two neighbouring rows that `rows` rows become, with those that pad the depth.
+  static std::size_t pairs_of(std::size_t rows) {
+    return rows == 0 ? 0 : round_up((rows + 1) / 2, kernels().depth);
+  }
+
   // Whether this target's tiles are those of the CPU's dot products, and the rows of a tensor whole
   // vectors of bf16.
   // Any bf16 tensor could be padded to whole vectors, but few models have heads of other
@@ -34,8 +55,7 @@ struct Bf16Pairs {
   static HWY_INLINE bool serves(const ConstTensor& tensor) {
     const PairKernels* kernels = pair_kernels();
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
-    return kernels && kernels->rows == kRegisterRows && kernels->columns == panel_width() &&
-           tensor.type == DType::bf16 && tensor.extents[3] % lanes == 0;
+    return kernels && kernels->columns == panel_width() && tensor.type == DType::bf16 && tensor.extents[3] % lanes == 0;
   }
 
   // Whether the dot product serves every number: no denormals, which it drops, and nothing of 2^60
@@ -71,8 +91,9 @@ struct Bf16Pairs {
   static HWY_INLINE bool pack_both(const Operand& from, const float* /*factors*/, Pair* left,
                                    Pair* right) {
     pack_left(from, left);
-    return pack_right(from, right);
+    return pack_turned(from, right);
   }
+  static std::size_t right_rows_of(std::size_t rows) { return pairs_of(rows); }
   static Pair* right_of(Pair* /*left*/, Pair* right) { return right; }
 
   // Pairs of neighbouring columns, in panels of them: to[panel][row][pair].
@@ -90,13 +111,13 @@ struct Bf16Pairs {
   }
 
   // Pairs of neighbouring rows, in panels of columns: to[panel][pair][column]. What is not finite
-  // becomes 0, as does the partner of an odd last row: a dot product would let NaN through a weight
-  // of 0. Returns whether everything was finite.
+  // becomes 0, as do rows beyond the last that the last pairs hold: a dot product would let NaN
+  // through a weight of 0. Returns whether everything was finite.
   static HWY_INLINE bool pack_right(const Operand& from, Pair* to) {
     const hn::ScalableTag<std::uint32_t> d;
     const hn::Rebind<std::uint16_t, decltype(d)> narrow;
     const std::size_t lanes = hn::Lanes(d), width = panel_width();
-    const std::size_t pairs = (from.count() + 1) / 2;
+    const std::size_t pairs = pairs_of(from.count());
     const auto exponent = hn::Set(d, 0x7f80u);
     auto nonfinite = hn::Zero(d);
     const auto load = [&](std::size_t row, std::size_t column) HWY_ATTR {
@@ -118,6 +139,18 @@ struct Bf16Pairs {
     }
     return hn::AllTrue(d, hn::Eq(nonfinite, hn::Zero(d)));
   }
+
+  // The same for products that want it turned.
+  static HWY_INLINE bool pack_turned(const Operand& from, Pair* to) {
+    const bool finite = pack_right(from, to);
+    if (kernels().is_turned)
+      turn_blocks(as_floats(to), pairs_of(from.count()) * from.columns() / panel_width(),
+                  panel_width());
+    return finite;
+  }
+
+  // Keys at whose multiples a sum over pairs of them may begin.
+  static std::size_t key_step() { return HWY_MAX(std::size_t{4}, 2 * kernels().depth); }
 
   static void multiply_rows(const TileProduct<Pair>& product) { kernels().multiply_rows(product); }
   static void multiply_packed(const TileProduct<Pair>& product) {

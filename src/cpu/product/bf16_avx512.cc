@@ -126,7 +126,9 @@ void multiply(const Product& t) {
   }
 }
 
-bool is_supported() { return __builtin_cpu_supports("avx512bf16"); }
+const char* why_not() {
+  return __builtin_cpu_supports("avx512bf16") ? nullptr : "this CPU does not have it";
+}
 
 ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
   for (std::size_t j = 0; j < count; j += 32) {
@@ -185,9 +187,10 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
 // Strides that are known when the kernel is compiled leave the addresses to the load instruction:
 // hence an instance for every layout of the left operand.
 constexpr PairKernels kKernels = {
+    .name = "AVX-512 BF16",
+    .why_not = why_not,
     .rows = kRows,
     .columns = kColumns,
-    .is_supported = is_supported,
     .multiply_packed = multiply<Left<kColumns, 1, kColumns>, Into::times_row>,
     .multiply_rows = multiply<LeftRows, Into::times_column>,
     .add_weighted = multiply<Left<1, kColumns>, Into::scale>,

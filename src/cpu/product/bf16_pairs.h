@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/tile_product.h"
@@ -16,12 +17,20 @@ namespace isentrope {
 
 // One instruction set's products: a file of its own with a constant of this type, and a line in
 // bf16_pairs.cc. Tiles of C are `rows` x `columns`; a product rounds its rows up to 4, its columns
-// to `columns`.
+// to `columns` and its depth to `depth` pairs, which are 0 beyond the operands' own.
 struct PairKernels {
   using Product = void (*)(const TileProduct<Pair>&);
 
-  std::size_t rows, columns;  // of the register tile
-  bool (*is_supported)();     // by this CPU
+  const char* name;
+  const char* (*why_not)();  // why this CPU does not serve; null where it does
+  std::size_t rows, columns;
+  std::size_t depth = 1;
+  // Whether A of add_weighted and B of add_transposed come turned: each 16 x 16 pairs of a panel
+  // transposed where they stand. The sums of add_transposed are then left turned, too.
+  bool is_turned = false;
+  // Around all products of a thread's task; null where they need nothing.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
 
   // C = factor (A B), a factor for each row of C. A: panels of rows x `columns` pairs.
   Product multiply_packed;
@@ -49,8 +58,16 @@ struct PairKernels {
   std::size_t (*run_dot_products)(std::size_t times);
 };
 
-// Those of this CPU; null where it has none.
+// The best of this CPU; null where it has none.
 [[nodiscard]] const PairKernels* pair_kernels();
+// Takes these instead from now on, null for none, in calls that begin after it: for tests and
+// measurements, which answer for it that they run here.
+void use_pair_kernels(const PairKernels* kernels);
+// Which they are and why no better ones, in words.
+[[nodiscard]] std::string explain_pair_kernels();
+
+// AMX; null where the compiler or the operating system does not know it.
+[[nodiscard]] const PairKernels* amx_pair_kernels();
 
 // AVX-512 BF16; null where the compiler does not know it.
 [[nodiscard]] const PairKernels* avx512_pair_kernels();

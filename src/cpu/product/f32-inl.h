@@ -39,6 +39,9 @@ HWY_INLINE std::size_t panel_width() { return 2 * hn::Lanes(Floats()); }
 HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
   return (count + step - 1) / step * step;
 }
+HWY_INLINE constexpr std::size_t round_down(std::size_t count, std::size_t step) {
+  return count / step * step;
+}
 
 // What becomes of the value that C already holds: nothing, it is added, or times its column's
 // factor.

@@ -51,6 +51,7 @@ struct F32 {
   static HWY_INLINE bool pack_right(const Operand& from, float* right) {
     return pack_rows(from, from.count(), right);
   }
+  static std::size_t right_rows_of(std::size_t /*rows*/) { return 0; }  // no other than the left
   static float* right_of(float* left, [[maybe_unused]] float* right) { return left; }
 
   // C = A B, with the rows of A where they lie, and B transposed rows that carry their factors.

@@ -9,6 +9,7 @@
 #define ISENTROPE_TRANSPOSE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -83,6 +84,22 @@ HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_strid
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t c = row < r ? done : 0; c < columns; ++c) {
       to[c * to_stride + row] = from[row * from_stride + c];
+    }
+  }
+}
+
+// Rows of floats and blocks of them that are transposed where they stand.
+inline constexpr std::size_t kTurned = 16;
+
+// numbers[rows][columns], both multiples of kTurned: each kTurned x kTurned of them is transposed.
+HWY_INLINE void turn_blocks(float* numbers, std::size_t rows, std::size_t columns) {
+  HWY_ALIGN float turned[kTurned * kTurned];
+  for (std::size_t row = 0; row < rows; row += kTurned) {
+    for (std::size_t c = 0; c < columns; c += kTurned) {
+      float* const block = numbers + row * columns + c;
+      transpose(block, columns, kTurned, kTurned, turned, kTurned);
+      for (std::size_t r = 0; r < kTurned; ++r)
+        std::copy_n(turned + r * kTurned, kTurned, block + r * columns);
     }
   }
 }

@@ -39,6 +39,10 @@ class GradientProducts {
   // Called with the same rows once they hold P and dz.
   virtual void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept = 0;
   virtual void add(const GradientTile& tile, const GradientSums& to) const noexcept = 0;
+  // Called once all tiles are added, before the rows of dk and dv are read: so many keys.
+  virtual void finish_sums(const GradientSums& /*of*/, std::size_t /*keys*/) const noexcept {}
+  // Rows that multiply() and finish_rows() are best called with.
+  [[nodiscard]] virtual std::size_t rows_at_once() const noexcept { return kRegisterRows; }
 
  protected:
   ~GradientProducts() = default;
@@ -123,7 +127,7 @@ class GradientOperands : public GradientProducts {
 
  private:
   [[nodiscard]] std::size_t right_size(std::size_t rows, std::size_t side) const {
-    return Arithmetic::kNumbers == 1 ? 0 : rows / Arithmetic::kNumbers * columns_[side];
+    return Arithmetic::right_rows_of(rows) * columns_[side];
   }
 };
 

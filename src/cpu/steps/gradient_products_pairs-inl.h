@@ -27,10 +27,26 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
   using GradientOperands::GradientOperands;
 
   // Tiles of dz and P in pairs: of two keys where sums run over keys, of two rows where over rows.
-  static constexpr std::size_t kTile = kGradientRows * kGradientKeys / 2;
-  Scratch::Array by_key(std::size_t tiles) { return {by_key_, tiles * kTile}; }
-  Scratch::Array by_row(std::size_t tiles) { return {by_row_, tiles * kTile}; }
-  Scratch::Array weights(std::size_t tiles) { return {weights_, tiles * kTile}; }
+  Scratch::Array by_key(std::size_t rows) { return {by_key_, rows * kGradientKeys / 2}; }
+  Scratch::Array by_row(std::size_t rows) {
+    return {by_row_, Bf16Pairs::pairs_of(rows) * kGradientKeys};
+  }
+  Scratch::Array weights(std::size_t rows) {
+    return {weights_, Bf16Pairs::pairs_of(rows) * kGradientKeys};
+  }
+
+  std::size_t rows_at_once() const noexcept override { return Bf16Pairs::kernels().rows; }
+
+  void pack_queries(const QueryTile& tile) noexcept override {
+    GradientOperands::pack_queries(tile);
+    // Pairs that pad the depth meet others that are 0, and must not be NaN.
+    const std::size_t pairs = (tile.rows + 1) / 2;
+    const std::size_t padding = Bf16Pairs::pairs_of(tile.rows) - pairs;
+    for (const Buffer<Pair>* sums : {&by_row_, &weights_}) {
+      std::fill_n(sums->at(pairs * kGradientKeys, padding * kGradientKeys),
+                  padding * kGradientKeys, Pair{});
+    }
+  }
 
   // Queries are not scaled here, and output gradients know of no sink: over rows, dz and P carry
   // lambda and the non-sink weight instead.
@@ -60,22 +76,24 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
 
   void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
     const PairKernels& kernels = Bf16Pairs::kernels();
-    const std::size_t width = panel_width(), rows = tile.queries.rows, row_pairs = (rows + 1) / 2;
+    const std::size_t width = panel_width(), rows = tile.queries.rows;
+    const std::size_t row_pairs = Bf16Pairs::pairs_of(rows);
     // A pair of which one key alone is seen is summed as a whole: dz is 0 at the other, and what
     // packing left beside it is finite.
-    const std::size_t pair = tile.ranges.first / 2, last = tile.ranges.last;
-    for (std::size_t row = 0; row < rows; row += kRegisterRows) {
-      kernels.add_rows({.rows = HWY_MIN(kRegisterRows, rows - row),
+    const std::size_t first = round_down(tile.ranges.first, 2 * kernels.depth), pair = first / 2;
+    const std::size_t last = tile.ranges.last, depth = Bf16Pairs::pairs_of(last - first);
+    for (std::size_t row = 0; row < rows; row += kernels.rows) {
+      kernels.add_rows({.rows = HWY_MIN(kernels.rows, rows - row),
                         .columns = to.columns,
-                        .depth = (last + 1) / 2 - pair,
+                        .depth = depth,
                         .a = by_key_.data() + row * kGradientKeys / 2 + pair,
                         .b = key_rows_.data() + (tile.key / 2 + pair) * width,
-                        .b_panel = (keys_->count() + 1) / 2 * width,
+                        .b_panel = Bf16Pairs::pairs_of(keys_->count()) * width,
                         .c = to.dq.data() + row * to.columns,
                         .c_stride = to.columns});
     }
-    for (std::size_t j = tile.first; j < last; j += kRegisterRows) {
-      TileProduct<Pair> product{.rows = HWY_MIN(kRegisterRows, last - j),
+    for (std::size_t j = tile.first; j < last; j += kernels.rows) {
+      TileProduct<Pair> product{.rows = HWY_MIN(kernels.rows, last - j),
                                 .columns = to.columns,
                                 .depth = row_pairs,
                                 .a = by_row_.data() + j,
@@ -94,7 +112,20 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
     if (!finite()) add_nonfinite(tile, to);
   }
 
+  void finish_sums(const GradientSums& of, std::size_t keys) const noexcept override {
+    if (!Bf16Pairs::kernels().is_turned) return;
+    turn_blocks(of.dk.data(), round_up(keys, kTurned), of.columns);
+    turn_blocks(of.dv.data(), round_up(keys, kTurned), of.value_columns);
+  }
+
  private:
+  // Where the sum of a key and a column stands while tiles are added.
+  static std::size_t sum_at(std::size_t key, std::size_t column, std::size_t columns) {
+    if (!Bf16Pairs::kernels().is_turned) return key * columns + column;
+    const std::size_t row = round_down(key, kTurned) + column % kTurned;
+    return row * columns + round_down(column, kTurned) + key % kTurned;
+  }
+
   // What packing left out because it is not finite, so that it meets no row or key that does not
   // see it.
   void add_nonfinite(const GradientTile& tile, const GradientSums& to) const {
@@ -112,7 +143,7 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
       for_each_nonfinite(from, 0, queries.rows, [&](std::size_t r, std::size_t c, float x) {
         for (std::size_t j = first; j < last; ++j) {
           if (!tile.sees(r, j)) continue;
-          sums[(tile.key + j) * columns + c] += left[r * kGradientKeys + j] * (factors[r] * x);
+          sums[sum_at(tile.key + j, c, columns)] += left[r * kGradientKeys + j] * (factors[r] * x);
         }
       });
     };

@@ -46,8 +46,8 @@ class GradientTask {
           pair_rows(pairs ? kGradientRows : 0) {}
     std::int64_t group;  // query heads of a key head
     std::size_t dim, value_dim, columns, value_columns;
-    std::size_t keys;   // of the longest key block, in whole tiles
-    std::size_t pairs;  // 1 where bf16 pairs serve, numbers permitting
+    std::size_t keys;  // of the longest key block, in whole tiles
+    bool pairs;        // whether bf16 pairs serve, numbers permitting
     std::size_t pair_keys, pair_rows;
   };
 
@@ -81,9 +81,9 @@ class GradientTask {
                   pairs_.queries_right(sizes_.pair_rows),
                   pairs_.d_output_left(sizes_.pair_rows),
                   pairs_.d_output_right(sizes_.pair_rows),
-                  pairs_.by_key(sizes_.pairs),
-                  pairs_.by_row(sizes_.pairs),
-                  pairs_.weights(sizes_.pairs),
+                  pairs_.by_key(sizes_.pair_rows),
+                  pairs_.by_row(sizes_.pair_rows),
+                  pairs_.weights(sizes_.pair_rows),
                   {sums_.dq, kGradientRows * sizes_.columns},
                   {sums_.dk, sizes_.keys * sizes_.columns},
                   {sums_.dv, sizes_.keys * sizes_.value_columns}}) {}
@@ -162,6 +162,7 @@ class GradientTask {
 
   const BackwardCall& call_;
   const Sizes sizes_;
+  const Bf16Pairs::Session session_{sizes_.pairs};
   const StatisticGradients statistics_;
   Operand keys_, values_;  // of the key block
   QueryTile tile_;

@@ -133,18 +133,19 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
 
   // Pairs of keys: half as many, and one for the last of an odd number.
   Scratch::Array value_copies(std::size_t keys) {
-    return {pairs_, (keys + 1) / 2 * round_up(columns_, panel_width())};
+    return {pairs_, Bf16Pairs::pairs_of(keys) * round_up(columns_, panel_width())};
   }
 
   void place_values(const Operand& values) noexcept override {
     values_ = &values;
-    finite_ = Bf16Pairs::pack_right(values, pairs_.data());
+    finite_ = Bf16Pairs::pack_turned(values, pairs_.data());
   }
 
   // NaN in a value is 0 in its pair, so tiles may begin before the union's first key.
   // Weights are rounded to bf16 here, after the row states have summed them as they were.
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
-    const std::size_t width = panel_width(), panel = (values_->count() + 1) / 2 * width;
+    const std::size_t width = panel_width(), panel = Bf16Pairs::pairs_of(values_->count()) * width;
+    const std::size_t depth = Bf16Pairs::pairs_of(tile.keys());
     const Pair* pairs = Bf16Pairs::kernels().round_tile(weights, tile.keys());
     // The dot product only adds: there is no instance that replaces, since the first block is one
     // of many.
@@ -153,8 +154,8 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
       const std::size_t at = column / width * panel + tile.first / 2 * width;
       Bf16Pairs::kernels().add_weighted({.rows = HWY_MIN(width, columns_ - column),
                                          .columns = width,
-                                         .depth = (tile.keys() + 1) / 2,
-                                         .a = pairs_.at(at, (tile.keys() + 1) / 2 * width),
+                                         .depth = depth,
+                                         .a = pairs_.at(at, depth * width),
                                          .b = pairs,
                                          .b_panel = 0,
                                          .c = to.sums + column * width,

@@ -32,8 +32,10 @@ struct RowTile {
   std::size_t row, rows;   // of the item: the first, and how many
   const Ranges& ranges;    // from the block's first key
   const double* own_keys;  // of the rows, where somebody asks for distances
-  // The tile's first key. Products round their rows, the keys, up to four, and pairs are of two.
-  std::size_t first = ranges.first / 4 * 4;
+  // Keys at whose multiples the tile may begin. Products round their rows, the keys, up to four,
+  // and pairs are of two.
+  std::size_t step = 4;
+  std::size_t first = ranges.first / step * step;  // the tile's first key
 
   [[nodiscard]] std::size_t keys() const { return ranges.last - first; }
 

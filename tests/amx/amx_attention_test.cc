@@ -1,0 +1,124 @@
+// The operator on AMX's tiles against the float64 reference, and what it leaves behind in a thread.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "check/generate.h"
+#include "check/judge.h"
+#include "src/cpu/product/bf16_pairs.h"
+#include "tests/support/amx_emulator.h"
+
+namespace isentrope::check {
+namespace {
+
+// Around the edges of tiles, blocks and row tiles, and every option: heads of whole steps of the
+// depth, as all that pairs serve.
+constexpr const char* kProblems[] = {
+    "shape=1x1x1x1x32 bwd=1",
+    "shape=1x2x15x16x32 bwd=1",
+    "shape=1x2x17x31x64 bwd=1",
+    "shape=1x1x33x33x96:32 mask=causal:top_left bwd=1",
+    "shape=1x1x47x65x32:96 mask=causal:bottom_right bwd=1",
+    "shape=1x1x48x127x128 mask=window=40:9 bwd=1",
+    "shape=1x1x49x129x64 mask=causal:bottom_right,window=33:0 bwd=1",
+    "shape=2x4:2x21x257x64 mask=left_padding,right_padding bwd=1",
+    "shape=1x2x130x300x64:128 mask=documents=5 rule=entropy_invariant(base=512) bwd=1",
+    "shape=1x1x20x521x256 mask=offset=3:5 dropout=0.1 dropout_seed=8589934595 bwd=1",
+    "shape=1x2:1x70x90x64 cap=20 bias=1 admitted=1 sink=1 lambda=1 bwd=1",
+    "shape=1x2x40x70x64 mask=causal:bottom_right special=1 bwd=1",
+    "shape=1x2x40x300x64:32 special=1 admitted=1 bwd=1",
+    "shape=1x1x65x129x64 scale=1e6 bwd=1",
+    "shape=1x1x65x129x64 scale=1e-6 bwd=1",
+    "shape=1x8:1x13x100x64 pages=7 mask=right_padding",
+    "shape=1x16:1x2x4200x64 pages=64 mask=causal:bottom_right",
+    "shape=1x1x1100x40x32 mask=chunk=16 bwd=1",
+};
+
+void expect_within_budget(const Problem& problem) {
+  const Verdict verdict = Judge(problem).judge();
+  EXPECT_NE(verdict.outcome, Outcome::failed)
+      << text_of(problem) << ": " << verdict.worst().worst << " " << verdict.worst().where;
+  EXPECT_TRUE(tiles_are_released()) << text_of(problem);
+}
+
+Problem bf16_problem(const std::string& line) { return parse_problem("dt=bf16 " + line); }
+
+TEST(AmxAttention, EveryOptionIsWithinBudget) {
+  for (const char* line : kProblems) {
+    const std::int64_t before = emulated_instructions();
+    expect_within_budget(bf16_problem(line));
+    if (amx_pair_kernels()->why_not()) {
+      EXPECT_GT(emulated_instructions(), before) << line;
+    }
+  }
+}
+
+// Problems of the generator in bf16, three of four with heads that pairs serve.
+Problem generated(std::int64_t index) {
+  Problem problem = generated_problem(5, index, 200'000);
+  problem.type = DType::bf16;
+  if (index % 4 == 0) return problem;
+  for (std::int64_t* dim : {&problem.dim, &problem.value_dim}) *dim = (*dim + 31) / 32 * 32;
+  return problem;
+}
+
+void expect_generated_within_budget(std::int64_t first, std::int64_t last) {
+  for (std::int64_t index = first; index < last && !::testing::Test::HasFailure(); ++index)
+    expect_within_budget(generated(index));
+}
+TEST(AmxAttention, GeneratedProblemsAreWithinBudget) { expect_generated_within_budget(0, 60); }
+// make test-all: what takes minutes.
+TEST(AmxAttention, DISABLED_TenThousandGeneratedProblemsAreWithinBudget) {
+  expect_generated_within_budget(60, 10'060);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(AmxAttention, ThreadsOfTheCallerGetTheSameBitsAndKeepNoTiles) {
+  const Data data(bf16_problem("shape=1x2x100x200x64 mask=causal:bottom_right"));
+  const ForwardResult want = run_forward(data);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int repetition = 0; repetition < 3; ++repetition)
+        EXPECT_TRUE(same_bits(run_forward(data).output, want.output));
+      EXPECT_TRUE(tiles_are_released());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(AmxAttention, AChildOfAForkComputesTheSame) {
+  const Data data(bf16_problem("shape=1x2x40x70x64"));
+  const ForwardResult want = run_forward(data);
+  const pid_t child = fork();
+  if (child == 0) _exit(same_bits(run_forward(data).output, want.output) ? 0 : 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(AmxAttention, OtherProductsCanBeChosenAndAreNamed) {
+  const Data data(bf16_problem("shape=1x1x64x64x64"));
+  EXPECT_EQ(explain_pair_kernels(), "AMX");
+  use_pair_kernels(avx512_pair_kernels());
+  const std::string reason =
+      amx_pair_kernels()->why_not() ? amx_pair_kernels()->why_not() : "others were chosen";
+  EXPECT_EQ(explain_pair_kernels(), "AVX-512 BF16; not AMX: " + reason);
+  const std::int64_t before = emulated_instructions();
+  const ForwardResult other = run_forward(data);
+  EXPECT_EQ(emulated_instructions(), before);
+  use_pair_kernels(amx_pair_kernels());
+  const ForwardResult own = run_forward(data);
+  // The order of the sums differs, and hence some bits.
+  EXPECT_FALSE(same_bits(own.output, other.output) && same_bits(own.lse, other.lse));
+}
+
+}  // namespace
+}  // namespace isentrope::check

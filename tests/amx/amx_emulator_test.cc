@@ -1,0 +1,184 @@
+// The emulator by itself: what each instruction does to tiles, and what it refuses.
+
+#include "tests/support/amx_emulator.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "isentrope/attention.h"
+#include "src/cpu/product/amx_tiles.h"
+#include "src/cpu/product/bf16_pairs.h"
+
+namespace isentrope {
+namespace {
+
+using Tile = std::array<float, 256>;  // 16 rows of 16
+constexpr std::size_t kStride = 64;
+
+// The same tests run on a CPU that has AMX.
+bool is_emulated() { return amx_pair_kernels()->why_not() != nullptr; }
+
+struct alignas(64) Pairs {
+  BFloat16 at[16][32] = {};
+};
+
+class AmxEmulator : public ::testing::Test {
+ protected:
+  void SetUp() override { amx::configure(configuration_); }
+  void TearDown() override { amx::release(); }
+
+  // What C becomes that was `c` everywhere.
+  static Tile product(const Pairs& a, const Pairs& b, float c = 0) {
+    alignas(64) Tile tile;
+    tile.fill(c);
+    amx::load<0>(tile.data(), kStride);
+    amx::load<1>(&a, kStride);
+    amx::load<2>(&b, kStride);
+    amx::multiply_pairs<0, 1, 2>();
+    amx::store<0>(tile.data(), kStride);
+    return tile;
+  }
+
+  amx::Configuration configuration_;
+};
+
+TEST_F(AmxEmulator, MultipliesPairs) {
+  Pairs a, b;
+  for (std::size_t i = 0; i < 16; ++i) {
+    for (std::size_t j = 0; j < 32; ++j) {
+      a.at[i][j] = from_float<BFloat16>(static_cast<float>(i + 2 * j % 7));
+      b.at[i][j] = from_float<BFloat16>(static_cast<float>(3 * i % 5) - static_cast<float>(j % 4));
+    }
+  }
+  const Tile c = product(a, b, 7);
+  for (std::size_t row = 0; row < 16; ++row) {
+    for (std::size_t column = 0; column < 16; ++column) {
+      float want = 7;
+      for (std::size_t k = 0; k < 16; ++k) {
+        for (std::size_t half = 0; half < 2; ++half)
+          want += to_float(a.at[row][2 * k + half]) * to_float(b.at[k][2 * column + half]);
+      }
+      EXPECT_EQ(c[row * 16 + column], want) << row << " " << column;
+    }
+  }
+}
+
+// First numbers and second ones in sums of their own, which meet at the end.
+TEST_F(AmxEmulator, SumsInThePublishedOrder) {
+  Pairs a, b;
+  const auto number = [](float x) { return from_float<BFloat16>(x); };
+  const float large = 0x1p24f;
+  for (std::size_t k = 0; k < 3; ++k) b.at[k][0] = b.at[k][1] = number(1);
+  // firsts: 2^24 + 1 + 1 = 2^24, each 1 lost to the even neighbour; seconds: 1 + 1 = 2.
+  a.at[0][0] = number(large), a.at[0][2] = number(1), a.at[0][4] = number(1);
+  a.at[0][1] = number(1), a.at[0][3] = number(1);
+  EXPECT_EQ(product(a, b)[0], large + 2);
+}
+
+TEST_F(AmxEmulator, TakesAndLeavesDenormalsAsZeroAndKeepsNaN) {
+  Pairs a, b;
+  a.at[0][0] = std::bit_cast<BFloat16>(std::uint16_t{0x0040});  // a denormal
+  b.at[0][0] = from_float<BFloat16>(0x1p100f);
+  EXPECT_EQ(product(a, b)[0], 0);
+  a.at[0][0] = from_float<BFloat16>(0x1p-100f);
+  b.at[0][0] = from_float<BFloat16>(0x1p-30f);
+  EXPECT_EQ(product(a, b)[0], 0);
+  EXPECT_EQ(product(Pairs(), Pairs(), 0x1p-130f)[0], 0);
+  a.at[0][0] = from_float<BFloat16>(std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(product(a, Pairs())[0]));
+  EXPECT_EQ(product(a, Pairs())[16], 0);
+}
+
+TEST_F(AmxEmulator, SmallTilesAreZeroBeyondTheirExtents) {
+  alignas(64) Tile from, to;
+  from.fill(1), to.fill(5);
+  amx::load<3>(from.data(), kStride);
+  amx::configure(amx::Configuration());  // which clears all tiles
+  amx::store<3>(to.data(), kStride);
+  EXPECT_EQ(to[0], 0);
+  configuration_.rows[0] = 3;
+  configuration_.row_bytes[0] = 8;
+  amx::configure(configuration_);
+  amx::load<0>(from.data(), kStride);
+  to.fill(5);
+  amx::store<0>(to.data(), kStride);
+  EXPECT_EQ(to[1], 1);
+  EXPECT_EQ(to[2], 5);  // beyond the row's bytes memory is left alone
+  EXPECT_EQ(to[2 * 16 + 1], 1);
+  EXPECT_EQ(to[3 * 16], 5);
+}
+
+TEST_F(AmxEmulator, ReadsRowsAtAnyStride) {
+  alignas(64) Tile from, to;
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i);
+  amx::load<5>(from.data() + 16 * 15, static_cast<std::size_t>(-64));
+  amx::store<5>(to.data(), kStride);
+  EXPECT_EQ(to[0], 240);
+  EXPECT_EQ(to[16 * 15 + 3], 3);
+  amx::zero<5>();
+  amx::store<5>(to.data(), kStride);
+  EXPECT_EQ(to[0], 0);
+}
+
+TEST_F(AmxEmulator, TheConfigurationCanBeReadAndReleased) {
+  amx::Configuration read;
+  if (is_emulated()) {
+    EXPECT_FALSE(tiles_are_released());
+  }
+  asm volatile("sttilecfg %0" : "=m"(read));
+  EXPECT_EQ(std::memcmp(&read, &configuration_, sizeof(read)), 0);
+  amx::release();
+  EXPECT_TRUE(tiles_are_released());
+  asm volatile("sttilecfg %0" : "=m"(read));
+  EXPECT_EQ(read.palette, 0);
+}
+
+// Of the emulator alone: a CPU says no more than that an instruction is illegal.
+class AmxEmulatorDeathTest : public AmxEmulator {
+  void SetUp() override {
+    if (!is_emulated()) GTEST_SKIP();
+    AmxEmulator::SetUp();
+  }
+};
+
+void configure_with(void (*change)(amx::Configuration&)) {
+  amx::Configuration configuration;
+  change(configuration);
+  amx::configure(configuration);
+}
+
+TEST_F(AmxEmulatorDeathTest, IllegalConfigurationsAreRefused) {
+  EXPECT_DEATH(configure_with([](auto& c) { c.palette = 2; }), "palette");
+  EXPECT_DEATH(configure_with([](auto& c) { c.reserved[3] = 1; }), "reserved");
+  EXPECT_DEATH(configure_with([](auto& c) { c.rows[1] = 17; }), "too large");
+  EXPECT_DEATH(configure_with([](auto& c) { c.row_bytes[1] = 68; }), "too large");
+  EXPECT_DEATH(configure_with([](auto& c) { c.rows[2] = 0; }), "one extent");
+  EXPECT_DEATH(configure_with([](auto& c) { c.row_bytes[8] = c.rows[8] = 16; }), "more than 8");
+}
+
+TEST_F(AmxEmulatorDeathTest, TilesThatDoNotFitAreRefused) {
+  const auto multiply = [](void (*change)(amx::Configuration&)) {
+    configure_with(change);
+    amx::multiply_pairs<0, 1, 2>();
+  };
+  EXPECT_DEATH(multiply([](auto& c) { c.rows[1] = 8; }), "A and C");
+  EXPECT_DEATH(multiply([](auto& c) { c.row_bytes[2] = 32; }), "B and C");
+  EXPECT_DEATH(multiply([](auto& c) { c.rows[2] = 8; }), "as B has rows");
+  EXPECT_DEATH(multiply([](auto& c) { c.row_bytes[1] = 62; }), "whole floats");
+  // tdpbf16ps %tmm1, %tmm1, %tmm0, which assemblers refuse, too.
+  EXPECT_DEATH(asm volatile(".byte 0xc4, 0xe2, 0x72, 0x5c, 0xc1"), "three different");
+}
+
+TEST_F(AmxEmulatorDeathTest, NothingRunsWithoutAConfiguration) {
+  amx::release();
+  EXPECT_DEATH(amx::zero<0>(), "not configured");
+  EXPECT_DEATH((amx::multiply_pairs<0, 1, 2>()), "not configured");
+}
+
+}  // namespace
+}  // namespace isentrope

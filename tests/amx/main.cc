@@ -1,0 +1,41 @@
+// A test program whose bf16 products are AMX's: the CPU's own, or emulated where it has none.
+
+#include <gtest/gtest.h>
+
+#include "src/cpu/product/bf16_pairs.h"
+#include "tests/support/amx_emulator.h"
+
+namespace isentrope {
+namespace {
+
+class Amx : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const PairKernels* const amx = amx_pair_kernels();
+    ASSERT_NE(amx, nullptr);
+    ASSERT_EQ(avx512_pair_kernels()->why_not(), nullptr);
+    is_emulated_ = amx->why_not();
+    if (is_emulated_) emulate_amx();
+    use_pair_kernels(amx);
+  }
+  void TearDown() override {
+    // Else nothing was tested.
+    if (is_emulated_) {
+      EXPECT_GT(emulated_instructions(), 0);
+    }
+    std::printf("AMX's instructions emulated: %lld\n",
+                static_cast<long long>(emulated_instructions()));
+  }
+
+ private:
+  bool is_emulated_ = false;
+};
+
+}  // namespace
+}  // namespace isentrope
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  ::testing::AddGlobalTestEnvironment(new isentrope::Amx);
+  return RUN_ALL_TESTS();
+}
