@@ -18,6 +18,7 @@
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 #include "src/cpu/plan.h"
+#include "src/cpu/product/bf16_pairs.h"
 
 namespace isentrope::cli {
 namespace {
@@ -148,6 +149,8 @@ void show(const check::Problem& problem, const check::Work& work,
     explain("forward", "queries", forward_plan(problem));
     if (problem.backward) explain("backward", "keys", backward_plan(problem));
     for (const Timing& timing : timings) explain_tiles(timing.target);
+    if (problem.type == DType::bf16)
+      fmt::print("  products of bf16 with vectors of 64 bytes: {}\n", explain_pair_kernels());
     use_target(supported_targets().front());
   }
   print_timings(problem, work, timings, arguments);

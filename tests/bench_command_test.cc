@@ -42,6 +42,13 @@ TEST(BenchCommand, ExplainsThePlan) {
   }
 }
 
+TEST(BenchCommand, ExplainsWhichInstructionsMultiplyBf16) {
+  const Outcome outcome = bench({"dt=bf16 shape=1x1x4x4x32", "--explain", "--repetitions", "1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("products of bf16 with vectors of 64 bytes: "), std::string::npos)
+      << outcome.out;
+}
+
 TEST(BenchCommand, WritesJson) {
   const std::string target = supported_targets().front();
   const Outcome outcome = bench({"shape=1x2x10x20x8", "shape=1x1x4x4x4 bwd=1", "--targets", target,

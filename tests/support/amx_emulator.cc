@@ -147,8 +147,8 @@ void load_tile(const Instruction& instruction) {
 void store_tile(const Instruction& instruction) {
   check_tile(instruction.reg);
   for (std::int64_t row = 0; row < configuration.rows[instruction.reg]; ++row)
-    std::memcpy(instruction.address + row * instruction.index,
-                tiles[instruction.reg].bytes[row], configuration.row_bytes[instruction.reg]);
+    std::memcpy(instruction.address + row * instruction.index, tiles[instruction.reg].bytes[row],
+                configuration.row_bytes[instruction.reg]);
 }
 
 #define ISENTROPE_AVX512 __attribute__((target("avx512f")))
@@ -165,8 +165,8 @@ ISENTROPE_AVX512 inline __m512 seconds_of(__m512i pairs) {
 // are summed apart, by fused operations from 0; then the two sums together, and then with C.
 // Not inlined: the compiler knows nothing of the rounding that its caller sets.
 ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, const Tile& b,
-                                                            std::size_t depth, std::size_t rows,
-                                                            __mmask16 columns, Tile& c) {
+                                                             std::size_t depth, std::size_t rows,
+                                                             __mmask16 columns, Tile& c) {
   for (std::size_t row = 0; row < rows; ++row) {
     __m512 first = _mm512_setzero_ps(), second = first;
     for (std::size_t k = 0; k < depth; ++k) {

@@ -1,10 +1,21 @@
-// AMX's tiles: eight registers of 16 rows of 64 bytes, and what is done with them.
+// AMX's tiles: eight registers of 16 rows of 64 bytes, whether there are any, and what is done with
+// them.
 //
 // Written as assembly, because the compilers' own functions come under names, headers and options
 // that differ, and some of them tell the compiler nothing of the memory they read.
 #pragma once
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
+#define ISENTROPE_HAS_AMX_TILES 1
+#else
+#define ISENTROPE_HAS_AMX_TILES 0
+#endif
+
+#if ISENTROPE_HAS_AMX_TILES
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +24,44 @@ namespace isentrope::amx {
 
 // Of a tile in full: its rows, and what 64 bytes hold of floats or of pairs of bf16 numbers.
 inline constexpr std::size_t kSide = 16;
+
+inline bool cpu_has_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16 = 1u << 22, kTiles = 1u << 24;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTiles) == 0)
+    return false;
+  // Palette 1: eight tiles or more, of 16 rows of 64 bytes.
+  return __get_cpuid_count(0x1d, 1, &a, &b, &c, &d) && (b & 0xffff) == 4 * kSide && b >> 16 >= 8 &&
+         (c & 0xffff) == kSide;
+}
+
+inline bool system_saves_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kOsXsave = 1u << 27, kTileStates = 3u << 17;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & kOsXsave) == 0) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & kTileStates) == kTileStates;
+}
+
+// Linux gives a process room for tiles when it asks; children and threads have it then, too.
+inline bool process_may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+// Why this process cannot use tiles; null where it can. Asked once, for the answer stays.
+inline const char* why_not() {
+  static const char* const reason = []() -> const char* {
+    if (!cpu_has_tiles()) return "this CPU does not have it";
+    if (!__builtin_cpu_supports("avx512bf16"))
+      return "AVX-512 BF16, which rounds for it, is hidden";
+    if (!system_saves_tiles()) return "the operating system does not save its tiles";
+    if (!process_may_use_tiles()) return "the operating system refused the process its tiles";
+    return nullptr;
+  }();
+  return reason;
+}
 
 // What LDTILECFG reads. All tiles are whole: products pad their operands instead, for a change of
 // the configuration takes 204 cycles, as long as 13 products of tiles.

@@ -43,6 +43,13 @@ struct Bf16Pairs {
     const PairKernels* kernels_;
   };
 
+  // Whether products are put off until complete(), and what computes them bit by bit meanwhile.
+  static bool puts_off() { return kernels().complete != nullptr; }
+  static auto meanwhile() { return kernels().advance; }
+  static void complete() {
+    if (puts_off()) kernels().complete();
+  }
+
   // Pairs of two neighbouring rows that `rows` rows become, with those that pad the depth.
   static std::size_t pairs_of(std::size_t rows) {
     return rows == 0 ? 0 : round_up((rows + 1) / 2, kernels().depth);
@@ -55,7 +62,8 @@ struct Bf16Pairs {
   static HWY_INLINE bool serves(const ConstTensor& tensor) {
     const PairKernels* kernels = pair_kernels();
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
-    return kernels && kernels->columns == panel_width() && tensor.type == DType::bf16 && tensor.extents[3] % lanes == 0;
+    return kernels && kernels->columns == panel_width() && tensor.type == DType::bf16 &&
+           tensor.extents[3] % lanes == 0;
   }
 
   // Whether the dot product serves every number: no denormals, which it drops, and nothing of 2^60

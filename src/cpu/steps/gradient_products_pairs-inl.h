@@ -43,8 +43,8 @@ class GradientProductsOf<Bf16Pairs> final : public GradientOperands<Bf16Pairs> {
     const std::size_t pairs = (tile.rows + 1) / 2;
     const std::size_t padding = Bf16Pairs::pairs_of(tile.rows) - pairs;
     for (const Buffer<Pair>* sums : {&by_row_, &weights_}) {
-      std::fill_n(sums->at(pairs * kGradientKeys, padding * kGradientKeys),
-                  padding * kGradientKeys, Pair{});
+      std::fill_n(sums->at(pairs * kGradientKeys, padding * kGradientKeys), padding * kGradientKeys,
+                  Pair{});
     }
   }
 

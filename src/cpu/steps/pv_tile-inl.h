@@ -162,7 +162,9 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
                                          .c_stride = width,
                                          .factors = to.rescale});
     }
-    if (!finite_) add_nonfinite(tile, pairs, to.sums);
+    if (finite_) return;
+    Bf16Pairs::complete();
+    add_nonfinite(tile, pairs, to.sums);
   }
 
  private:
