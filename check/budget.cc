@@ -156,11 +156,13 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
                                  const Arithmetic& arithmetic) {
-  double dx = 0, lse = 0;
+  double dx = 0, lse = 0, score = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
     dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
     if (forward.statistics[row].support > 0)
       lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
+    const double largest = forward.logit_magnitude[row] / std::abs(forward.lambda[row]);
+    if (std::isfinite(largest)) score = std::fmax(score, largest);
   }
   // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an
   // output that was rounded to the problem's type; dq, dk and dv sum over a row or a column of the
@@ -189,14 +191,14 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
     }
   };
   // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
-  // component of do being 5 at most.
+  // component of do being 5 at most. d_lambda multiplies it by a mean of the row's scores.
   const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   compare("dq", got.dq, want.dq, want.dq_magnitude, row_factor + rounding, true);
   compare("dk", got.dk, want.dk, want.dk_magnitude, column_factor + rounding, true);
   compare("dv", got.dv, want.dv, want.dv_magnitude, column_factor, true);
   compare("d_bias", got.d_bias, want.d_bias, want.d_bias_magnitude, row_factor, false, lost);
   compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor + rounding,
-          false);
+          false, lost * score);
   compare("d_sinks", got.d_sinks, want.d_sinks, want.d_sinks_magnitude, column_factor, false,
           lost * static_cast<double>(p.batch * p.queries));
   return worst.ratio();
