@@ -133,7 +133,7 @@ test-torch: configure
 	@cmake --build $(BUILD) --target fast_tests
 	@for version in $(TORCH); do \
 	  python="$$(scripts/setup --torch $$version)" && echo "== torch $$version" && \
-	  PYTHONPATH=$(BUILD)/python PYTHONPYCACHEPREFIX=$(BUILD)/pycache PATH="$$PWD/$(BUILD)/bin:$$PATH" \
+	  PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 PATH="$$PWD/$(BUILD)/bin:$$PATH" \
 	    "$$python" -m pytest -q -m "not long" --ignore tests/python/gpu tests/python || exit 1; \
 	done
 
