@@ -67,7 +67,7 @@ ONE_OR_FOUR = [pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4)]
 
 
 @pytest.mark.parametrize("ranks", [2, *ONE_OR_FOUR])
-@pytest.mark.parametrize("cases", [pytest.param(every_mask, marks=pytest.mark.long), every_length, every_option])
+@pytest.mark.parametrize("cases", [every_option, *(pytest.param(x, marks=pytest.mark.long) for x in (every_mask, every_length))])
 def test_equals_one_process(ranks, cases):
     run(ranks, each_way, cases, ranks)
 
@@ -88,6 +88,7 @@ def every_rule(rank):
             compare(rank, 2, 9, way, rule | {"causal": True})
 
 
+@pytest.mark.long
 def test_every_rule_of_the_catalogue():
     run(2, every_rule)
 

@@ -122,6 +122,7 @@ def train(name, layout):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad, rtol=0, atol=1e-6, msg=lambda text, key=key: key + text)
 
 
+@pytest.mark.long
 def test_models_on_a_mesh_have_the_gradients_of_one_process():
     run(4, trained)
 
@@ -194,6 +195,7 @@ def ropes_that_read_the_length(rank):
             torch.testing.assert_close(logits, alone(tokens).logits, rtol=0, atol=1e-5, msg=lambda text, kind=kind: kind + text)
 
 
+@pytest.mark.long
 def test_ropes_that_read_the_length_read_that_of_the_sequence():
     run(2, ropes_that_read_the_length)
 

@@ -29,7 +29,7 @@ def there_and_back(rank, ranks):
         distributed.gather(part, 0, sequence_length=100 * ranks)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
 def test_there_and_back(ranks):
     run(ranks, there_and_back, ranks)
 

@@ -41,7 +41,7 @@ def decoded(rank, ranks):
         assert all(torch.equal(x, got) for x in bits)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
 def test_decode_over_ranks(ranks):
     run(ranks, decoded, ranks)
 

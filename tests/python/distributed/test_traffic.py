@@ -103,7 +103,7 @@ def sent(rank, ranks):
     return found
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
     results = run(ranks, sent, ranks)
     for rank, found in enumerate(results):
@@ -135,7 +135,7 @@ def sent_by_heads(rank, ranks):
     return forward.bytes, backward.bytes
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_heads_are_dealt_out_once(ranks):
     # Of q, k, v and output, and of two statistics, all but the part that stays.
     least = LENGTH // ranks * QUERY * (8 + 8 + 6 + 6 + 2) * (ranks - 1) // ranks
