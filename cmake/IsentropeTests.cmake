@@ -13,17 +13,23 @@ function(isentrope_add_test name)
   endif()
 endfunction()
 
-# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY...): NAME.cc, a GoogleTest program. All of it is long, or the
-# cases that the filter names are.
+# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY... [SOURCES FILE...]): a GoogleTest program, of NAME.cc or of the
+# files that are named. All of it is long, or the cases that the filter names are.
 function(isentrope_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "LONG_CASES" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "LONG_CASES" "SOURCES")
   set(libraries ${arg_UNPARSED_ARGUMENTS})
   isentrope_missing(missing ${libraries})
   if(missing)
     isentrope_left_out(${name} "${missing}")
     return()
   endif()
-  add_executable(${name} ${name}.cc)
+  if(arg_SOURCES)
+    add_executable(${name} ${arg_SOURCES})
+    # What they include, libtorch say, is read once for all of them.
+    set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}")
+  else()
+    add_executable(${name} ${name}.cc)
+  endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gtest_main)
   isentrope_target(${name})
@@ -38,8 +44,8 @@ function(isentrope_test name)
   endif()
 endfunction()
 
-# isentrope_command_test(NAME VARIABLE PROGRAM [LONG | LONG_CASES FILTER] LIBRARY...): a test that runs a program, whose
-# path is the macro VARIABLE.
+# isentrope_command_test(NAME VARIABLE PROGRAM ...): as isentrope_test(), of what runs a program, whose path is the macro
+# VARIABLE.
 function(isentrope_command_test name variable program)
   isentrope_missing(missing ${program})
   if(missing)

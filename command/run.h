@@ -2,10 +2,14 @@
 // and an exit status.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <string_view>
+
+// Its header takes longer to compile than most programs that hand their arguments on.
+namespace CLI {
+class App;
+}
 
 namespace isentrope::command {
 

@@ -1,5 +1,5 @@
 // isentrope scale and isentrope theory as a user types them.
-#include "tests/support/command.h"
+#include "tests/support/isentrope.h"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,6 @@ namespace isentrope {
 namespace {
 
 using nlohmann::json;
-
-Outcome run(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), ISENTROPE_PROGRAM);
-  return run_command(arguments);
-}
 
 json run_json(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");

@@ -6,17 +6,12 @@
 #include <algorithm>
 
 #include "isentrope/target.h"
-#include "tests/support/command.h"
+#include "tests/support/isentrope.h"
 
 namespace isentrope {
 namespace {
 
 namespace fs = std::filesystem;
-
-Outcome run(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), ISENTROPE_PROGRAM);
-  return run_command(arguments);
-}
 
 // The words of a shell, in which $I is the program.
 Outcome shell(const std::string& words) {

@@ -10,6 +10,8 @@
 namespace isentrope::lab {
 namespace {
 
+class ExtrapolateAgain : public Extrapolate {};
+
 void wait_for(const fs::path& file) {
   for (int i = 0; i < 3000 && !fs::exists(file); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -19,7 +21,7 @@ void wait_for(const fs::path& file) {
 const Arguments kLong{"--steps", "1500"};  // long enough to be interrupted
 const char* const kFirstModel = "checkpoints/standard-seed1.safetensors";
 
-TEST_F(Extrapolate, ResumesAfterCtrlCWithTheSameBits) {
+TEST_F(ExtrapolateAgain, ResumesAfterCtrlCWithTheSameBits) {
   Command first(command(kLong));
   wait_for(out() / kFirstModel);
   first.signal(SIGINT);
@@ -45,7 +47,7 @@ TEST_F(Extrapolate, ResumesAfterCtrlCWithTheSameBits) {
   }
 }
 
-TEST_F(Extrapolate, ResumesAfterAKillWithTheSameBits) {
+TEST_F(ExtrapolateAgain, ResumesAfterAKillWithTheSameBits) {
   Command first(command(kLong));
   wait_for(out() / kFirstModel);
   first.signal(SIGKILL);
@@ -56,7 +58,7 @@ TEST_F(Extrapolate, ResumesAfterAKillWithTheSameBits) {
   expect_same_bits(out() / "models", out().string() + "-killed");
 }
 
-TEST_F(Extrapolate, DoesNotTrainAFinishedRuleAgain) {
+TEST_F(ExtrapolateAgain, DoesNotTrainAFinishedRuleAgain) {
   ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
   const json before = result();
   const Outcome more = run_command(command({"--rules", "standard,log_length", "--resume"}));
@@ -66,7 +68,7 @@ TEST_F(Extrapolate, DoesNotTrainAFinishedRuleAgain) {
   EXPECT_EQ(result()["rules"][0], before["rules"][0]);
 }
 
-TEST_F(Extrapolate, OverwritesAFinishedRunOnlyWhenTold) {
+TEST_F(ExtrapolateAgain, OverwritesAFinishedRunOnlyWhenTold) {
   ASSERT_EQ(run_command(command({"--rules", "standard,log_length"})).code, 0);
   const std::string before = read_file(out() / "result.json");
   const Outcome refused = run_command(command());
@@ -80,7 +82,7 @@ TEST_F(Extrapolate, OverwritesAFinishedRunOnlyWhenTold) {
 }
 
 // A record stands for its model, as it does where only results are kept: nothing is trained.
-TEST_F(Extrapolate, ARecordWithoutItsModelIsEnough) {
+TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   ASSERT_EQ(run_command(command()).code, 0);
   const json before = result();
   for (const auto& entry : fs::directory_iterator(out() / "models")) {
@@ -110,7 +112,7 @@ TEST_F(Extrapolate, ARecordWithoutItsModelIsEnough) {
 
 // As one is that was written before there was such a measure: the model is there, nothing is
 // trained.
-TEST_F(Extrapolate, MeasuresAgainWhatARecordLacks) {
+TEST_F(ExtrapolateAgain, MeasuresAgainWhatARecordLacks) {
   ASSERT_EQ(run_command(command()).code, 0);
   const json before = result();
   const fs::path record = out() / "models/standard-seed1.json";
@@ -123,7 +125,7 @@ TEST_F(Extrapolate, MeasuresAgainWhatARecordLacks) {
   EXPECT_EQ(result()["rules"], before["rules"]);
 }
 
-TEST_F(Extrapolate, RefusesToResumeAnotherRun) {
+TEST_F(ExtrapolateAgain, RefusesToResumeAnotherRun) {
   ASSERT_EQ(run_command(command()).code, 0);
   const std::string before = read_file(out() / "result.json");
   const fs::path model = out() / "models/standard-seed1.safetensors";
@@ -144,7 +146,7 @@ TEST_F(Extrapolate, RefusesToResumeAnotherRun) {
 }
 
 // Whatever is wrong with a record is found before anything is touched.
-TEST_F(Extrapolate, RefusesARecordThatIsDamaged) {
+TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
   ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
   const std::string before = read_file(out() / "result.json");
   const fs::path record = out() / "models/standard-seed1.json";
@@ -186,7 +188,7 @@ TEST_F(Extrapolate, RefusesARecordThatIsDamaged) {
 
 // The second of two starts in one folder is refused at once, whatever it asks for, and the first
 // does not notice. The lock is the kernel's: what a killed program leaves behind locks nothing.
-TEST_F(Extrapolate, RefusesAFolderInWhichAnotherTrains) {
+TEST_F(ExtrapolateAgain, RefusesAFolderInWhichAnotherTrains) {
   Command first(command(kLong));
   wait_for(out() / kFirstModel);
   for (const Arguments& more : {Arguments{}, Arguments{"--resume"}, Arguments{"--overwrite"}}) {

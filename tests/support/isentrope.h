@@ -1,0 +1,16 @@
+// The command line as a user runs it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/command.h"
+
+namespace isentrope {
+
+inline Outcome run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), ISENTROPE_PROGRAM);
+  return run_command(arguments);
+}
+
+}  // namespace isentrope
