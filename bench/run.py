@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 OURS = "isentrope"
-ZENTORCH = "zentorch==2.13.0.2"
+ZENTORCH = "zentorch==2.14.0.1"
 
 
 def environment(folder):
