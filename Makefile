@@ -16,6 +16,9 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test
 PROBLEMS := 1000
 
+# The oldest torch that serves, and the newest that was tried.
+TORCH := 2.10.0 2.14.1
+
 # As many tests at a time as there are processors; and the language model that some of them read.
 CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
@@ -42,9 +45,9 @@ help:
 	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
 	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
 	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
-	@echo "                memory at 65536 keys (an hour); TORCH='2.10.0 2.14.1': test-torch too"
-	@echo "make test-torch TORCH='2.10.0 2.14.1'"
-	@echo '                the Python tests of make test under other versions of torch: several GB each'
+	@echo '                memory at 65536 keys, test-torch (an hour); TORCH= leaves that one out'
+	@echo "make test-torch the Python tests of make test under the oldest torch that serves and the newest, TORCH='$(TORCH)':"
+	@echo '                7 GB of disk each'
 	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
 	@echo '                of torch (PYTORCH=a checkout), with the operator in the place of sdpa and without'
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
