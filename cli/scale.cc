@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/lengths.h"
 #include "cli/terminal.h"
+#include "command/arguments.h"
 #include "command/files.h"
 #include "command/run.h"
 #include "isentrope/config/scale_rule_json.h"
@@ -50,14 +51,30 @@ ordered_json values_of(const ScaleRule& rule, const std::vector<std::int64_t>& l
   return values;
 }
 
+// What n counts in each rule that the value is a product of, and why; "" where it counts nothing.
+std::string counted_by(const ScaleRule& rule) {
+  std::string text;
+  for (const ScaleRule::Term& term : rule.terms()) {
+    const std::string counts = counted(*find_rule(term.name), term.form);
+    if (!counts.empty()) text.append(text.empty() ? "" : "; ").append("length=").append(counts);
+  }
+  return text;
+}
+
+ordered_json json_of(const ScaleRule& rule, const std::vector<std::int64_t>& lengths,
+                     std::int64_t dim, std::int64_t head) {
+  ordered_json printed = {{"rule", rule.text()}};
+  if (const std::string counts = counted_by(rule); !counts.empty()) printed["counts"] = counts;
+  printed["values"] = values_of(rule, lengths, dim, head);
+  return printed;
+}
+
 void print_json(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
                 std::int64_t dim, std::int64_t head) {
-  ordered_json printed = {{"rule", rules.front().text()}, {"dim", dim}};
-  printed["values"] = values_of(rules.front(), lengths, dim, head);
-  for (std::size_t i = 1; i < rules.size(); ++i) {
-    printed["compare"].push_back(
-        {{"rule", rules[i].text()}, {"values", values_of(rules[i], lengths, dim, head)}});
-  }
+  ordered_json printed = json_of(rules.front(), lengths, dim, head);
+  printed["dim"] = dim;
+  for (std::size_t i = 1; i < rules.size(); ++i)
+    printed["compare"].push_back(json_of(rules[i], lengths, dim, head));
   fmt::print("{}\n", printed.dump(2));
 }
 
@@ -78,6 +95,11 @@ void print_text(const std::vector<ScaleRule>& rules, const std::vector<std::int6
   }
   fmt::print("softmax scale lambda, head dimension {}\n\n", dim);
   print_table(heads, rows);
+  fmt::print("\n");
+  for (const ScaleRule& rule : rules) {
+    if (const std::string counts = counted_by(rule); !counts.empty())
+      fmt::print("{}: {}\n", rule.text(), counts);
+  }
   if (lengths.size() > 1 && std::ranges::is_sorted(lengths))
     print_plot("lambda against n", x, curves);
 }
@@ -85,6 +107,7 @@ void print_text(const std::vector<ScaleRule>& rules, const std::vector<std::int6
 void print_catalogue() {
   for (const RuleInfo& rule : rule_catalogue()) {
     fmt::print("{}\n    lambda = {}\n    {}\n", signature(rule), rule.formula, rule.source);
+    if (!rule.counts.empty()) fmt::print("    length={}\n", rule.counts);
   }
   fmt::print(
       "\nEvery rule also takes length=visible|position|total|N, n_min, n_max, offset,\n"
@@ -144,8 +167,9 @@ int scale_command(int argc, char** argv) {
   ScaleArguments arguments;
   app.add_option("RULE", arguments.rule, "such as entropy_invariant(base=512); --list shows all");
   app.add_option("--compare", arguments.compare, "further rules");
-  app.add_option("--dim", arguments.dim, "head dimension d (64)");
-  app.add_option("--head", arguments.head, "head, for rules with a number per head (0)");
+  app.add_option("--dim", arguments.dim, "head dimension d (64)")->check(command::whole_number());
+  app.add_option("--head", arguments.head, "head, for rules with a number per head (0)")
+      ->check(command::whole_number());
   app.add_option("--lengths", arguments.lengths, "64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
   app.add_option("--config", arguments.config,

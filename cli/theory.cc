@@ -12,6 +12,7 @@
 #include "cli/lengths.h"
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
+#include "command/arguments.h"
 #include "command/files.h"
 #include "command/run.h"
 #include "isentrope/error.h"
@@ -101,7 +102,9 @@ void add_report_command(CLI::App& theory) {
       "report", "one HTML page: variance, entropy, dimension, gradient, rules side by side");
   const auto arguments = std::make_shared<ReportArguments>();
   app->add_option("-o,--output", arguments->output, "where the page goes")->capture_default_str();
-  app->add_option("--dim", arguments->dim, "head dimension d")->capture_default_str();
+  app->add_option("--dim", arguments->dim, "head dimension d")
+      ->check(command::whole_number())
+      ->capture_default_str();
   app->callback([arguments] { run_report(*arguments); });
 }
 

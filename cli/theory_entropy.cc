@@ -12,6 +12,7 @@
 #include "cli/lengths.h"
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
+#include "command/arguments.h"
 #include "isentrope/error.h"
 #include "isentrope/scale_rule.h"
 #include "isentrope/theory/entropy.h"
@@ -118,7 +119,9 @@ void add_entropy_command(CLI::App& theory) {
       ->excludes(rule);
   app->add_option("--hold", arguments->hold,
                   "two lengths: the base B at which log_B(n)/sqrt(d) gives both one entropy");
-  app->add_option("--dim", arguments->dim, "head dimension d")->capture_default_str();
+  app->add_option("--dim", arguments->dim, "head dimension d")
+      ->check(command::whole_number())
+      ->capture_default_str();
   app->add_option("--lengths", arguments->lengths, "64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
   app->add_flag("--json", arguments->json, "JSON on stdout");

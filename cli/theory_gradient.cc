@@ -14,6 +14,7 @@
 #include "cli/lengths.h"
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
+#include "command/arguments.h"
 #include "isentrope/error.h"
 #include "isentrope/scale_rule.h"
 #include "isentrope/theory/gradient.h"
@@ -190,7 +191,9 @@ void add_gradient_command(CLI::App& theory) {
   app->add_option("--scores", arguments->scores, "normal or cosine")
       ->capture_default_str()
       ->check(CLI::IsMember({"normal", "cosine"}));
-  app->add_option("--dim", arguments->dim, "head dimension d")->capture_default_str();
+  app->add_option("--dim", arguments->dim, "head dimension d")
+      ->check(command::whole_number())
+      ->capture_default_str();
   app->add_option("--lengths", arguments->lengths, "64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
   auto* dims = app->add_option("--dims", arguments->dims,

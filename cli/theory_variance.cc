@@ -11,6 +11,7 @@
 
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
+#include "command/arguments.h"
 #include "command/files.h"
 #include "config/parse_json.h"
 #include "isentrope/error.h"
@@ -138,8 +139,12 @@ void add_variance_command(CLI::App& theory) {
   const auto arguments = std::make_shared<VarianceArguments>();
   app->add_option("--input", arguments->input,
                   "JSON file {\"q\": [[...], ...], \"k\": [[...], ...]}; sampled without one");
-  app->add_option("--dim", arguments->dim, "head dimension d of the sample")->capture_default_str();
-  app->add_option("--rows", arguments->rows, "rows of the sample")->capture_default_str();
+  app->add_option("--dim", arguments->dim, "head dimension d of the sample")
+      ->check(command::whole_number())
+      ->capture_default_str();
+  app->add_option("--rows", arguments->rows, "rows of the sample")
+      ->check(command::whole_number())
+      ->capture_default_str();
   app->add_option("--mean", arguments->mean, "mean of the sample")->capture_default_str();
   app->add_option("--deviation", arguments->deviation, "standard deviation of the sample")
       ->capture_default_str();

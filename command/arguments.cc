@@ -30,6 +30,14 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
           ""};
 }
 
+CLI::Validator whole_number() {
+  return {[](const std::string& text) {
+            if (number<std::int64_t>(text)) return std::string();
+            return fmt::format("a whole number of 64 bits is needed; got \"{}\"", text);
+          },
+          ""};
+}
+
 CLI::Validator positive_number() {
   return {[](const std::string& text) {
             const auto value = number<double>(text);

@@ -25,9 +25,14 @@ ordered_json value_of(const std::string& text) {
   return *number;
 }
 
+// Which length a term counts is written out, also where it is the rule's own: a file says the same
+// whatever the defaults of its reader are.
 ordered_json json_of(const ScaleRule::Term& term) {
   ordered_json json = {{"rule", term.name}};
   for (const auto& [name, value] : argument_texts(term)) json[std::string(name)] = value_of(value);
+  const LengthSource source = term.form.length.source;
+  if (term.form.growth != Growth::one && source != LengthSource::fixed)
+    json["length"] = source_name(source);
   return json;
 }
 

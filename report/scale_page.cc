@@ -13,16 +13,18 @@ namespace {
 
 Table rule_table(const std::vector<ScaleRule>& rules) {
   Table table;
-  table.columns = {"rule", "lambda", "source"};
+  table.columns = {"rule", "lambda", "length n", "source"};
   TableGroup group;
   for (const ScaleRule& rule : rules) {
-    std::string formula, source;
+    std::string formula, counts, source;
     for (const ScaleRule::Term& term : rule.terms()) {
       const RuleInfo& info = *find_rule(term.name);
       formula.append(formula.empty() ? "" : "; times the factor of ").append(info.formula);
+      const std::string its = counted(info, term.form);
+      if (!its.empty()) counts.append(counts.empty() ? "" : "; ").append(its);
       source.append(source.empty() ? "" : "; ").append(info.source);
     }
-    group.rows.push_back({Text().code(rule.text()), {Text().symbol(formula), source}});
+    group.rows.push_back({Text().code(rule.text()), {Text().symbol(formula), counts, source}});
   }
   table.groups.push_back(std::move(group));
   return table;

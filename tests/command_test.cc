@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
 
 namespace isentrope {
@@ -55,6 +56,9 @@ TEST(ScaleCommand, ComparesAndDraws) {
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("65536"), std::string::npos);
   EXPECT_NE(text.out.find("b  log_length"), std::string::npos);
+  EXPECT_NE(text.out.find("log_length: length=visible: the paper's"), std::string::npos);
+  EXPECT_EQ(run_json({"scale", "logn * dual_chunk(64,length=position)"})["counts"],
+            "length=" + std::string(find_rule("logn")->counts) + "; length=position: as given");
 }
 
 TEST(ScaleCommand, TakesEveryRule) {
@@ -99,6 +103,18 @@ TEST(ScaleCommand, RefusesBadInput) {
   expect_refusal({"scale", "standard", "--dim", "1"}, {"dim must be at least 2", "got dim = 1"});
   expect_refusal({"scale", "standard", "--dim", "0"}, {"got dim = 0"});
   expect_refusal({"scale", "standard", "--dim", "wide"}, {"wide"});
+  for (const char* command : {"scale", "theory"}) {
+    const std::string digits = "99999999999999999999";
+    for (const std::string& value : {digits, "-" + digits}) {
+      std::vector<std::string> words = {command};
+      if (words[0] == "theory") words.emplace_back("entropy");
+      if (words[0] == "scale") words.emplace_back("standard");
+      words.insert(words.end(), {"--dim", value});
+      expect_refusal(words, {"--dim: a whole number of 64 bits is needed; got \"" + value + "\""});
+    }
+  }
+  expect_refusal({"scale", "standard", "--head", "99999999999999999999"},
+                 {"--head: a whole number of 64 bits is needed"});
   for (const char* lengths : {"0", "-3", "1.5", "nan", "", "64,", "5:1:1", "1:5", "1:5:0", "1:2:x1",
                               "1e30", "1:1e12:1"}) {
     expect_refusal({"scale", "standard", "--lengths", lengths}, {"[lengths]"});

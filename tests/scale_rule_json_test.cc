@@ -27,8 +27,14 @@ TEST(ScaleRuleJson, RoundTrips) {
 
 TEST(ScaleRuleJson, Forms) {
   EXPECT_EQ(to_json(ScaleRule::entropy_invariant(512)),
-            R"({"rule":"entropy_invariant","base":512})");
-  EXPECT_EQ(to_json(ScaleRule::ssmax({0.5, 1})), R"({"rule":"ssmax","s":[0.5,1],"b":0})");
+            R"({"rule":"entropy_invariant","base":512,"length":"visible"})");
+  EXPECT_EQ(to_json(ScaleRule::ssmax({0.5, 1})),
+            R"({"rule":"ssmax","s":[0.5,1],"b":0,"length":"visible"})");
+  EXPECT_EQ(to_json(ScaleRule::dual_chunk(64) * ScaleRule::yarn_mscale()),
+            R"({"product":[{"rule":"dual_chunk","train_len":64,"alpha":0.1,"length":"total"},)"
+            R"({"rule":"yarn_mscale","factor":4,"mscale":1}]})");
+  EXPECT_EQ(to_json(ScaleRule::parse("logn(64,length=100)")),
+            R"({"rule":"logn","train_len":64,"length":100})");
   EXPECT_EQ(scale_rule_from_json(R"({"rule": "logn"})"), ScaleRule::logn());
   EXPECT_EQ(scale_rule_from_json("\"logn(4096)\""), ScaleRule::logn(4096));
 }

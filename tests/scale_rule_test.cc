@@ -108,6 +108,31 @@ TEST(ScaleRule, LognOfPositionLagsByOneKey) {
   EXPECT_EQ(factor(turbomind, 1), 1);  // ln 0 is never taken
 }
 
+// What the catalogue says of the length is what its form counts.
+TEST(ScaleRule, CountsWhatTheCatalogueSays) {
+  for (const ScaleRule& rule : ScaleRule::all()) {
+    const ScaleRule::Term& term = rule.terms().front();
+    const RuleInfo& info = *find_rule(term.name);
+    EXPECT_EQ(counted(info, term.form), info.counts) << info.name;
+    const bool counts =
+        term.form.growth != Growth::one && term.form.length.source != LengthSource::fixed;
+    EXPECT_EQ(counts, !info.counts.empty()) << info.name;
+  }
+  const ScaleRule given = ScaleRule::logn().with_length({.source = LengthSource::total});
+  EXPECT_EQ(counted(*find_rule("logn"), given.terms().front().form), "total: as given");
+  EXPECT_EQ(counted(*find_rule("logn"), ScaleRule::parse("logn(length=300)").terms().front().form),
+            "300: as given");
+}
+
+// Appending tokens leaves the rows before them as they were.
+TEST(ScaleRule, CountsWhatTheRowSeesUnlessItsSourceDoesNot) {
+  for (const ScaleRule& rule : ScaleRule::all()) {
+    const std::string_view name = rule.terms().front().name;
+    const bool by_call = name == "dual_chunk" || name == "dynamic_yarn" || name == "proportional";
+    EXPECT_EQ(rule.reads(LengthSource::total), by_call) << name;
+  }
+}
+
 // CLEX: the keys of the call for every row, and no lower clamp.
 TEST(ScaleRule, ClexIsEntropyInvariantOverTheCall) {
   const ScaleRule clex = ScaleRule::parse("entropy_invariant(base=4096, length=total)");
@@ -302,8 +327,10 @@ TEST(ScaleRule, OutOfDomainNamesTheArgument) {
             "[scale_rule] base must be above 1 and at most 1e+18; got base = 1");
   EXPECT_EQ(message([] { return ScaleRule::entropy_invariant(NAN); }),
             "[scale_rule] base must be above 1 and at most 1e+18; got base = nan");
-  EXPECT_EQ(message([] { return ScaleRule::constant(-1); }),
-            "[scale_rule] scale must be at least 0 and at most 1e+09; got scale = -1");
+  EXPECT_EQ(message([] { return ScaleRule::cosine({-1}); }),
+            "[scale_rule] tau must be at least 0 and at most 1e+09; got tau = -1");
+  EXPECT_EQ(message([] { return ScaleRule::constant(-2e9); }),
+            "[scale_rule] scale must be at least -1e+09 and at most 1e+09; got scale = -2e+09");
   EXPECT_NE(message([] { return ScaleRule::entropy_invariant(512, 0); }).find("n_min"),
             std::string::npos);
   EXPECT_NE(message([] { return ScaleRule::grad_max_cosine(1); }).find("dim"), std::string::npos);

@@ -24,11 +24,18 @@ namespace {
 // most fits all between.
 void validate_decode(AttentionInput in, const AttentionOptions& options,
                      const View<const std::int64_t, 1>& keys) {
-  const std::int64_t batches = in.q.extents[0];
+  const std::int64_t batches = in.q.extents[0], page_size = in.k.extents[2];
+  const std::int64_t columns = in.pages.block_table.extents[1];
   std::int64_t fewest = batches > 0 ? keys(0) : 0, most = fewest;
-  for (std::int64_t batch = 1; batch < batches; ++batch) {
-    fewest = std::min(fewest, keys(batch));
-    most = std::max(most, keys(batch));
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    const std::int64_t count = keys(batch);
+    if (page_size > 0 && (count < 0 || count / page_size + (count % page_size > 0) > columns)) {
+      throw Error("[decode] seqused_k must be at least 0 and at most the keys of block_table's " +
+                  std::to_string(columns) + " pages of " + std::to_string(page_size) + "; got " +
+                  std::to_string(count));
+    }
+    fewest = std::min(fewest, count);
+    most = std::max(most, count);
   }
   for (const std::int64_t count : {most, fewest}) {
     in.pages.keys = count;
@@ -36,6 +43,26 @@ void validate_decode(AttentionInput in, const AttentionOptions& options,
   }
   for (std::int64_t batch = 0; batch < batches; ++batch)
     validate_tables("decode", batch_of(in, batch, keys(batch)), batch_of(options, batch));
+}
+
+// A page table of int32, as the kernels read it. What that type does not hold is no page either,
+// and is named as it was given.
+TorchTensor page_table(TorchTensor given, std::int64_t pages) {
+  if (given.dtype() != aoti_torch_dtype_int64()) return given;
+  const auto from = view_of<std::int64_t, 2>("block_table", given);
+  TorchTensor narrow(from.extents, aoti_torch_dtype_int32());
+  auto* to = static_cast<std::int32_t*>(narrow.write());
+  for (std::int64_t batch = 0; batch < from.extents[0]; ++batch) {
+    for (std::int64_t page = 0; page < from.extents[1]; ++page) {
+      const std::int64_t index = from(batch, page);
+      if (!std::in_range<std::int32_t>(index)) {
+        throw Error("[decode] block_table must name pages below " + std::to_string(pages) +
+                    "; got " + std::to_string(index));
+      }
+      *to++ = static_cast<std::int32_t>(index);
+    }
+  }
+  return narrow;
 }
 
 // Sequences of a batch differ in length, and with it in the position of their queries: each is a
@@ -127,17 +154,19 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  const TorchTensor block_table = from.tensor(), keys = from.tensor();
+  TorchTensor given = from.tensor();
+  const TorchTensor keys = from.tensor();
   const std::int64_t wanted = from.integer();
+  AttentionInput in = shapes_of(call);
+  const TorchTensor block_table = page_table(std::move(given), in.k.extents[0]);
   const auto pages = view_of<std::int32_t, 2>("block_table", block_table);
   const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
-  const std::int64_t batches = call.q.size(0);
+  const std::int64_t batches = in.q.extents[0];
   if (lengths.extents[0] != batches || pages.extents[0] != batches) {
     throw Error("[decode] block_table and seqused_k must have a row for each of the " +
                 std::to_string(batches) + " sequences; got " + std::to_string(pages.extents[0]) +
                 " and " + std::to_string(lengths.extents[0]));
   }
-  AttentionInput in = is_float64(call.q) ? shapes_of(call) : call.input();
   in.pages.block_table = pages;
   const AttentionOptions options = call.options();
   validate_decode(in, options, lengths);

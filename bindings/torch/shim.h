@@ -35,6 +35,8 @@ std::int32_t aoti_torch_dtype_uint8();
 std::int32_t aoti_torch_dtype_int8();
 std::int32_t aoti_torch_dtype_int16();
 std::int32_t aoti_torch_dtype_complex64();
+std::int32_t aoti_torch_dtype_float8_e4m3fn();
+std::int32_t aoti_torch_dtype_float8_e5m2();
 
 AOTITorchError aoti_torch_get_dim(AtenTensorHandle tensor, std::int64_t* result);
 AOTITorchError aoti_torch_get_sizes(AtenTensorHandle tensor, std::int64_t** result);

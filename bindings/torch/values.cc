@@ -33,6 +33,8 @@ std::string name_of_dtype(std::int32_t dtype) {
   if (dtype == aoti_torch_dtype_int8()) return "int8";
   if (dtype == aoti_torch_dtype_int16()) return "int16";
   if (dtype == aoti_torch_dtype_complex64()) return "complex64";
+  if (dtype == aoti_torch_dtype_float8_e4m3fn()) return "float8_e4m3fn";
+  if (dtype == aoti_torch_dtype_float8_e5m2()) return "float8_e5m2";
   return "torch's type number " + std::to_string(dtype);
 }
 

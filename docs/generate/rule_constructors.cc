@@ -69,8 +69,10 @@ std::string constructor(const RuleInfo& rule) {
         fmt::format("        arguments = {{{}}}\n        return _make(\"{}\", arguments, policy)\n",
                     arguments, rule.name);
   }
-  return fmt::format("    @staticmethod\n{}        \"\"\"{}\n\n        {}.\n        \"\"\"\n{}\n",
-                     declaration(rule), rule.formula, rule.source, made);
+  const std::string counts =
+      rule.counts.empty() ? "" : fmt::format("        length={}.\n", rule.counts);
+  return fmt::format("    @staticmethod\n{}        \"\"\"{}\n\n        {}.\n{}        \"\"\"\n{}\n",
+                     declaration(rule), rule.formula, rule.source, counts, made);
 }
 
 }  // namespace

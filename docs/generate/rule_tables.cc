@@ -9,11 +9,18 @@
 namespace isentrope::docs {
 namespace {
 
+std::string length_of(const RuleInfo& rule) {
+  const auto colon = rule.counts.find(':');
+  if (rule.counts.empty()) return "–";
+  return fmt::format("`{}`{}", rule.counts.substr(0, colon), rule.counts.substr(colon));
+}
+
 std::string catalogue_table() {
-  Rows rows = {{"rule", "lambda", "at n = 1", "take it for", "source"}};
+  Rows rows = {{"rule", "lambda", "at n = 1", "length n", "take it for", "source"}};
   for (const RuleInfo& rule : rule_catalogue()) {
     rows.push_back({"`" + signature(rule) + "`", "`" + std::string(rule.formula) + "`",
-                    std::string(rule.at_one), std::string(rule.use), std::string(rule.source)});
+                    std::string(rule.at_one), length_of(rule), std::string(rule.use),
+                    std::string(rule.source)});
   }
   return markdown_table(rows);
 }

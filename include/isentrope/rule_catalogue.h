@@ -39,6 +39,8 @@ struct RuleInfo {
   std::string_view source;   // who ships or derives it
   std::string_view use;      // when to take it
   std::string_view at_one;   // what lambda is for a row of one key
+  std::string_view
+      counts;  // "visible: WHY", of the length n unless the policy says otherwise; or ""
   FormBuilder form;
 };
 
@@ -50,6 +52,10 @@ struct RuleInfo {
 
 // "entropy_invariant(base=512)": the name with every default; parameters without one show as "...".
 [[nodiscard]] std::string signature(const RuleInfo& rule);
+
+// What the length n of a rule's form counts, and why: "visible: WHY", or "total: as given" where
+// the policy is not the rule's own. Empty where the form reads no length, or one of its arguments.
+[[nodiscard]] std::string counted(const RuleInfo& rule, const ClosedForm& form);
 
 // The candidate most like a word, by edit distance; empty when none is near. Ties go to the first.
 [[nodiscard]] std::string_view nearest(std::string_view word,

@@ -13,6 +13,7 @@ from isentrope._core.attend import attend, has_tangent
 from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import integers, kind
+from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
@@ -49,7 +50,9 @@ def attention(
     Shapes and types:
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
             all float32, bfloat16 or float16, of any strides, or float64 on the CPU: slow, and for tests. kv_heads
-            divides heads: query head h reads key head h // (heads / kv_heads).
+            divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged, `layout=torch.jagged`
+            with queries and keys of another number in each sequence: then what comes back is so too, and of the options
+            there are those of `varlen_attention`.
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks leave a row.
         scale: takes the place of the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
@@ -87,6 +90,8 @@ def attention(
     Source of the rules: docs/scale-rules.md.
     """
     options = without_sdpa_names(q, k, check_names("attention", options))
+    if type(q) is not Tensor and is_jagged(q):
+        return jagged_attention(q, k, v, return_stats, options)
     if type(q) is not Tensor and _lies_over_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
         from isentrope import distributed
 
@@ -161,7 +166,7 @@ def varlen_attention(
     queries]. The rest, errors included, as in `attention`.
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor) or tensor.dim() != 3:
+        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
     options = check_names("varlen_attention", options)
@@ -219,20 +224,10 @@ def _decode(
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
-    table = _pages(integers("block_table", block_table, q, k_cache), k_cache)
+    table = integers("block_table", block_table, q, k_cache)
     used = integers("seqused_k", seqused_k, q, k_cache)
     output, statistics, support = CHECKED.decode(*call, table, used, wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
-
-
-def _pages(table: Tensor, cache: Tensor) -> Tensor:
-    """As int32. What that does not hold is no page either, and is named as it was given."""
-    most = torch.iinfo(torch.int32).max
-    if not torch.compiler.is_compiling() and table.is_cpu and table.numel() > 0:
-        for found in (int(table.max()), int(table.min())):
-            if abs(found) > most:
-                raise ValueError(f"[decode] block_table must name pages below {cache.shape[0]}; got {found}")
-    return table.clamp(-1, most).int()
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:

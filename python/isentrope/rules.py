@@ -10,22 +10,31 @@ import torch
 
 from isentrope._core.library import CHECKED, OPS
 
+_LONGEST_SHOWN = 120
+
 PerHead = float | Sequence[float]
 """One number for all heads, or one number for each."""
 
 
-def _number(value: Any) -> str:
+def _argument(name: str, value: Any) -> str:
     if isinstance(value, str):
+        if value.encode(errors="ignore").decode() != value:
+            raise ValueError(f"[ScaleRule] {name} must be text without surrogates; got {shown(value)}")
         return value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
-        return repr(value)
-    return f"[{', '.join(repr(float(x)) for x in value)}]"
+        return repr(checked_number("ScaleRule", name, value))
+    try:
+        if isinstance(value, (bytes, set, dict)) or getattr(value, "ndim", 1) != 1:
+            raise TypeError
+        return f"[{', '.join(repr(float(x)) for x in value)}]"
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        raise TypeError(f"[ScaleRule] {name} must be a number, or numbers in order; got {shown(value)}") from None
 
 
 def _make(name: str, arguments: dict[str, Any], policy: dict[str, Any]) -> ScaleRule:
-    listed = ", ".join(f"{key}={_number(value)}" for key, value in (arguments | policy).items())
+    listed = ", ".join(f"{key}={_argument(key, value)}" for key, value in (arguments | policy).items())
     return ScaleRule(f"{name}({listed})" if listed else name)
 
 
@@ -58,13 +67,14 @@ class ScaleRule:
 
     def lambda_(self, n: int, d: int, head: int = 0) -> float:
         """The softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
-        for name, value in (("n", n), ("d", d), ("head", head)):
-            if not is_integer(value):
-                raise TypeError(f"[lambda_] {name} must be an integer; got {value!r}")
+        n, d, head = (checked_integer("lambda_", name, x) for name, x in (("n", n), ("d", d), ("head", head)))
         return CHECKED.rule_lambda(self._text, n, d, head)
 
     def to_json(self) -> str:
-        """`{"rule": "entropy_invariant", "base": 512}`; a product as `{"product": [...]}`."""
+        """`{"rule": "entropy_invariant", "base": 512, "length": "visible"}`; a product as `{"product": [...]}`.
+
+        Which length it counts is always written out, where it counts one.
+        """
         return CHECKED.rule_to_json(self._text)
 
     @staticmethod
@@ -153,6 +163,7 @@ class ScaleRule:
         """ln n/(ln base sqrt(d))
 
         Su 2021; bert4keras and GAU-alpha with n_min = 16.
+        length=visible: bert4keras and GAU-alpha sum the row's mask.
         """
         return _make("entropy_invariant", {"base": base}, policy)
 
@@ -161,6 +172,7 @@ class ScaleRule:
         """kappa ln n/d
 
         Su 2021, before kappa = sqrt(d)/ln 512 was put in; the default is its estimate 1/0.24.
+        length=visible: n is the keys that a row weighs.
         """
         return _make("entropy_invariant_kappa", {"kappa": kappa}, policy)
 
@@ -169,6 +181,7 @@ class ScaleRule:
         """ln n/sqrt(d)
 
         Chiang and Cholak 2022.
+        length=visible: the paper's encoders read one text at a time, of which each row sees all.
         """
         return _make("log_length", {}, policy)
 
@@ -177,6 +190,7 @@ class ScaleRule:
         """max(1, ln n/ln train_len)/sqrt(d)
 
         Qwen use_logn_attn, ReRoPE (4096); lmdeploy TurboMind with length=position.
+        length=visible: Qwen and ReRoPE take position + 1, which is what a causal row sees.
         """
         return _make("logn", {"train_len": train_len}, policy)
 
@@ -185,6 +199,7 @@ class ScaleRule:
         """(s_h ln n + b_h)/sqrt(d)
 
         Scalable-Softmax, Nakanishi 2025; OLMo, Dragon, TabICL.
+        length=visible: OLMo counts within the packed document, Dragon within the window.
         """
         return _make("ssmax", {"s": s, "b": b}, policy)
 
@@ -193,6 +208,7 @@ class ScaleRule:
         """(delta_h + beta_h ln(n + 1)^gamma_h)/sqrt(d)
 
         ASEntmax 2025, arXiv 2506.16640.
+        length=visible: position + 2 in its decoders, one more than a row sees.
         """
         return _make("asentmax", {"delta": delta, "beta": beta, "gamma": gamma}, policy)
 
@@ -201,6 +217,7 @@ class ScaleRule:
         """(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d)
 
         Llama 4, layers without rotary embedding; offset=0 counts the position from 0.
+        length=position: Llama 4 takes it from the query's place, counted from 1.
         """
         return _make("attn_temperature_tuning", {"floor_scale": floor_scale, "attn_scale": attn_scale}, policy)
 
@@ -209,6 +226,7 @@ class ScaleRule:
         """(1 + beta ln(1 + floor(position/train_len)))/sqrt(d)
 
         Ministral 3, Mistral 4, Devstral 2: llama_4_scaling_beta.
+        length=position: Ministral 3 takes it from the query's place, counted from 0.
         """
         return _make("llama_4_scaling", {"beta": beta, "train_len": train_len}, policy)
 
@@ -217,6 +235,7 @@ class ScaleRule:
         """(1 + alpha ln max(1, n/n_floor))/d
 
         Inkling, global layers; multiplies the position bias too.
+        length=visible: Inkling takes position + 1, on layers that see all before them.
         """
         return _make("log_scaling", {"n_floor": n_floor, "alpha": alpha}, policy)
 
@@ -225,6 +244,7 @@ class ScaleRule:
         """(1 + alpha ln max(1, n/train_len))/sqrt(d)
 
         Qwen2.5-1M dual-chunk attention in vLLM, n the sequence's length.
+        length=total: vLLM multiplies the keys by it, for all rows alike.
         """
         return _make("dual_chunk", {"train_len": train_len, "alpha": alpha}, policy)
 
@@ -233,6 +253,7 @@ class ScaleRule:
         """max(1, ln position/ln len)/sqrt(d)
 
         Grok-2 attn_temperature_len, after the soft-cap of 30.
+        length=position: sglang's kernel takes the query's place, counted from 0.
         """
         return _make("xai_temperature", {"len": len}, policy)
 
@@ -249,6 +270,7 @@ class ScaleRule:
         """(1 + 0.1 mscale ln max(1, n/train_len))^2/sqrt(d)
 
         dynamic YaRN, n the keys of the call.
+        length=total: the angles of a whole call are stretched alike.
         """
         return _make("dynamic_yarn", {"train_len": train_len, "mscale": mscale}, policy)
 
@@ -265,6 +287,7 @@ class ScaleRule:
         """sqrt(ln n/ln base_len)/sqrt(d)
 
         Lumina-Next, Lumina 2 in diffusers; Jin et al. 2023.
+        length=total: diffusers takes the tokens of the image, whatever a mask hides.
         """
         return _make("proportional", {"base_len": base_len}, policy)
 
@@ -273,6 +296,7 @@ class ScaleRule:
         """sqrt((1 - n^(-2/d))/(1 - train_len^(-2/d)))/sqrt(d)
 
         InfoScale, arXiv 2501.08570.
+        length=visible: its code sums the row's mask.
         """
         return _make("infoscale", {"train_len": train_len}, policy)
 
@@ -281,6 +305,7 @@ class ScaleRule:
         """gain n^exponent/sqrt(d), exponent 2/(d - 1) when 0 is given
 
         scaling limits, arXiv 2605.08505: the critical scale of uniform keys on a sphere.
+        length=visible: n is the keys that a row weighs.
         """
         return _make("power", {"exponent": exponent, "gain": gain}, policy)
 
@@ -289,6 +314,7 @@ class ScaleRule:
         """coef sqrt(ln n)/sqrt(d)
 
         Su 2023: largest gradient through the softmax for normal scores; a decoder takes length=L_max/2.
+        length=visible: a decoder's n is position + 1.
         """
         return _make("grad_max_normal", {"coef": coef}, policy)
 
@@ -297,6 +323,7 @@ class ScaleRule:
         """c(dim) ln n, c = 3.4877 at dim = 128
 
         Su 2023: largest gradient through the softmax for cosine scores; c solved for dim.
+        length=visible: a decoder's n is position + 1.
         """
         return _make("grad_max_cosine", {"dim": dim}, policy)
 
@@ -305,6 +332,7 @@ class ScaleRule:
         """factor(n)/sqrt(d), linear in ln n between the nodes
 
         laws that need special functions, measured laws.
+        length=visible: n is the keys that a row weighs.
         """
         return _make("table", {"n": n, "factor": factor}, policy)
 
@@ -313,6 +341,7 @@ class ScaleRule:
         """lambda[h][position]
 
         data-dependent rules: SSA, QASSMax, adaptive temperature.
+        length=position: there is a number for each row.
         """
         return _make("per_row", {"lambda": lambda_, "heads": heads}, policy)
 
@@ -333,6 +362,7 @@ class ScaleRule:
         """c_h d^p clamp(a_h + b_h G(n, d)^gamma_h, lo, hi)^rho
 
         the form all rules have; G: one, log, log_floor, log_ratio, sphere_gap, power.
+        length=visible: n is the keys that a row weighs.
         """
         arguments = {"c": c, "p": p, "a": a, "b": b, "growth": growth, "unit": unit, "gamma": gamma, "lo": lo, "hi": hi, "rho": rho}
         return _make("closed_form", arguments, policy)
@@ -348,9 +378,27 @@ def is_integer(value: object) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
-def check_scale(scale: object) -> None:
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise TypeError(f"[attention] scale must be a number; got {scale!r}")
+def shown(value: object) -> str:
+    """As errors can carry it."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def checked_integer(function: str, name: str, value: Any) -> int:
+    if not is_integer(value):
+        raise TypeError(f"[{function}] {name} must be an integer; got {shown(value)}")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"[{function}] {name} must be an integer of 64 bits; got {shown(value)}")
+    return value
+
+
+def checked_number(function: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"[{function}] {name} must be a number; got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"[{function}] {name} must be a number that a double holds; got {shown(value)}") from None
 
 
 def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
@@ -360,5 +408,4 @@ def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
     text = str(rule)  # here, and not where it is formatted: that a compiler does not see through
     if scale is None:
         return text
-    check_scale(scale)
-    return f"constant(scale={float(scale)!r}) * {text}"
+    return f"constant(scale={checked_number('attention', 'scale', scale)!r}) * {text}"

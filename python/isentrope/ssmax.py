@@ -7,21 +7,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isentrope._core.checks import kind
 from isentrope._core.options import KNOWN
 from isentrope.functions import attention_rows, row_lengths
+from isentrope.rules import checked_number, is_integer, shown
+
+# As rules have it.
+_MOST_HEADS, _LARGEST = 65536, 1e9
 
 
 class SSMax(nn.Module):
     """Attention with lambda = (s_h ln n + b_h) / sqrt(d), s and b learned (Scalable-Softmax, Nakanishi 2025).
 
     Parameters: `s` and `b`, float32 [heads]. s = 0.43 is where the paper's own training arrived; with
-    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`.
+    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError, which names the argument.
     """
 
     def __init__(self, heads: int, s: float = 0.43, b: float = 0.0, learn_b: bool = False) -> None:
         super().__init__()
-        if heads < 1:
-            raise ValueError(f"[SSMax] heads must be at least 1; got {heads}")
+        if not is_integer(heads):
+            raise TypeError(f"[SSMax] heads must be an integer; got {shown(heads)}")
+        if not 1 <= heads <= _MOST_HEADS:
+            raise ValueError(f"[SSMax] heads must be at least 1 and at most {_MOST_HEADS}; got {shown(heads)}")
+        if not isinstance(learn_b, bool):
+            raise TypeError(f"[SSMax] learn_b must be a bool; got {shown(learn_b)}")
+        for name, number in (("s", s), ("b", b)):
+            if not abs(checked_number("SSMax", name, number)) <= _LARGEST:
+                raise ValueError(f"[SSMax] {name} must be at least {-_LARGEST:g} and at most {_LARGEST:g}; got {number}")
         self.s = nn.Parameter(torch.full((heads,), float(s)))
         self.b = nn.Parameter(torch.full((heads,), float(b)), requires_grad=learn_b)
 
@@ -30,8 +42,8 @@ class SSMax(nn.Module):
 
         Raises ValueError when q has another number of heads than the module.
         """
-        if q.dim() != 4 or q.shape[1] != self.s.shape[0]:
-            raise ValueError(f"[SSMax] q must have {self.s.shape[0]} heads; got {list(q.shape)}")
+        if not isinstance(q, Tensor) or q.is_nested or q.dim() != 4 or q.shape[1] != self.s.shape[0]:
+            raise ValueError(f"[SSMax] q must be a dense tensor [batch, {self.s.shape[0]} heads, queries, dim]; got {kind(q)}")
         n = row_lengths(q, k, **{name: x for name, x in options.items() if name in KNOWN["row_lengths"]})
         # A row without keys has no logarithm, and no need of one.
         log_n = n.clamp(min=1).log()

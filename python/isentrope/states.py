@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from isentrope._core.checks import kind
 from isentrope._core.library import STATISTICS
 from isentrope.statistics import Statistics
 
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _WEIGHTED_MEANS = {statistic["name"] for statistic in STATISTICS if statistic["weighted_mean"]}
 
 
@@ -41,9 +43,12 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     A sink is no key of either part: states are those of calls without `sinks`, and the output of a merged one that
     is to have them is multiplied by sigmoid(lse - sink).
 
-    Raises ValueError when a side has no lse, when it has variance without the entropy that the merged one needs, or
-    when the shapes differ.
+    Raises TypeError when a side is no state of dense tensors, and ValueError when it has no lse, when it has variance
+    without the entropy that the merged one needs, or when the shapes differ.
     """
+    device = getattr(getattr(a, "output", None), "device", torch.device("cpu"))
+    for name, state in (("a", a), ("b", b)):
+        _require_state(name, state, device)
     x, y = a.statistics, b.statistics
     if x.lse is None or y.lse is None:
         raise ValueError("[merge] a and b must have statistics with lse; got a side without")
@@ -74,6 +79,19 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     for name in both & {"max_logit", "lambda_"}:
         merged[name] = torch.maximum(getattr(x, name), getattr(y, name))
     return AttentionState(output, Statistics(**merged))
+
+
+def _require_state(name: str, state: Any, device: torch.device) -> None:
+    if not isinstance(state, AttentionState) or not isinstance(state.statistics, Statistics):
+        raise TypeError(f"[merge] {name} must be an AttentionState with Statistics; got {kind(state)}")
+    for part, tensor in (("output", state.output), *state.statistics._asdict().items()):
+        if tensor is None and part != "output":
+            continue
+        dense = isinstance(tensor, Tensor) and not tensor.is_nested and tensor.layout is torch.strided
+        if not (dense and (part == "support" or tensor.dtype in _DTYPES)):
+            raise TypeError(f"[merge] {name} must have a dense {part} of floating point numbers; got {kind(tensor)}")
+        if tensor.device != device:
+            raise ValueError(f"[merge] {name} must have its {part} on {device}, as the other tensors; got {tensor.device}")
 
 
 def _entropy_of(share: Tensor) -> Tensor:

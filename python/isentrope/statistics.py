@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from isentrope._core.library import BITS, LSE, STATISTICS, WITH_NEEDS
+from isentrope.rules import shown
 
 StatisticNames = bool | Sequence[str]
 """What a caller asks for: none, all, or some by name."""
@@ -71,16 +72,18 @@ def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | Non
     if return_stats is True:
         return Statistics._fields
     try:
+        if isinstance(return_stats, Tensor):
+            raise TypeError
         names = (return_stats,) if isinstance(return_stats, str) else tuple(return_stats)
     except TypeError:
         raise TypeError(
-            f"[attention] return_stats must be a bool or names of statistics; got {return_stats!r}"
+            f"[attention] return_stats must be a bool or names of statistics; got {shown(return_stats)}"
         ) from None
     for name in names:
-        if name not in Statistics._fields:
+        if not isinstance(name, str) or name not in Statistics._fields:
             raise ValueError(
                 "[attention] return_stats must be True, False or some of "
-                f"{', '.join(Statistics._fields)}; got {name!r}"
+                f"{', '.join(Statistics._fields)}; got {shown(name)}"
             )
     return names
 

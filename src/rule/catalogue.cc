@@ -28,7 +28,8 @@ constexpr RuleParameter train_length(std::string_view name, double fallback) {
 
 const RuleParameter kGrowth = {"growth", growth, 0, 0, 5};
 
-// One rule a paragraph: name, parameters, formula, source, use, value at n = 1, closed form.
+// One rule a paragraph: name, parameters, formula, source, use, value at n = 1, what n counts and
+// why, closed form.
 // clang-format off
 
 // Constants: the same scale at every length.
@@ -38,35 +39,35 @@ std::vector<RuleInfo> rules_without_length() {
      "1/sqrt(d)",
      "Vaswani et al. 2017",
      "logits of unit variance; what every model uses unless it says otherwise",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "",
      [](Arguments) { return ClosedForm{}; }},
 
-    {"constant", {{"scale", number, 1, 0, kLargestGain}},
+    {"constant", {gain("scale", 1)},
      "scale",
      "T5 and Gemma 4 (1), Granite attention_multiplier",
      "a model whose configuration gives the softmax scale itself",
-     "scale",
+     "scale", "",
      [](Arguments x) { return constant_form(x[0], 0); }},
 
     {"query_pre_attn_scalar", {{"scalar", number, 256, 0, kLargestLength, true}},
      "1/sqrt(scalar)",
      "Gemma 2, Gemma 3",
      "a model whose scale follows another width than the head's",
-     "1/sqrt(scalar)",
+     "1/sqrt(scalar)", "",
      [](Arguments x) { return constant_form({1 / std::sqrt(scalar(x, 0))}, 0); }},
 
     {"inverse_dim", {},
      "1/d",
      "Inkling, Dragon, maximal-update parametrisation",
      "q and k that were normalised or that grow aligned in training",
-     "1/d",
+     "1/d", "",
      [](Arguments) { return constant_form({1}, -1); }},
 
     {"scaled", {head_gain("gain", 2.5)},
      "gain_h/sqrt(d)",
      "gain 2.5: Su 2023, gradient maximisation; per head: HeadScale (Wang et al. 2024), DroPE",
      "a constant sharpening; 2.5 gives nearly the largest gradient from n = 40 to 20000",
-     "gain_h/sqrt(d)",
+     "gain_h/sqrt(d)", "",
      // A factor, not a base: it may then multiply the scale that a model has.
      [](Arguments x) {
        ClosedForm form;
@@ -78,7 +79,7 @@ std::vector<RuleInfo> rules_without_length() {
      "min(tau_h, tau_max)",
      "Swin v2, CLIP, x-transformers",
      "unit q and k, where the score is a cosine",
-     "min(tau_h, tau_max)",
+     "min(tau_h, tau_max)", "",
      cosine_form},
   };
 }
@@ -90,14 +91,14 @@ std::vector<RuleInfo> rules_of_ln_n() {
      "ln n/(ln base sqrt(d))",
      "Su 2021; bert4keras and GAU-alpha with n_min = 16",
      "inputs longer than those of training: a row keeps its entropy at the base that suits its scores",
-     "0 unless n_min > 1",
+     "0 unless n_min > 1", "visible: bert4keras and GAU-alpha sum the row's mask",
      [](Arguments x) { return log_form(scalar(x, 0), LengthSource::visible, -kInfinity); }},
 
     {"entropy_invariant_kappa", {gain("kappa", 1 / 0.24)},
      "kappa ln n/d",
      "Su 2021, before kappa = sqrt(d)/ln 512 was put in; the default is its estimate 1/0.24",
      "entropy_invariant with a free constant",
-     "0",
+     "0", "visible: n is the keys that a row weighs",
      [](Arguments x) { ClosedForm form = growing(Growth::log, std::numbers::e, {0}, x[0]);
                        form.p = -1;
                        return form; }},
@@ -106,21 +107,21 @@ std::vector<RuleInfo> rules_of_ln_n() {
      "ln n/sqrt(d)",
      "Chiang and Cholak 2022",
      "formal languages at short lengths; at large n the gradient through the softmax vanishes",
-     "0",
-     [](Arguments) { return log_form(std::numbers::e, LengthSource::total, -kInfinity); }},
+     "0", "visible: the paper's encoders read one text at a time, of which each row sees all",
+     [](Arguments) { return log_form(std::numbers::e, LengthSource::visible, -kInfinity); }},
 
     {"logn", {train_length("train_len", 8192)},
      "max(1, ln n/ln train_len)/sqrt(d)",
      "Qwen use_logn_attn, ReRoPE (4096); lmdeploy TurboMind with length=position",
      "a trained model, beyond the length it was trained at",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "visible: Qwen and ReRoPE take position + 1, which is what a causal row sees",
      [](Arguments x) { return log_form(scalar(x, 0), LengthSource::visible, 1); }},
 
     {"ssmax", {head_gain("s", 0.43), head_gain("b", 0)},
      "(s_h ln n + b_h)/sqrt(d)",
      "Scalable-Softmax, Nakanishi 2025; OLMo, Dragon, TabICL",
      "training from scratch with a learned slope per head",
-     "b_h/sqrt(d)",
+     "b_h/sqrt(d)", "visible: OLMo counts within the packed document, Dragon within the window",
      [](Arguments x) { return growing(Growth::log, std::numbers::e, x[1], x[0]); }},
 
     {"asentmax", {head_gain("delta", 0), head_gain("beta", 1), {"gamma", per_head, 1, -4, 4}},
@@ -128,6 +129,7 @@ std::vector<RuleInfo> rules_of_ln_n() {
      "ASEntmax 2025, arXiv 2506.16640",
      "learned scale and exponent per head",
      "(delta_h + beta_h ln(2)^gamma_h)/sqrt(d)",
+     "visible: position + 2 in its decoders, one more than a row sees",
      asentmax_form},
   };
 }
@@ -139,35 +141,35 @@ std::vector<RuleInfo> rules_beyond_training() {
      "(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d)",
      "Llama 4, layers without rotary embedding; offset=0 counts the position from 0",
      "a trained model, beyond the length it was trained at",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "position: Llama 4 takes it from the query's place, counted from 1",
      [](Arguments x) { return floor_form(scalar(x, 0), scalar(x, 1), 1); }},
 
     {"llama_4_scaling", {gain("beta", 0.1), train_length("train_len", 8192)},
      "(1 + beta ln(1 + floor(position/train_len)))/sqrt(d)",
      "Ministral 3, Mistral 4, Devstral 2: llama_4_scaling_beta",
      "a trained model, beyond the length it was trained at; often times yarn_mscale",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "position: Ministral 3 takes it from the query's place, counted from 0",
      [](Arguments x) { return floor_form(scalar(x, 1), scalar(x, 0), 0); }},
 
     {"log_scaling", {train_length("n_floor", 128000), gain("alpha", 0.1)},
      "(1 + alpha ln max(1, n/n_floor))/d",
      "Inkling, global layers; multiplies the position bias too",
      "normalised q and k, very long inputs",
-     "1/d",
+     "1/d", "visible: Inkling takes position + 1, on layers that see all before them",
      inkling_form},
 
     {"dual_chunk", {train_length("train_len", 262144), gain("alpha", 0.1)},
      "(1 + alpha ln max(1, n/train_len))/sqrt(d)",
      "Qwen2.5-1M dual-chunk attention in vLLM, n the sequence's length",
      "a trained model, beyond the length it was trained at",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "total: vLLM multiplies the keys by it, for all rows alike",
      [](Arguments x) { return ratio_form(scalar(x, 0), scalar(x, 1), measured(LengthSource::total)); }},
 
     {"xai_temperature", {train_length("len", 1024)},
      "max(1, ln position/ln len)/sqrt(d)",
      "Grok-2 attn_temperature_len, after the soft-cap of 30",
      "a trained model, beyond the length it was trained at",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "position: sglang's kernel takes the query's place, counted from 0",
      grok_form},
   };
 }
@@ -179,21 +181,21 @@ std::vector<RuleInfo> rules_of_stretched_rope() {
      "(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d)",
      "YaRN (Peng et al. 2023): its factor enters q and k, so its square enters the logit; DeepSeek",
      "a model whose rotary embedding was stretched by factor",
-     "(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d)",
+     "(1 + 0.1 mscale ln max(1, factor))^2/sqrt(d)", "",
      [](Arguments x) { return yarn_form(1, scalar(x, 1), fixed_at(scalar(x, 0))); }},
 
     {"dynamic_yarn", {train_length("train_len", 4096), gain("mscale", 1)},
      "(1 + 0.1 mscale ln max(1, n/train_len))^2/sqrt(d)",
      "dynamic YaRN, n the keys of the call",
      "a model whose rotary embedding is stretched as far as each call needs",
-     "1/sqrt(d)",
+     "1/sqrt(d)", "total: the angles of a whole call are stretched alike",
      [](Arguments x) { return yarn_form(scalar(x, 0), scalar(x, 1), measured(LengthSource::total)); }},
 
     {"longrope", {train_length("train_len", 4096), {"target_len", number, 131072, 1, kLargestLength}},
      "max(1, ln target_len/ln train_len)/sqrt(d)",
      "LongRoPE, Phi-3: sqrt(1 + ln(target_len/train_len)/ln train_len) on q and on k",
      "a model whose rotary embedding was stretched to target_len: entropy_invariant at one length",
-     "max(1, ln target_len/ln train_len)/sqrt(d)",
+     "max(1, ln target_len/ln train_len)/sqrt(d)", "",
      longrope_form},
   };
 }
@@ -205,35 +207,35 @@ std::vector<RuleInfo> rules_of_laws() {
      "sqrt(ln n/ln base_len)/sqrt(d)",
      "Lumina-Next, Lumina 2 in diffusers; Jin et al. 2023",
      "images of other sizes than those of training",
-     "0",
+     "0", "total: diffusers takes the tokens of the image, whatever a mask hides",
      [](Arguments x) { return root_form(Growth::log, scalar(x, 0), 1, LengthSource::total); }},
 
     {"infoscale", {train_length("train_len", 512)},
      "sqrt((1 - n^(-2/d))/(1 - train_len^(-2/d)))/sqrt(d)",
      "InfoScale, arXiv 2501.08570",
      "inputs longer than those of training; saturates, unlike entropy_invariant",
-     "0",
+     "0", "visible: its code sums the row's mask",
      [](Arguments x) { return root_form(Growth::sphere_gap, scalar(x, 0), 1, LengthSource::visible); }},
 
     {"power", {{"exponent", number, 0, -2, 2}, gain("gain", 1)},
      "gain n^exponent/sqrt(d), exponent 2/(d - 1) when 0 is given",
      "scaling limits, arXiv 2605.08505: the critical scale of uniform keys on a sphere",
      "theory; very small d",
-     "gain/sqrt(d)",
+     "gain/sqrt(d)", "visible: n is the keys that a row weighs",
      [](Arguments x) { return growing(Growth::power, scalar(x, 0), {0}, x[1]); }},
 
     {"grad_max_normal", {gain("coef", 0.84)},
      "coef sqrt(ln n)/sqrt(d)",
      "Su 2023: largest gradient through the softmax for normal scores; a decoder takes length=L_max/2",
      "training from scratch",
-     "0",
+     "0", "visible: a decoder's n is position + 1",
      [](Arguments x) { return root_form(Growth::log, std::numbers::e, scalar(x, 0), LengthSource::visible); }},
 
     {"grad_max_cosine", {{"dim", number, 128, 2, 65536}},
      "c(dim) ln n, c = 3.4877 at dim = 128",
      "Su 2023: largest gradient through the softmax for cosine scores; c solved for dim",
      "unit q and k, contrastive losses",
-     "0",
+     "0", "visible: a decoder's n is position + 1",
      grad_max_cosine_form},
   };
 }
@@ -246,7 +248,7 @@ std::vector<RuleInfo> rules_of_any_form() {
      "factor(n)/sqrt(d), linear in ln n between the nodes",
      "laws that need special functions, measured laws",
      "a law without a closed form",
-     "the first factor/sqrt(d)",
+     "the first factor/sqrt(d)", "visible: n is the keys that a row weighs",
      table_form},
 
     {"per_row", {{"lambda", lists, kRequired, -kLargestGain, kLargestGain},
@@ -254,7 +256,7 @@ std::vector<RuleInfo> rules_of_any_form() {
      "lambda[h][position]",
      "data-dependent rules: SSA, QASSMax, adaptive temperature",
      "scales computed elsewhere",
-     "lambda[h][0]",
+     "lambda[h][0]", "position: there is a number for each row",
      per_row_form},
 
     {"closed_form", {head_gain("c", 1), {"p", number, -0.5, -2, 2}, head_gain("a", 0), head_gain("b", 1),
@@ -264,7 +266,7 @@ std::vector<RuleInfo> rules_of_any_form() {
      "c_h d^p clamp(a_h + b_h G(n, d)^gamma_h, lo, hi)^rho",
      "the form all rules have; G: one, log, log_floor, log_ratio, sphere_gap, power",
      "a rule that has no name yet",
-     "as the formula says",
+     "as the formula says", "visible: n is the keys that a row weighs",
      closed_form},
   };
 }

@@ -7,6 +7,7 @@
 
 #include "isentrope/rule_catalogue.h"
 #include "src/rule/number_text.h"
+#include "src/rule/text.h"
 
 namespace isentrope {
 
@@ -25,6 +26,15 @@ std::string signature(const RuleInfo& rule) {
     }
   }
   return rule.parameters.empty() ? text : text + ')';
+}
+
+std::string counted(const RuleInfo& rule, const ClosedForm& form) {
+  const LengthPolicy& length = form.length;
+  const bool fixed = length.source == LengthSource::fixed;
+  if (form.growth == Growth::one || (fixed && rule.counts.empty())) return "";
+  if (rule.counts.starts_with(source_name(length.source))) return std::string(rule.counts);
+  return (fixed ? number_text(length.fixed) : std::string(source_name(length.source))) +
+         ": as given";
 }
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {

@@ -44,6 +44,10 @@ std::string argument_text(const RuleParameter& parameter, const PerHead& values)
 
 }  // namespace
 
+std::string_view source_name(LengthSource source) {
+  return kSourceNames[static_cast<std::size_t>(source)];
+}
+
 std::vector<NamedText> argument_texts(const ScaleRule::Term& term) {
   const RuleInfo& rule = *find_rule(term.name);
   const ClosedForm own = rule.form(term.arguments);
@@ -54,10 +58,9 @@ std::vector<NamedText> argument_texts(const ScaleRule::Term& term) {
   }
   const LengthPolicy &length = term.form.length, &usual = own.length;
   if (length.source != usual.source || length.fixed != usual.fixed) {
-    texts.push_back(
-        {"length", length.source == LengthSource::fixed
-                       ? number_text(length.fixed)
-                       : std::string(kSourceNames[static_cast<std::size_t>(length.source)])});
+    texts.push_back({"length", length.source == LengthSource::fixed
+                                   ? number_text(length.fixed)
+                                   : std::string(source_name(length.source))});
   }
   if (length.n_min != usual.n_min) texts.push_back({"n_min", number_text(length.n_min)});
   if (length.n_max != usual.n_max) texts.push_back({"n_max", number_text(length.n_max)});

@@ -14,6 +14,9 @@ struct NamedText {
   std::string value;  // "512", "[0.5,1]", "position", "true"
 };
 
+// "visible", "position", "total", "fixed".
+[[nodiscard]] std::string_view source_name(LengthSource source);
+
 // In the order of the catalogue; the length policy and flags follow, where they are not the rule's
 // own.
 [[nodiscard]] std::vector<NamedText> argument_texts(const ScaleRule::Term& term);

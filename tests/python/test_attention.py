@@ -205,6 +205,35 @@ def test_scale_takes_the_place_of_the_rules_base():
     torch.testing.assert_close(s.lambda_, plain.lambda_ * 0.5 * D**0.5)
 
 
+@pytest.mark.parametrize("rule", ["standard", "log_length", "xai_temperature(len=3)"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.filterwarnings("ignore:.attention. float64")
+def test_a_negative_scale_is_that_of_turned_queries(rule, dtype):
+    q, k, v = (x.to(dtype) for x in tensors())
+
+    def results(q, scale):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        output, statistics = isentrope.attention(*leaves, rule=rule, scale=scale, causal=True, soft_cap=3.0, return_stats=True)
+        total = output.double().sum() + statistics.entropy.double().sum()
+        return output, *(x for x in statistics), *torch.autograd.grad(total, leaves)
+
+    got, want = results(q, -0.3), results(-q, 0.3)
+    of_q, of_lambda = 1 + len(STATISTICS), 1 + [statistic["name"] for statistic in STATISTICS].index("lambda_")
+    for at, (a, b) in enumerate(zip(got, want)):
+        torch.testing.assert_close(a, -b if at in (of_q, of_lambda) else b)
+
+
+def test_n_is_what_the_row_sees_by_default():
+    q, k = torch.randn(1, 1, 5, 16), torch.randn(1, 1, 70, 16)
+
+    def lambdas(rule="log_length", **options):
+        return isentrope.attention(q, k, k, rule=rule, return_stats=("lambda_",), **options)[1].lambda_.flatten()
+
+    torch.testing.assert_close(lambdas(causal=True), torch.arange(66, 71).log() / 4)
+    torch.testing.assert_close(lambdas(causal="top_left"), torch.arange(1, 6).log() / 4)
+    torch.testing.assert_close(lambdas("log_length(length=total)", causal=True), torch.full((5,), 70.0).log() / 4)
+
+
 def test_rows_with_given_lambda():
     q, k, v = tensors()
     lambda_ = torch.rand(B, 1, S, requires_grad=True)

@@ -1,5 +1,8 @@
 """The attention in transformers equals the library's own: logits, generated tokens, and the known traps."""
 
+import json
+import warnings
+
 import pytest
 import torch
 import transformers as hf
@@ -7,6 +10,8 @@ from transformers import StaticCache
 
 import isentrope.hf
 from isentrope import ScaleRule
+
+pytestmark = pytest.mark.filterwarnings("ignore:.set_rule.*length=total")  # the warning's own test is below
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
@@ -235,7 +240,7 @@ def test_a_rule_grows_with_the_keys_a_row_sees_without_padding():
     torch.testing.assert_close(ruled.lambda_[1, 0, 5:], want)
 
 
-@pytest.mark.parametrize("rule", ["llama_4_scaling(beta=1, train_len=2)", "log_length", "dual_chunk(2, 1)"])
+@pytest.mark.parametrize("rule", ["llama_4_scaling(beta=1, train_len=2)", "log_length(length=total)", "dual_chunk(2, 1)"])
 @pytest.mark.parametrize("how", ["padded", "static", "decode"])
 def test_rules_of_position_and_total_see_no_padding_and_no_empty_cache(rule, how):
     _, ours = twins("llama")
@@ -256,7 +261,9 @@ def test_rules_of_position_and_total_see_no_padding_and_no_empty_cache(rule, how
     torch.testing.assert_close(got, want)
 
 
-POSITION_RULES = ["llama_4_scaling(beta=1, train_len=2)", "log_length", "logn(4) * dual_chunk(2, 1, length=position)"]
+POSITION_RULES = [
+    "llama_4_scaling(beta=1, train_len=2)", "log_length(length=total)", "logn(4) * dual_chunk(2, 1, length=position)",
+]  # fmt: skip
 
 
 def lambdas(model, **inputs):
@@ -324,9 +331,45 @@ def test_rules_of_position_in_compiled_models():
 def test_a_window_without_positions_is_refused():
     q, k = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 5, 8)
     module = torch.nn.Module()
-    module.isentrope_rule, module.isentrope_rule_reads_position = "log_length", True
+    module.isentrope_rule, module.isentrope_rule_reads_position = "log_length(length=total)", True
     with pytest.raises(ValueError, match="position_ids must reach a layer with a sliding window"):
         isentrope.hf.attention_forward(module, q, k, k, None, sliding_window=5)
+
+
+@pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])
+def test_a_cached_generation_is_a_whole_pass_or_one_is_warned(rule):
+    """Of every rule: what it makes of a token does not depend on those that come later, or one is told."""
+    _, ours = twins("llama")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            isentrope.hf.set_rule(ours, rule)
+        except ValueError as error:
+            assert "only the first rule of a product may have another base" in str(error)
+            return
+    ids, cache = tokens(), hf.DynamicCache()
+    want = logits(ours, input_ids=ids)
+    logits(ours, input_ids=ids[:, :8], past_key_values=cache)
+    got = torch.cat([logits(ours, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in range(8, 12)], 1)
+    if warned:
+        assert len(warned) == 1 and f"[set_rule] {ScaleRule(rule).text} counts all keys" in str(warned[0].message)
+        assert "length=total" in ScaleRule(rule).text or json.loads(ScaleRule(rule).to_json())["length"] == "total"
+    else:
+        torch.testing.assert_close(got, want[:, 8:], rtol=0, atol=1e-5)
+
+
+def test_an_encoder_may_count_the_whole_call():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        isentrope.hf.set_rule(twins("bert")[1], "dual_chunk(2)")
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt_neox", "bert", "modernbert", "t5"])
+def test_numbers_of_other_heads_are_refused_when_they_are_set(name):
+    _, ours = twins(name)
+    with pytest.raises(ValueError, match="rule must have a number for each of the 4 heads, or one for all; got 3"):
+        isentrope.hf.set_rule(ours, "ssmax(s=[1, 2, 3])")
+    isentrope.hf.set_rule(ours, "ssmax(s=[1, 2, 3, 4])")
 
 
 def test_a_rule_is_taken_away_again():

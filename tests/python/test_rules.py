@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import pickle
+import re
 
 import pytest
 
@@ -24,6 +25,9 @@ def test_every_rule_has_its_constructor(name):
         assert made == ScaleRule(name), "the defaults are those of the library"
     assert ScaleRule(made.text) == made == ScaleRule.from_json(made.to_json())
     assert pickle.loads(pickle.dumps(made)) == made and hash(made) == hash(ScaleRule(made.text))
+    if counted := json.loads(made.to_json()).get("length"):
+        said = re.search(r"length=(\w+): \w+", getattr(ScaleRule, name).__doc__)
+        assert said and said[1] == counted, "the docstring says what n is by default, and why"
 
 
 def test_lambda():
@@ -38,7 +42,7 @@ def test_products_and_policies():
     assert product.lambda_(1024, 64) == pytest.approx(math.log(1024) / math.log(512) / 12)
     late = ScaleRule.entropy_invariant(512, n_min=16)
     assert late.lambda_(2, 64) == late.lambda_(16, 64) > 0
-    assert ScaleRule.log_length(length="visible") != ScaleRule.log_length()
+    assert ScaleRule.log_length(length="total") != ScaleRule.log_length(length="visible") == ScaleRule.log_length()
 
 
 def test_errors_name_what_is_wrong():

@@ -74,7 +74,8 @@ def test_a_model_with_a_rule_under_another_attention_warns(tmp_path):
 
 
 @pytest.mark.parametrize("value, words", [(5, "must be a rule, or an object"), ({"first": "ssmax"}, "must be a rule, or"),
-                                          ("nonsense", "nonsense"), ({"9": "ssmax"}, "layers must be")])  # fmt: skip
+                                          ("nonsense", "nonsense"), ({"9": "ssmax"}, "layers must be"),
+                                          ("ssmax(s=[1,2])", "number for each of the 4 heads, or one for all; got 2")])  # fmt: skip
 def test_a_damaged_key_is_named(tmp_path, value, words):
     model().save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

@@ -16,7 +16,7 @@ def qkv(dtype=torch.float32):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"is_causal": True}, {"scale": 0.7}, {"attn_mask": torch.rand(33, 33) > 0.3},
+    [{}, {"is_causal": True}, {"scale": 0.7}, {"scale": -0.3}, {"attn_mask": torch.rand(33, 33) > 0.3},
      {"attn_mask": torch.randn(2, 1, 33, 33)}],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -10,9 +10,9 @@
 
 namespace isentrope {
 
-// {"rule": "entropy_invariant", "base": 512}; per-head numbers as arrays, infinities as "inf" and
-// "-inf"; a product as {"product": [{"rule": ...}, ...]}. scale_rule_from_json(to_json(rule)) ==
-// rule.
+// {"rule": "entropy_invariant", "base": 512, "length": "visible"}; per-head numbers as arrays,
+// infinities as "inf" and "-inf"; a product as {"product": [{"rule": ...}, ...]}. Which length a
+// rule counts is always written out. scale_rule_from_json(to_json(rule)) == rule.
 [[nodiscard]] std::string to_json(const ScaleRule& rule);
 
 // Also takes omitted defaults, and a string with the text form: "logn(4096)". Error otherwise.

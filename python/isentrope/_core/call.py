@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from isentrope._core.checks import CHECKS, beside, kind
-from isentrope._core.library import DEFAULTS
+from isentrope._core.library import DEFAULTS, refuse_arguments
 from isentrope._core.masks import Masks
-from isentrope.rules import Rule, is_integer, rule_text
+from isentrope.rules import Rule, is_integer, rule_text, shown
 
 Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
 """The arguments that all operators share, in the order of their schema."""
@@ -31,18 +31,27 @@ def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[st
     is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
     for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         if not isinstance(value, bool):
-            raise TypeError(f"[attention] {name} must be a bool; got {value!r}")
+            raise TypeError(f"[attention] {name} must be a bool; got {shown(value)}")
     if is_causal:
         if options.get("causal", False) is not False:
-            raise ValueError(f"[attention] causal must be absent beside is_causal; got {options['causal']!r}")
+            raise ValueError(f"[attention] causal must be absent beside is_causal; got {shown(options['causal'])}")
         options["causal"] = "top_left"
     if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
         raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
     mask = options.get("attn_mask")
     if isinstance(mask, Tensor) and mask.is_floating_point():
-        bias = options.get("bias")
-        options["attn_mask"], options["bias"] = None, mask if bias is None else mask + bias
+        options["attn_mask"], options["bias"] = None, _sum(mask, options.get("bias"))
     return options
+
+
+def _sum(mask: Tensor, bias: Tensor | None) -> Tensor:
+    try:
+        return mask if bias is None else mask + bias
+    except (RuntimeError, TypeError):
+        refuse_arguments([("attn_mask", mask), ("bias", bias)])
+        raise ValueError(
+            f"[attention] attn_mask and bias must be tensors that can be added; got {kind(mask)} and {kind(bias)}"
+        ) from None
 
 
 def call_of(
@@ -53,6 +62,17 @@ def call_of(
 
     masks: in the place of the options that are parts of it. options: every other field of `Call`.
     """
+    try:
+        return _call_of(q, k, v, rule, scale, masks, causal, window_size, options)
+    except Exception:
+        refuse_arguments([("q", q), ("k", k), ("v", v), *options.items()])
+        raise
+
+
+def _call_of(
+    q: Tensor, k: Tensor, v: Tensor, rule: Rule, scale: float | None, masks: Masks | None, causal: bool | str,
+    window_size: tuple[int, int], options: dict[str, Any],
+) -> Call:  # fmt: skip
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
         _fail_kinds(q, k, v)
     device = "cpu"
@@ -66,7 +86,7 @@ def call_of(
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if (scale is not None or "soft_cap" in options) and torch.compiler.is_compiling():
         scale, options = _in_tensors(scale, options)
-    if options.get("dropout_p") and options.get("dropout_seed") is None:
+    if isinstance(dropout := options.get("dropout_p"), (int, float)) and dropout and options.get("dropout_seed") is None:
         options["dropout_seed"] = drawn_seed(q)
     given: dict[str, Any] = {"rule": rule_text(rule, scale)}
     if masks is None:
@@ -111,7 +131,7 @@ def _alignment(causal: Any) -> int:
         return _CAUSAL[causal]
     except (KeyError, TypeError):
         raise ValueError(
-            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {causal!r}'
+            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}'
         ) from None
 
 
@@ -136,10 +156,10 @@ def _window(window_size: Any) -> tuple[int, int]:
     if window_size is _NO_WINDOW:
         return _NO_WINDOW
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2 or not all(map(is_integer, window_size)):
-        raise TypeError(f"[attention] window_size must be two integers; got {window_size!r}")
+        raise TypeError(f"[attention] window_size must be two integers; got {shown(window_size)}")
     left, right = window_size
     if left < -1 or right < -1:
-        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {window_size!r}")
+        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {shown(window_size)}")
     return left, right
 
 

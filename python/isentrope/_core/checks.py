@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from isentrope._core.library import DEFAULTS
-from isentrope.rules import is_integer
+from isentrope.rules import checked_number, is_integer, shown
 
 
 def kind(value: object) -> str:
     if isinstance(value, Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{dtype} nested" if value.is_nested else f"{dtype} {list(value.shape)}"
     return type(value).__name__
 
 
@@ -76,7 +77,9 @@ def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
-    return integers(name, q.new_full(q.shape[:1], value, dtype=torch.int64) if is_integer(value) else value, q, k)
+    if is_integer(value):
+        value = q.new_full(q.shape[:1], value, dtype=torch.int64)
+    return integers(name, value, q, k)
 
 
 def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -84,21 +87,18 @@ def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
+    # One beyond 64 bits fails later, and is named then: a compiler would take a comparison for a branch.
     if not is_integer(value):
-        raise TypeError(f"[attention] {name} must be an integer; got {value!r}")
+        raise TypeError(f"[attention] {name} must be an integer; got {shown(value)}")
     return value
 
 
 def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"[attention] {name} must be a number; got {value!r}")
-    return value
+    return checked_number("attention", name, value)
 
 
 def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
     if is_integer(seed):
-        if not isinstance(seed, torch.SymInt) and not -(1 << 63) <= seed < 1 << 63:
-            raise ValueError(f"[attention] {name} must be an integer of 64 bits; got {seed}")
         return torch.full((), seed, dtype=torch.int64, device=q.device)
     if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
         raise TypeError(f"[attention] {name} must be an integer or an int64 tensor of no dimension; got {kind(seed)}")

@@ -54,6 +54,16 @@ def _(q: Tensor, *args: Any) -> Tensor:
     return q.new_empty(q.shape[:3], dtype=torch.int64)
 
 
+@torch.library.register_fake("isentrope::keys_seen")
+def _(q: Tensor, *args: Any) -> Tensor:
+    return q.new_empty((q.shape[0], args[-1].shape[0], 2), dtype=torch.int64)
+
+
+@torch.library.register_fake("isentrope::check_call")
+def _(*args: Any) -> None:
+    check_ranks(**dict(zip("qkv", args)))
+
+
 @torch.library.register_fake("isentrope::attention_backward")
 def _(*args: Any) -> tuple[Tensor, ...]:
     q, k, v = args[:3]

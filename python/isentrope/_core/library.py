@@ -32,18 +32,42 @@ OPS = torch.ops.isentrope
 _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
 
 
-def _is_refusal(error: RuntimeError) -> bool:
+def _is_refusal(error: Exception) -> bool:
     """Whether the library threw it, as a ValueError: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
     return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
-def checked(operator: Any, within: Any = nullcontext) -> Any:
+def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
+    """Of a call that failed: ValueError where torch could not even hand an argument on, whatever the failure says. To look
+    before the call would cost every call."""
+    for name, value in arguments:
+        if isinstance(value, torch.Tensor) and (how := _how_it_is_not_dense(value)):
+            raise ValueError(
+                f"[attention] {name} must be dense: x.to_dense(), x.dequantize(), torch.nested.to_padded_tensor(x, 0) with "
+                f"key_end, or q, k and v of attention with layout=torch.jagged; got a tensor that is {how}"
+            ) from None
+        if isinstance(value, int) and not isinstance(DEFAULTS.get(name), float) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"[attention] {name} must be an integer of 64 bits; got {str(value)[:100]}") from None
+        if isinstance(value, str) and value.encode(errors="ignore").decode() != value:
+            raise ValueError(f"[attention] {name} must be text without surrogates; got {value[:100]!r}") from None
+
+
+def _how_it_is_not_dense(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "nested"
+    if tensor.is_quantized:
+        return "quantized"
+    return "" if tensor.layout is torch.strided else str(tensor.layout).removeprefix("torch.")
+
+
+def checked(operator: Any, within: Any = nullcontext, names: Iterable[str] = ()) -> Any:
     def call(*args: Any) -> Any:
         try:
             with within():
                 return operator(*args)
-        except RuntimeError as error:
+        except (OverflowError, RuntimeError) as error:
             if not _is_refusal(error):
+                refuse_arguments(zip(names or ("q", "k", "v", *DEFAULTS), args))
                 raise
             raise ValueError(str(error)) from None
 
@@ -56,7 +80,9 @@ _NAMES = (
     "rule_reads_position", "rule_table",
 )  # fmt: skip
 # The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
-CHECKED = SimpleNamespace(**{name: checked(getattr(OPS, name)) for name in _NAMES})
+CHECKED = SimpleNamespace(
+    **{name: checked(getattr(OPS, name), names=("rule",) if name.startswith("rule_") else ()) for name in _NAMES}
+)
 
 # The arguments that all operators share beside q, k and v, tensors first: name, default, what the dimensions of a tensor
 # are ("axes"), and whether it is a part of the mask.

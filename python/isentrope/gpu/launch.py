@@ -308,7 +308,7 @@ def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             f"[decode] block_table and seqused_k must have a row for each of the {shared[0].shape[0]} sequences; got "
             f"{table.shape[0]} and {len(used)}"
         )
-    call = Operands(shared, table)
+    call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int())  # beyond there is no page either
     call.check()
     return _forward(call, wanted, used)
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from isentrope._core.files import read_text
 from isentrope.hf.rope import Stretch, parse, stretch_rope
-from isentrope.hf.rules import attentions, set_rule
+from isentrope.hf.rules import attentions, give, set_rule
 from isentrope.rules import ScaleRule
 
 LayerRules = list[ScaleRule]
@@ -22,9 +22,10 @@ def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
     if rules is None:
         return set_rule(model, None)
     if len(rules) == 1:
-        return set_rule(model, rules[0], force=True)
-    for layer, rule in enumerate(rules):
-        set_rule(model, rule, layers=[layer], force=True)
+        give(model, rules[0], None, force=True)
+    else:
+        for layer, rule in enumerate(rules):
+            give(model, rule, [layer], force=True)
     return None
 
 

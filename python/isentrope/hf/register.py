@@ -19,7 +19,8 @@ from isentrope.hf import positions, saved_rules
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import with_recording
 from isentrope.hf.rope import stretch_as_saved
-from isentrope.hf.rules import NAME, READS_POSITION, RULE, set_rule
+from isentrope.hf.rules import NAME, READS_POSITION, RULE, give
+from isentrope.rules import ScaleRule
 from isentrope.statistics import StatisticNames
 
 
@@ -105,7 +106,7 @@ def _take_up(model: nn.Module) -> None:
         )
         return
     for rule, layers in rules.items():
-        set_rule(model, rule, layers, force=True)  # as whoever saved it decided
+        give(model, ScaleRule(rule), layers, force=True)  # as whoever saved it decided
     if used == NAME:
         stretch_as_saved(model)
 

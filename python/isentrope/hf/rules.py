@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -71,19 +72,39 @@ def set_rule(
     `save_pretrained` keeps the rule, as `isentrope_rule` in config.json, and `from_pretrained` gives it back.
 
     The model's own softmax scale takes the place of the rule's 1/sqrt(d): the rule brings its growth with n, where
-    n counts the keys a row sees, padding excluded.
+    n counts the keys a row sees, padding excluded, unless the rule says otherwise (docs/scale-rules.md).
 
-    Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none, or
-    when the model scales by length already (Llama 4, Ministral 3, YaRN, ...) and `force` is not given; TypeError
-    when `layers` are not indices.
+    Warns of a rule that counts `length=total` in a decoder: with every token, the scale of the ones before changes.
+
+    Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none or has
+    numbers for another count of heads than a layer, or when the model scales by length already (Llama 4, Ministral 3,
+    YaRN, ...) and `force` is not given; TypeError when `layers` are not indices.
     """
+    if rule is not None:
+        rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
+    chosen = give(model, rule, layers, force)
+    if rule is not None and _counts_total(rule) and any(getattr(layer, "is_causal", True) for layer in chosen):
+        warnings.warn(
+            f"[set_rule] {rule.text} counts all keys of a call (length=total): in a decoder, tokens that are appended "
+            "change the scale of those before them, and a cached generation differs from a whole pass; "
+            "length=visible counts what each row sees",
+            stacklevel=2,
+        )
+
+
+def _counts_total(rule: ScaleRule) -> bool:
+    found = json.loads(rule.to_json())
+    return any(term.get("length") == "total" for term in found.get("product", [found]))
+
+
+def give(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
+    """What `set_rule` does, without a word about it. Returns the layers that were chosen."""
     found = attentions(model)
     chosen = range(len(found)) if layers is None else _indices(layers)
     for index in chosen:
         if not 0 <= index < len(found):
             raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
     if rule is not None:
-        rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
         CHECKED.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
         own = model_rule(model)
         if own.by_length and not force:
@@ -91,8 +112,27 @@ def set_rule(
                 f"[set_rule] the model must not scale by length already; got {own.rule.text!r} from "
                 f"{', '.join(own.keys)} (force=True applies both)"
             )
+        _check_heads(rule, [found[index] for index in chosen])
     for index in chosen:
         setattr(found[index], RULE, rule or "standard")
         setattr(found[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
     rules = (getattr(module, RULE, "standard") for module in found)
     saved_rules.keep(model, [None if rule == "standard" else rule.text for rule in rules])
+    return [found[index] for index in chosen]
+
+
+def _heads_of(layer: nn.Module) -> int | None:
+    for owner in (layer, getattr(layer, "config", None)):
+        for name in ("num_heads", "num_attention_heads"):
+            if isinstance(count := getattr(owner, name, None), int):
+                return count
+    return None
+
+
+def _check_heads(rule: ScaleRule, layers: list[nn.Module]) -> None:
+    """Numbers of each head must be as many as the heads. An architecture that does not tell them is believed."""
+    heads = CHECKED.rule_heads(rule.text)
+    for layer in layers:
+        has = _heads_of(layer)
+        if heads != 1 and has not in (None, heads):
+            raise ValueError(f"[set_rule] rule must have a number for each of the {has} heads, or one for all; got {heads}")

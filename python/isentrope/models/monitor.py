@@ -89,6 +89,8 @@ class Monitor:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"[Monitor] model must be a torch.nn.Module; got {type(model).__name__}")
         self._model = model
         self.latest: Reading | None = None
 

@@ -7,8 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from isentrope._core.layouts import is_jagged
+from isentrope._core.library import refuse_arguments
 from isentrope.functions import attention
-from isentrope.rules import Rule
+from isentrope.rules import Rule, shown
 
 
 def scaled_dot_product_attention(
@@ -52,12 +54,21 @@ def under_rule(
     enable_gqa: bool = False,
 ) -> Tensor:
     """The same with a rule, in which `scale` takes the place of 1/sqrt(dim)."""
+    for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"[scaled_dot_product_attention] {name} must be a bool; got {shown(flag)}")
+    if attn_mask is not None and not isinstance(attn_mask, Tensor):
+        raise TypeError(f"[scaled_dot_product_attention] attn_mask must be a tensor; got {type(attn_mask).__name__}")
     if attn_mask is not None and is_causal:
         raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
+    if is_jagged(query):
+        options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "enable_gqa": enable_gqa}
+        return attention(query, key, value, rule=rule, scale=scale, **options)
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or tensor.dim() < 2:
             raise ValueError(f"[scaled_dot_product_attention] {name} must be a tensor of at least 2 dimensions")
+    refuse_arguments([*tensors.items(), ("attn_mask", attn_mask)])
     try:
         batch = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in tensors.values()))
         heads = [tensor.shape[-3] if tensor.dim() > 2 else 1 for tensor in tensors.values()]
@@ -65,12 +76,9 @@ def under_rule(
             heads = list(torch.broadcast_shapes(*((count,) for count in heads))) * 3
     except RuntimeError:
         raise ValueError(
-            "[scaled_dot_product_attention] query, key and value must be broadcastable before their last two "
-            f"dimensions; got {', '.join(str(list(tensor.shape)) for tensor in tensors.values())}"
+            "[scaled_dot_product_attention] query, key and value must be broadcastable before their last two dimensions, but "
+            f"for heads with enable_gqa=True; got {', '.join(str(list(tensor.shape)) for tensor in tensors.values())}"
         ) from None
-    if scale is not None and scale < 0:  # which torch takes, and no rule has
-        query, scale = -query, -scale
-        tensors["query"] = query
     q, k, v = (_of_rank_4(tensor, batch, count) for tensor, count in zip(tensors.values(), heads))
     if attn_mask is not None:
         attn_mask = _mask_of_rank_4(attn_mask, (*batch, heads[0], q.shape[2], k.shape[2]))

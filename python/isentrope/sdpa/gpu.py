@@ -43,7 +43,7 @@ def _is_ours(q, k, v, mask, dropout_p, is_causal, scale, grouped) -> bool:
     tensors = (q, k, v)
     if any(x.dim() != 4 or x.dtype != q.dtype or max(x.shape[3], 1) > _LARGEST_DIM for x in tensors):
         return False
-    if q.dtype not in _DTYPES or not 0 <= dropout_p < 1 or (scale is not None and scale < 0):
+    if q.dtype not in _DTYPES or not 0 <= dropout_p < 1:
         return False
     if mask is not None and (is_causal or mask.dim() > 4):
         return False

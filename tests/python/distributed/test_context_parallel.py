@@ -36,7 +36,7 @@ MASKS = [
 WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
 # A rule that asks for the position, one for the total, one that acts after the soft-cap, one for each head.
 RULES = [
-    "attn_temperature_tuning(floor_scale=2)", "log_length()", "xai_temperature(len=4)",
+    "attn_temperature_tuning(floor_scale=2)", "log_length(length=total)", "xai_temperature(len=4)",
     "ssmax(s=[0.1, 0.2, 0.3, -0.4])", "standard() * logn(train_len=4)",
 ]  # fmt: skip
 

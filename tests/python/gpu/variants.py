@@ -14,7 +14,7 @@ from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
 from isentrope.statistics import ALL
 
 # Which reads each of the lengths that a row has.
-_RULE = "log_length*attn_temperature_tuning"
+_RULE = "log_length(length=total)*attn_temperature_tuning"
 _PAGE = 16
 
 

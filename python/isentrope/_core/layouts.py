@@ -1,0 +1,48 @@
+"""Jagged tensors: packed documents, and computed as such. Whatever else is not dense is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.attend import attend
+from isentrope._core.call import call_of
+from isentrope._core.checks import kind
+from isentrope._core.options import DocumentOptions
+from isentrope.statistics import StatisticNames, Statistics
+
+_OPTIONS = frozenset(DocumentOptions.__annotations__)
+
+
+def is_jagged(tensor: object) -> bool:
+    return getattr(tensor, "layout", None) is torch.jagged
+
+
+def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+    """`attention` of tensors whose third dimension, of queries or keys, is another in each sequence of the batch."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not is_jagged(tensor) or tensor.dim() != 4 or tensor._ragged_idx != 2 or tensor.lengths() is not None:
+            raise ValueError(
+                f"[attention] {name} must be jagged as the others are, [batch, heads, jagged, dim] without holes; got "
+                f"{kind(tensor)}"
+            )
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if unknown := given.keys() - _OPTIONS:
+        raise ValueError(f"[attention] {min(unknown)} must be absent where tensors are jagged; got {options[min(unknown)]!r}")
+    if k.shape[2] != v.shape[2]:
+        raise ValueError("[attention] v must have the offsets of k; got others")
+    starts = q.offsets()
+    call = call_of(
+        *(x.values().unsqueeze(0) for x in (q, k, v)), cu_seqlens_q=starts, cu_seqlens_k=k.offsets(), **given
+    )
+
+    def as_q(rows: Tensor) -> Tensor:
+        """From [1, heads, all rows, ...]."""
+        return torch.nested.nested_tensor_from_jagged(rows.squeeze(0).transpose(0, 1), starts).transpose(1, 2)
+
+    result = attend(call, return_stats)
+    if return_stats is False:
+        return as_q(result)
+    return as_q(result[0]), Statistics(*(None if x is None else as_q(x) for x in result[1]))

@@ -1,0 +1,79 @@
+"""Tensors without data: every operator and every function tells what it would return, and reads nothing."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import isentrope
+from isentrope._core.call import Call
+from isentrope._core.library import OPS
+from isentrope.statistics import ALL
+
+Q, K = torch.randn(2, 5, 4, 8).transpose(1, 2), torch.randn(2, 2, 7, 8)
+TABLE, USED = torch.tensor([[0], [1]]), torch.tensor([5, 7])
+CALL = Call(Q, K, K, rule="logn(3)", causal=2, attn_mask=torch.rand(2, 4, 5, 7) > 0.5)
+RESULTS = OPS.attention(*CALL, ALL)
+PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
+STARTS = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
+
+OPERATORS = {
+    "attention": (OPS.attention, (*CALL, ALL)),
+    "attention_backward": (
+        OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True),
+    ),
+    "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, ALL)),
+    "row_lengths": (OPS.row_lengths, CALL),
+    "keys_seen": (OPS.keys_seen, (*CALL._replace(attn_mask=None), torch.tensor([[0, 2], [2, 5]]))),
+    "check_call": (OPS.check_call, (*CALL, None)),
+}  # fmt: skip
+
+
+def gradient(q, k):
+    return torch.autograd.grad(isentrope.attention(q, k, k).sum(), q)
+
+
+FUNCTIONS = {
+    "attention": lambda x: isentrope.attention(x(Q), x(K), x(K), causal=True, prefix_keys=2, dropout_p=0.1, return_stats=True),
+    "attention_rows": lambda x: isentrope.attention_rows(x(Q), x(K), x(K), x(torch.ones(2, 1, 5)), return_stats=True),
+    "varlen_attention": lambda x: isentrope.varlen_attention(*map(x, PACKED), *map(x, STARTS), return_stats=True),
+    "decode": lambda x: isentrope.decode(x(Q), x(K), x(K), x(TABLE), x(USED), return_stats=True),
+    "row_lengths": lambda x: isentrope.row_lengths(x(Q), x(K), window_size=(3, 0), key_end=x(USED)),
+    "scaled_dot_product_attention": lambda x: isentrope.scaled_dot_product_attention(x(Q), x(K), x(K), enable_gqa=True, scale=-0.3),
+    "SSMax": lambda x: isentrope.SSMax(4)(x(Q), x(K), x(K)),
+    "a gradient": lambda x: gradient(x(Q).requires_grad_(), x(K)),
+}  # fmt: skip
+
+
+def looks(results):
+    """Of each tensor its shape, type and layout."""
+    flat = torch.utils._pytree.tree_leaves(results)
+    return [(tuple(x.shape), x.dtype, x.stride() if x.numel() else None) for x in flat if isinstance(x, torch.Tensor)]
+
+
+def test_the_operators_are_all():
+    schemas = [s for s in torch._C._jit_get_all_schemas() if s.name.startswith("isentrope::")]
+    assert {s.name.removeprefix("isentrope::") for s in schemas if any("Tensor" in str(a.type) for a in s.arguments)} == set(OPERATORS)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_read_no_data(name):
+    operator, arguments = OPERATORS[name]
+    want = looks(operator(*arguments))
+    with FakeTensorMode() as mode:
+        fakes = (mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in arguments)
+        assert looks(operator(*fakes)) == want
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_read_no_data(name):
+    call = FUNCTIONS[name]
+    want = looks(call(lambda x: x.detach()))
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert looks(call(lambda x: mode.from_tensor(x.detach()))) == want
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_meta_tensors_too(name):
+    call = FUNCTIONS[name]
+    if name != "SSMax":  # whose parameters lie where the module does
+        assert looks(call(lambda x: x.detach().to("meta"))) == looks(call(lambda x: x.detach()))
