@@ -86,10 +86,17 @@ bool is_record(const json& record) {
 }  // namespace
 
 json read_record(const std::filesystem::path& path) {
-  json record = json::parse(command::read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (is_record(record)) return record;
-  throw Error(fmt::format("[record] the file is damaged: {}; remove it to measure that model again",
-                          path.string()));
+  const std::string content = command::read_file(path);
+  const char* how = "";
+  try {
+    json record = json::parse(content);
+    if (is_record(record)) return record;
+  } catch (const json::parse_error& error) {
+    if (error.byte > content.size()) how = " was truncated";  // the parser wanted more
+  }
+  throw Error(
+      fmt::format("[record] the file is damaged: {}{}; remove it to measure that model again",
+                  path.string(), how));
 }
 
 bool holds_every_measure(const json& record) {

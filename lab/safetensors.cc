@@ -64,6 +64,21 @@ TensorFile parse(std::string_view content) {
   return file;
 }
 
+// Whether it ends before what its beginning announces.
+bool is_truncated(std::string_view content) {
+  std::uint64_t header_size = 0;
+  if (content.size() < sizeof header_size) return true;
+  std::memcpy(&header_size, content.data(), sizeof header_size);
+  const std::string_view rest = content.substr(sizeof header_size);
+  if (header_size > rest.size()) return true;
+  const json header = json::parse(rest.substr(0, header_size), nullptr, /*allow_exceptions=*/false);
+  return std::ranges::any_of(header, [&](const json& entry) {
+    const json offsets = entry.is_object() ? entry.value("data_offsets", json()) : json();
+    return offsets.is_array() && offsets.size() == 2 && offsets[1].is_number_unsigned() &&
+           offsets[1].get<std::uint64_t>() > rest.size() - header_size;
+  });
+}
+
 }  // namespace
 
 void save_tensors(const TensorFile& file, const std::filesystem::path& path) {
@@ -95,8 +110,8 @@ TensorFile load_tensors(const std::filesystem::path& path) {
     return parse(content);
   } catch (const std::exception&) {
     throw Error(
-        fmt::format("[checkpoint] the file is damaged: {}; remove it to train that model again",
-                    path.string()));
+        fmt::format("[checkpoint] the file is damaged: {}{}; remove it to train that model again",
+                    path.string(), is_truncated(content) ? " was truncated" : ""));
   }
 }
 

@@ -142,7 +142,7 @@ TEST_F(ExtrapolateAgain, RefusesToResumeAnotherRun) {
           "another configuration: corpus");
   fs::remove(out() / "models/standard-seed1.json");
   fs::resize_file(model, 1000);
-  refused({}, "is damaged");
+  refused({}, "is damaged: " + model.string() + " was truncated; remove it");
 }
 
 // Whatever is wrong with a record is found before anything is touched.
@@ -161,6 +161,14 @@ TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
     EXPECT_EQ(read_file(out() / "result.json"), before);
   };
   for (const char* content : {"", "{", "7", "[]", "{}", "\xff"}) refused(content);
+  for (const std::size_t size :
+       {std::size_t{1}, whole.dump().size() / 2, whole.dump().size() - 1}) {
+    refused(whole.dump().substr(0, size));
+    EXPECT_NE(run_command(command({"--rules", "standard", "--resume"}))
+                  .err.find(record.string() + " was truncated; remove it"),
+              std::string::npos)
+        << size;
+  }
   const std::vector<std::pair<std::string, json>> wrong = {{"/configuration", 1},
                                                            {"/evaluation/lengths", 1},
                                                            {"/rule", 1},

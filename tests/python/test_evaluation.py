@@ -106,6 +106,20 @@ def test_results_are_kept_in_a_file_alone(tmp_path):
         evaluation.Results(tmp_path / "text", {})
 
 
+def test_a_truncated_file_of_results_is_called_so(tmp_path):
+    file = tmp_path / "run.jsonl"
+    evaluation.Results(file, {"a": 1}).add("a", 0, [1.5])
+    whole = file.read_text()
+    begin = whole.index("\n")
+    for size in (1, begin // 2, begin):
+        file.write_text(whole[:size])
+        with pytest.raises(ValueError, match="run.jsonl must begin with a whole line; got a truncated one"):
+            evaluation.Results(file, {"a": 1})
+        assert file.read_text() == whole[:size]
+    file.write_text(whole[:-5])  # the last line is written once more
+    assert evaluation.Results(file, {"a": 1}).get("a", 0) is None
+
+
 @pytest.mark.parametrize(
     "lengths, passages, message",
     [([0, 100], tokens(1, 600), "multiples of 256"), ([256], tokens(1, 600), "at least two"),

@@ -126,6 +126,10 @@ class Results:
             raise ValueError(f"[Results] {path} must be a file that can be read again; got a folder, a device or a pipe")
         if path.exists() and (text := read_text(path)):
             first, *rest = text.split("\n")
+            if not rest and first.startswith("{"):
+                raise ValueError(
+                    f"[Results] {path} must begin with a whole line; got a truncated one: remove the file to begin anew"
+                )
             if _parsed(path, 1, first) != settings:
                 raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
             # The last one is empty, or was being written when the run was stopped.
