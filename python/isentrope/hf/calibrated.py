@@ -11,7 +11,7 @@ from torch import nn
 from isentrope._core.files import read_text
 from isentrope.hf.rope import Stretch, parse, stretch_rope
 from isentrope.hf.rules import attentions, give, set_rule
-from isentrope.rules import ScaleRule
+from isentrope.rules import ScaleRule, shown
 
 LayerRules = list[ScaleRule]
 """One rule for each layer, or a single one for all."""
@@ -39,6 +39,8 @@ def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
     Raises ValueError, before anything is changed, when the model does not use isentrope or the document is no calibration
     of such a model.
     """
+    if not isinstance(always, bool):
+        raise TypeError(f"[apply] always must be a bool; got {shown(always)}")
     found: Any = calibration.to_dict() if hasattr(calibration, "to_dict") else calibration
     where = "the document"
     if isinstance(found, (str, Path)):
@@ -56,7 +58,11 @@ def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(read_text(path))
+        text = read_text(path)
+    except ValueError as error:  # of names that no file has, and of what is no regular file
+        raise ValueError(f"[apply] calibration must name a file that can be read; got {shown(str(path))}: {error}") from error
+    try:
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"[apply] {path} must be JSON; got none at character {error.pos}") from error
 

@@ -209,8 +209,14 @@ def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) 
 
 def stretch_as_saved(model: nn.Module) -> None:
     """Switches the RoPE of a loaded model as it was when it was saved."""
-    if parameters := getattr(model.config, SWITCHED, None):
-        stretch_rope(model, parse(json.dumps(parameters)), switched=True)
+    parameters = getattr(model.config, SWITCHED, None)
+    if parameters is None:
+        return
+    try:
+        stretch = _from_json(json.dumps(parameters))
+    except ValueError as error:
+        raise ValueError(f"[isentrope.hf] {SWITCHED} of the configuration must be rope_parameters; got {parameters!r}") from error
+    stretch_rope(model, stretch, switched=True)
 
 
 @contextmanager

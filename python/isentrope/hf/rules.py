@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from isentrope._core.library import CHECKED
 from isentrope.hf import saved_rules
-from isentrope.rules import ScaleRule, rule_text
+from isentrope.rules import ScaleRule, rule_text, shown
 
 NAME = "isentrope"
 CONTEXT_PARALLEL = "isentrope_context_parallel"
@@ -19,9 +19,16 @@ CONTEXT_PARALLEL = "isentrope_context_parallel"
 RULE, READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
 
 
+def config_of(model: nn.Module) -> Any:
+    """TypeError where it is no model of transformers."""
+    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+        raise TypeError(f"[isentrope.hf] model must be a model of transformers; got {type(model).__name__}")
+    return model.config
+
+
 def attentions(model: nn.Module) -> list[nn.Module]:
     """The modules that compute attention, in the order of the layers. ValueError unless they use isentrope."""
-    used = getattr(model.config, "_attn_implementation", None)
+    used = getattr(config_of(model), "_attn_implementation", None)
     if used not in (NAME, CONTEXT_PARALLEL):
         raise ValueError(
             f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}, '
@@ -49,7 +56,7 @@ class ModelRule(NamedTuple):
 
 def model_rule(model: nn.Module) -> ModelRule:
     """The rule the model came with, from its configuration. Raises ValueError where that has impossible values."""
-    config = model.config.get_text_config()
+    config = config_of(model).get_text_config()
     found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
     rule = ScaleRule(found["rule"])
     stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
@@ -58,9 +65,9 @@ def model_rule(model: nn.Module) -> ModelRule:
 
 
 def _indices(layers: Iterable[int]) -> list[int]:
-    chosen = list(layers) if isinstance(layers, Iterable) else [None]
+    chosen = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, Tensor) else [None]
     if not all(isinstance(index, int) for index in chosen):
-        raise TypeError(f"[set_rule] layers must be indices, such as [0, 2]; got {layers!r}")
+        raise TypeError(f"[set_rule] layers must be indices, such as [0, 2]; got {shown(layers)}")
     return chosen
 
 

@@ -1,0 +1,74 @@
+"""The functions on models, given what nobody means: refused by the argument's name, or they work."""
+
+import re
+
+import pytest
+import torch
+import transformers
+from test_terrible_values import TERRIBLE, refusal
+
+import isentrope.hf
+
+CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
+CALIBRATION = {
+    "kind": "calibration", "version": 1, "trained_length": 64, "rule": "scaled(gain=1.1)",
+    "rope": {"parameters": {"rope_type": "yarn", "factor": 2.0}},
+}  # fmt: skip
+
+
+def model():
+    torch.manual_seed(3)
+    return transformers.LlamaForCausalLM._from_config(transformers.LlamaConfig(**CONFIG), attn_implementation="isentrope")
+
+
+def recorded(wanted):
+    with isentrope.hf.record(wanted):
+        pass
+
+
+CALLS = {
+    "set_rule": (isentrope.hf.set_rule, {"model": None, "rule": "logn(8)", "layers": [0], "force": False}),
+    "model_rule": (isentrope.hf.model_rule, {"model": None}),
+    "attentions": (isentrope.hf.attentions, {"model": None}),
+    "apply": (isentrope.hf.apply, {"model": None, "calibration": CALIBRATION, "always": False}),
+    "record": (recorded, {"wanted": "entropy"}),
+    "Monitor": (isentrope.Monitor, {"model": None}),
+}
+ALSO = {"wanted": "statistics|return_stats", "calibration": "document|cannot read", "rule": "text"}
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_what_is_right_works(function):
+    call, right = CALLS[function]
+    assert refusal(call, right | ({"model": model()} if "model" in right else {})) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
+    call, right = CALLS[function]
+    named = re.compile(rf"\b({argument}|{ALSO.get(argument, argument)})\b")
+    wrong = []
+    for label, value in TERRIBLE.items():
+        given = right | ({"model": model()} if "model" in right else {}) | {argument: value}
+        try:
+            said = refusal(call, given)
+        except OSError as error:  # a file that is not there, by its name
+            assert argument == "calibration" and str(value) in str(error)
+            continue
+        except Exception as error:
+            wrong.append(f"{label}: {type(error).__name__}: {error}"[:300])
+            continue
+        if said is not None and not named.search(said):
+            wrong.append(f"{label}: {said}"[:300])
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("value", [[], {}, "", 0, False, "yarn:2", {"rope_type": 5}, {"factor": 2}, [1, 2]])
+def test_a_damaged_stretch_of_a_configuration_is_named(tmp_path, value):
+    made = model()
+    made.config.isentrope_rope = value
+    made.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="isentrope_rope"):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="isentrope")
