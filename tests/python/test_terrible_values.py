@@ -108,7 +108,7 @@ ALSO = {
     "n_min": "n_max",
 }  # fmt: skip
 # What must fit each other: either may be named.
-ALSO |= dict.fromkeys(("q", "k", "v", "k_cache", "v_cache", "query", "key", "value"), "q|k|v|attn_mask|bias|lambda_?")
+ALSO |= dict.fromkeys(("q", "k", "v", "k_cache", "v_cache", "query", "key", "value"), "q|k|v|attn_mask|bias|lambda_?|seqused_k|block_table")
 
 
 def refusal(call, arguments):
