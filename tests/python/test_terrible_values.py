@@ -122,6 +122,21 @@ def refusal(call, arguments):
     return None
 
 
+def wrong_answers(call, argument, also, arguments):
+    """To the terrible values of one argument, where arguments() are right: errors of another kind, or without its name."""
+    named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
+    for label, value in TERRIBLE.items():
+        try:
+            said = refusal(call, arguments() | {argument: value})
+        except Exception as error:
+            yield f"{label}: {type(error).__name__}: {error}"[:300]
+            continue
+        if said is not None and not named.search(said):
+            yield f"{label}: {said}"[:300]
+        if said is not None and len(said) > 5000:
+            yield f"{label}: a message of {len(said)} characters"
+
+
 @pytest.mark.parametrize("function", CALLS)
 def test_what_is_right_works(function):
     call, arguments = CALLS[function]
@@ -132,16 +147,4 @@ def test_what_is_right_works(function):
 @pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
 def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
     call, right = CALLS[function]
-    named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{ALSO.get(argument, argument)})\b")
-    wrong = []
-    for label, value in TERRIBLE.items():
-        try:
-            said = refusal(call, right | {argument: value})
-        except Exception as error:
-            wrong.append(f"{label}: {type(error).__name__}: {error}"[:300])
-            continue
-        if said is not None and not named.search(said):
-            wrong.append(f"{label}: {said}"[:300])
-        if said is not None and len(said) > 5000:
-            wrong.append(f"{label}: a message of {len(said)} characters")
-    assert not wrong, "\n".join(wrong)
+    assert not list(wrong_answers(call, argument, ALSO, lambda: right))

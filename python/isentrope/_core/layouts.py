@@ -11,6 +11,7 @@ from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import kind
 from isentrope._core.options import DocumentOptions
+from isentrope.rules import shown
 from isentrope.statistics import StatisticNames, Statistics
 
 _OPTIONS = frozenset(DocumentOptions.__annotations__)
@@ -30,7 +31,8 @@ def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNam
             )
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if unknown := given.keys() - _OPTIONS:
-        raise ValueError(f"[attention] {min(unknown)} must be absent where tensors are jagged; got {options[min(unknown)]!r}")
+        name = min(unknown)
+        raise ValueError(f"[attention] {name} must be absent where tensors are jagged; got {shown(given[name])}")
     if k.shape[2] != v.shape[2]:
         raise ValueError("[attention] v must have the offsets of k; got others")
     starts = q.offsets()
