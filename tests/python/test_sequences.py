@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import isentrope
 from isentrope import AttentionState, Statistics
@@ -25,6 +26,22 @@ def test_documents_do_not_see_each_other(options):
         torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
         for got, expected in zip(s, t):
             torch.testing.assert_close(got[:, a:b], expected[0])
+
+
+def test_jagged_tensors_are_documents():
+    values, offsets = torch.randn(6, 2, 8), torch.tensor([0, 2, 6])
+    x = torch.nested.nested_tensor_from_jagged(values, offsets).transpose(1, 2)
+    output, s = isentrope.attention(x, x, x, rule=RULE, causal=True, return_stats=("entropy",))
+    want, t = isentrope.varlen_attention(*(values,) * 3, offsets, offsets, rule=RULE, window_size=(-1, 0), return_stats=("entropy",))
+    assert output.is_nested and torch.equal(output.values(), want.transpose(0, 1))
+    assert torch.equal(s.entropy.values(), t.entropy)
+
+
+def test_a_decode_step_reads_no_data_of_fake_tensors():
+    q, cache = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 7, 8)
+    call = q, cache, cache, torch.tensor([[0], [1]]), torch.tensor([5, 7])
+    with FakeTensorMode() as mode:
+        assert isentrope.decode(*map(mode.from_tensor, call)).shape == q.shape
 
 
 def test_documents_have_gradients():

@@ -143,7 +143,6 @@ def test_what_is_right_works(function):
     assert refusal(call, arguments) is None
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
 def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
     call, right = CALLS[function]
