@@ -156,13 +156,11 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
                                  const Arithmetic& arithmetic) {
-  double dx = 0, lse = 0, score = 0;
+  double dx = 0, lse = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
     dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
     if (forward.statistics[row].support > 0)
       lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
-    const double largest = forward.logit_magnitude[row] / std::abs(forward.lambda[row]);
-    if (std::isfinite(largest)) score = std::fmax(score, largest);
   }
   // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an
   // output that was rounded to the problem's type; dq, dk and dv sum over a row or a column of the
@@ -179,28 +177,35 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   // do.output is in it.
   const double rounding = rounding_of(p.type, arithmetic);
   Worst worst(p.type);
-  const auto compare = [&](const char* name, const std::vector<float>& results,
-                           const std::vector<double>& values, const std::vector<double>& magnitudes,
-                           double factor, bool rounded, double lost = 0) {
+  // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
+  // component of do being 5 at most.
+  const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
+  using Field = std::vector<double> reference::GradientFields::*;
+  const auto budget = [&](Field field, std::size_t i, double factor) {
+    const double tied = arithmetic.tells_equal_keys_apart ? (want.tied.*field)[i] : 0;
+    return factor * (want.magnitude.*field)[i] +
+           (1 + factor) * ((want.nearly_tied.*field)[i] + tied);
+  };
+  const auto compare_rounded = [&](const char* name, const std::vector<float>& results, Field field,
+                                   double factor) {
+    for (std::size_t i = 0; i < results.size(); ++i)
+      worst.add_rounded(name, i, results[i], (want.*field)[i], budget(field, i, factor));
+  };
+  const auto compare = [&](const char* name, const std::vector<float>& results, Field field,
+                           double factor) {
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (rounded) {
-        worst.add_rounded(name, i, results[i], values[i], factor * magnitudes[i]);
-      } else if (std::isfinite(values[i]) || std::isfinite(results[i])) {
-        worst.add(name, i, results[i], values[i], factor * magnitudes[i] + lost);
-      }
+      const double value = (want.*field)[i];
+      if (!std::isfinite(value) && !std::isfinite(results[i])) continue;
+      worst.add(name, i, results[i], value,
+                budget(field, i, factor) + (1 + factor) * lost * (want.of_mean.*field)[i]);
     }
   };
-  // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
-  // component of do being 5 at most. d_lambda multiplies it by a mean of the row's scores.
-  const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
-  compare("dq", got.dq, want.dq, want.dq_magnitude, row_factor + rounding, true);
-  compare("dk", got.dk, want.dk, want.dk_magnitude, column_factor + rounding, true);
-  compare("dv", got.dv, want.dv, want.dv_magnitude, column_factor, true);
-  compare("d_bias", got.d_bias, want.d_bias, want.d_bias_magnitude, row_factor, false, lost);
-  compare("d_lambda", got.d_lambda, want.d_lambda, want.d_lambda_magnitude, row_factor + rounding,
-          false, lost * score);
-  compare("d_sinks", got.d_sinks, want.d_sinks, want.d_sinks_magnitude, column_factor, false,
-          lost * static_cast<double>(p.batch * p.queries));
+  compare_rounded("dq", got.dq, &reference::Gradients::dq, row_factor + rounding);
+  compare_rounded("dk", got.dk, &reference::Gradients::dk, column_factor + rounding);
+  compare_rounded("dv", got.dv, &reference::Gradients::dv, column_factor);
+  compare("d_bias", got.d_bias, &reference::Gradients::d_bias, row_factor);
+  compare("d_lambda", got.d_lambda, &reference::Gradients::d_lambda, row_factor + rounding);
+  compare("d_sinks", got.d_sinks, &reference::Gradients::d_sinks, column_factor);
   return worst.ratio();
 }
 

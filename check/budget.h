@@ -22,6 +22,9 @@ struct Arithmetic {
   // Products of f16 take weights and their gradients rounded to f16, as tensor cores do; ours do
   // not.
   bool rounds_f16 = false;
+  // Products of equal keys may differ with their places in a tile, so that any of several largest
+  // keys may be taken for the first; ours do not.
+  bool tells_equal_keys_apart = false;
 };
 
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);

@@ -173,8 +173,9 @@ ISENTROPE_EXPORT void isentrope_check_put(void* problem, const char* name, const
 }
 
 // JSON: outcome, reason, and of forward and backward error_over_budget, where it is worst, and the
-// worst of each result. Null when results are missing. rounds_f16: see budget.h.
-ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool rounds_f16) {
+// worst of each result. Null when results are missing. on_tensor_cores: budget.h has what these do
+// that our own kernels do not.
+ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tensor_cores) {
   return guarded<const char*>(nullptr, [&] {
     OpenProblem& open = *as_open(problem);
     const Problem& p = open.judge.data().problem;
@@ -208,8 +209,9 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool rounds_
       if (p.lambda_table) backward.d_lambda = result("d_lambda", rows);
       if (p.sink) backward.d_sinks = result("d_sinks", static_cast<std::size_t>(p.heads));
     }
-    const Verdict verdict =
-        open.judge.judge(forward, has_backward ? &backward : nullptr, {.rounds_f16 = rounds_f16});
+    const Verdict verdict = open.judge.judge(
+        forward, has_backward ? &backward : nullptr,
+        {.rounds_f16 = on_tensor_cores, .tells_equal_keys_apart = on_tensor_cores});
     nlohmann::json json{{"outcome", name_of(verdict.outcome)}, {"reason", verdict.reason}};
     json["forward"] = json_of(verdict.forward);
     if (has_backward) json["backward"] = json_of(verdict.backward);

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "check/data.h"
+
 namespace isentrope::check {
 namespace {
 
@@ -81,7 +83,7 @@ void draw_shape(Draw& draw, Problem& p, std::int64_t most_work) {
   }
 }
 
-void draw_mask(Draw& draw, Problem& p) {
+void draw_mask_parts(Draw& draw, Problem& p) {
   constexpr std::array kCausal = {Causal::none, Causal::none, Causal::top_left,
                                   Causal::bottom_right};
   p.causal = draw.one_of<Causal>(kCausal);
@@ -98,13 +100,36 @@ void draw_mask(Draw& draw, Problem& p) {
   p.left_padding = draw.chance(15);
   p.right_padding = draw.chance(15);
   if (draw.chance(15)) p.documents = 1 + draw.below(6);
-}
-
-void draw_mask_words(Draw& draw, Problem& p) {
   for (const MaskWord& word : kMaskWords) {
     if (draw.chance(12) && word.fits(p))
       p.*word.number = 1 + draw.below(std::max<std::int64_t>(p.keys, 1));
   }
+}
+
+// Most rows see no key: there are many more of them than keys, or these lie behind them.
+bool hides_keys_from_most_rows(const Problem& p) {
+  Problem small = p;  // what has no part in the mask need not be drawn
+  small.heads = small.kv_heads = small.dim = small.value_dim = 1;
+  small.bias = small.admitted = small.lambda_table = false;
+  small.page_size = 0;
+  const Data data(small);
+  const Mask mask = data.options().mask;
+  std::int64_t rows = 0;
+  for (std::int64_t batch = 0; batch < p.batch; ++batch) {
+    for (std::int64_t query = 0; query < p.queries; ++query)
+      rows += row_view(mask, batch, query, p.queries, p.keys).keys.size() > 0;
+  }
+  return rows * 5 < p.batch * p.queries;
+}
+
+// Of masks that hide the keys from most rows one in four is kept: they are cases, but outputs of
+// zeros tell little.
+void draw_mask(Draw& draw, Problem& p) {
+  const Problem without = p;
+  do {
+    p = without;
+    draw_mask_parts(draw, p);
+  } while (p.keys > 0 && hides_keys_from_most_rows(p) && !draw.chance(25));
 }
 
 ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
@@ -165,9 +190,8 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   Draw draw(seed, index);
   Problem p;
   draw_shape(draw, p, most_work);
-  draw_mask(draw, p);
   draw_options(draw, p);
-  draw_mask_words(draw, p);
+  draw_mask(draw, p);
   draw_dropout(draw, p);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;

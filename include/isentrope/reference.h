@@ -43,12 +43,21 @@ struct GradientInput {
   StatisticFields<std::vector<double>> d_statistics{};
 };
 
-// d_bias is empty without a bias.
-struct Gradients {
+// Of the gradients, row-major. d_bias is empty without a bias.
+struct GradientFields {
   std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sinks;
-  // The same sums over magnitudes, from which error budgets are computed.
-  std::vector<double> dq_magnitude, dk_magnitude, dv_magnitude, d_bias_magnitude,
-      d_lambda_magnitude, d_sinks_magnitude;
+};
+
+// With what error budgets are computed from (docs/contributors/numerics.md).
+struct Gradients : GradientFields {
+  GradientFields magnitude;  // the same sums over magnitudes
+  // What the term of max_probability's gradient that the largest key alone has may bring or leave
+  // out, where rounding decides which key that is: of logits that are nearly equal, and of equal
+  // ones.
+  GradientFields nearly_tied, tied;
+  // How far results move where the mean gradient of each row, output.d_output, does by 1. Of
+  // d_bias, d_lambda and d_sinks alone.
+  GradientFields of_mean;
 };
 
 [[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,

@@ -8,7 +8,7 @@
 namespace isentrope::reference {
 namespace {
 
-double at(const std::vector<double>& values, std::size_t index) {
+double at_or_0(const std::vector<double>& values, std::size_t index) {
   return values.empty() ? 0 : values[index];
 }
 
@@ -32,7 +32,7 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
     for (std::int64_t c = 0; c < value_dim; ++c) {
       const std::size_t column =
           row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
-      const double product = row.non_sink_weight * key.kept * at(d_output, column) *
+      const double product = row.non_sink_weight * key.kept * at_or_0(d_output, column) *
                              in.v(row.batch, row.kv_head, key.index, c);
       dp.add(product, std::abs(product));
     }
@@ -50,22 +50,13 @@ std::size_t largest_key(const std::vector<Key>& keys) {
   return largest;
 }
 
-// Whether rounding in f32 may decide which of two keys is the largest, so that a gradient of P may
-// be of either: no budget can be told from the magnitudes then. Equal logits are equal in f32.
-constexpr double kUndecided = 1e30;
-bool may_be_largest(const Row& row, std::size_t j, std::size_t largest) {
+// Whether rounding in f32 may decide which of two keys is the larger.
+bool is_near(const Row& row, const Key& a, const Key& b) {
   const auto error = [&](const Key& key) {
     const double factor = std::abs(row.before_cap * row.after_cap);
     return 1e-4 * (factor * key.score_magnitude + std::abs(key.logit));
   };
-  const auto is_near = [&](std::size_t a, std::size_t b) {
-    const Key &x = row.keys[a], &y = row.keys[b];
-    return x.logit != y.logit && std::abs(x.logit - y.logit) < error(x) + error(y);
-  };
-  if (j != largest) return is_near(j, largest);
-  for (std::size_t other = 0; other < row.keys.size(); ++other)
-    if (is_near(other, largest)) return true;
-  return false;
+  return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
 }
 
 // With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
@@ -83,9 +74,11 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
     mean.add(row.non_sink_weight * p * dp[j].value, row.non_sink_weight * p * dp[j].magnitude);
   }
   const auto& d = g.d_statistics;
-  const double d_lse = at(d.lse, row.index), d_entropy = at(d.entropy, row.index);
-  const double d_collision = at(d.collision, row.index), d_variance = at(d.variance, row.index);
-  const double d_distance = at(d.distance, row.index), d_max = at(d.max_probability, row.index);
+  const double d_lse = at_or_0(d.lse, row.index), d_entropy = at_or_0(d.entropy, row.index);
+  const double d_collision = at_or_0(d.collision, row.index),
+               d_variance = at_or_0(d.variance, row.index);
+  const double d_distance = at_or_0(d.distance, row.index),
+               d_max = at_or_0(d.max_probability, row.index);
   const std::size_t largest = largest_key(row.keys);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
@@ -103,23 +96,71 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                              std::abs(d_distance) * (row.keys[j].distance + stats.distance + 1) +
                              std::abs(d_max) * ((j == largest ? 1 : 0) + stats.max_probability);
     result.push_back({p * value, p * magnitude});
-    if (d_max != 0 && may_be_largest(row, j, largest)) result.back().magnitude = kUndecided;
   }
   return result;
+}
+
+// The places of one key's terms in the gradients.
+struct Places {
+  Places(const Input& in, const Row& of, const Key& key)
+      : row(static_cast<std::int64_t>(of.index)),
+        key_row((of.batch * in.k.extents[1] + of.kv_head) * in.k.extents[2] + key.index),
+        dq(row * in.q.extents[3]),
+        dk(key_row * in.q.extents[3]),
+        dv(key_row * in.v.extents[3]),
+        d_bias(row * in.k.extents[2] + key.index) {}
+
+  std::int64_t row, key_row, dq, dk, dv, d_bias;
+};
+
+double& element(std::vector<double>& values, std::int64_t index) {
+  return values[static_cast<std::size_t>(index)];
+}
+
+// What reaches the gradients where a key's p_j d_P counts or does not.
+void add_doubt(const Input& in, const Row& row, const Key& key, double doubt, GradientFields& to) {
+  const Places at(in, row, key);
+  const double of_score = doubt * std::abs(key.slope);
+  for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
+    element(to.dq, at.dq + c) +=
+        of_score * std::abs(row.before_cap * in.k(row.batch, row.kv_head, key.index, c));
+    element(to.dk, at.dk + c) +=
+        of_score * std::abs(row.before_cap * in.q(row.batch, row.head, row.query, c));
+  }
+  if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += doubt * std::abs(row.on_bias);
+  element(to.d_lambda, at.row) += of_score * std::abs(key.score);
+}
+
+// Keys that tie with the largest, or nearly do: any of them may be taken for it.
+void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
+  const std::size_t largest = largest_key(row.keys);
+  bool tied = false, nearly_tied = false;
+  const auto add = [&](std::size_t j, GradientFields& to) {
+    add_doubt(in, row, row.keys[j], std::exp(row.keys[j].log_p) * std::abs(d_max), to);
+  };
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    if (j == largest || !is_near(row, row.keys[j], row.keys[largest])) continue;
+    const bool equal = row.keys[j].logit == row.keys[largest].logit;
+    add(j, equal ? r.tied : r.nearly_tied);
+    (equal ? tied : nearly_tied) = true;
+  }
+  if (tied) add(largest, r.tied);
+  if (nearly_tied) add(largest, r.nearly_tied);
 }
 
 // The results' flat arrays, with their magnitudes beside them.
 class Sums {
  public:
-  Sums(std::vector<double>& values, std::vector<double>& magnitudes, std::int64_t count)
-      : values_(values), magnitudes_(magnitudes) {
-    values.assign(static_cast<std::size_t>(count), 0);
-    magnitudes.assign(static_cast<std::size_t>(count), 0);
+  Sums(Gradients& gradients, std::vector<double> GradientFields::* field, std::int64_t count)
+      : values_(gradients.*field), magnitudes_(gradients.magnitude.*field) {
+    GradientFields* const all[] = {&gradients, &gradients.magnitude, &gradients.nearly_tied,
+                                   &gradients.tied, &gradients.of_mean};
+    for (GradientFields* fields : all) (fields->*field).assign(static_cast<std::size_t>(count), 0);
   }
 
   void add(std::int64_t index, double value, double magnitude) const {
-    values_[static_cast<std::size_t>(index)] += value;
-    magnitudes_[static_cast<std::size_t>(index)] += magnitude;
+    element(values_, index) += value;
+    element(magnitudes_, index) += magnitude;
   }
 
  private:
@@ -136,45 +177,51 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2],
                      value_dim = in.v.extents[3];
-  Gradients r;
-  const Sums dq(r.dq, r.dq_magnitude, batches * heads * queries * dim);
-  const Sums dk(r.dk, r.dk_magnitude, batches * kv_heads * keys * dim);
-  const Sums dv(r.dv, r.dv_magnitude, batches * kv_heads * keys * value_dim);
+  const std::int64_t rows = batches * heads * queries;
   const bool has_bias = in.bias || options.bias;
-  const Sums d_bias(r.d_bias, r.d_bias_magnitude, has_bias ? batches * heads * queries * keys : 0);
-  const Sums d_lambda(r.d_lambda, r.d_lambda_magnitude, batches * heads * queries);
-  const Sums d_sinks(r.d_sinks, r.d_sinks_magnitude, heads);
+  Gradients r;
+  const Sums dq(r, &Gradients::dq, rows * dim);
+  const Sums dk(r, &Gradients::dk, batches * kv_heads * keys * dim);
+  const Sums dv(r, &Gradients::dv, batches * kv_heads * keys * value_dim);
+  const Sums d_bias(r, &Gradients::d_bias, has_bias ? rows * keys : 0);
+  const Sums d_lambda(r, &Gradients::d_lambda, rows);
+  const Sums d_sinks(r, &Gradients::d_sinks, heads);
   for_each_row(in, options, [&](const Row& row) {
     const std::vector<Sum> dp = weight_gradients(in, row, g.d_output);
     const std::vector<Sum> dz = logit_gradients(row, dp, g);
-    const auto index = static_cast<std::int64_t>(row.index);
     for (std::size_t j = 0; j < row.keys.size(); ++j) {
       const Key& key = row.keys[j];
+      const Places at(in, row, key);
       const double p = std::exp(key.log_p);
-      const std::int64_t key_row = (row.batch * kv_heads + row.kv_head) * keys + key.index;
       const double ds = dz[j].value * key.slope,
                    ds_magnitude = dz[j].magnitude * std::abs(key.slope);
-      if (has_bias)
-        d_bias.add(index * keys + key.index, row.on_bias * dz[j].value,
-                   std::abs(row.on_bias) * dz[j].magnitude);
-      d_lambda.add(index, ds * key.score, ds_magnitude * key.score_magnitude);
+      if (has_bias) {
+        d_bias.add(at.d_bias, row.on_bias * dz[j].value, std::abs(row.on_bias) * dz[j].magnitude);
+        element(r.of_mean.d_bias, at.d_bias) = std::abs(row.on_bias) * p;
+      }
+      d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
+      element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
       // Logits that are all -inf leave the sink no key to share with.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
-      if (!alone)
+      if (!alone) {
         d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,
                     row.sink_weight * p * dp[j].magnitude);
+        element(r.of_mean.d_sinks, row.head) += row.sink_weight * p;
+      }
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
-        dq.add(index * dim + c, ds * k, ds_magnitude * std::abs(k));
-        dk.add(key_row * dim + c, ds * q, ds_magnitude * std::abs(q));
+        dq.add(at.dq + c, ds * k, ds_magnitude * std::abs(k));
+        dk.add(at.dk + c, ds * q, ds_magnitude * std::abs(q));
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double d = row.non_sink_weight * p * key.kept *
-                         at(g.d_output, static_cast<std::size_t>(index * value_dim + c));
-        dv.add(key_row * value_dim + c, d, std::abs(d));
+                         at_or_0(g.d_output, static_cast<std::size_t>(at.row * value_dim + c));
+        dv.add(at.dv + c, d, std::abs(d));
       }
     }
+    const double d_max = at_or_0(g.d_statistics.max_probability, row.index);
+    if (d_max != 0) add_doubts(in, row, d_max, r);
   });
   return r;
 }
