@@ -14,7 +14,7 @@
 #include "cli/commands.h"
 #include "cli/problems.h"
 #include "command/arguments.h"
-#include "command/files.h"
+#include "command/reading.h"
 #include "command/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"

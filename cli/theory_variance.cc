@@ -12,7 +12,7 @@
 #include "cli/terminal.h"
 #include "cli/theory_commands.h"
 #include "command/arguments.h"
-#include "command/files.h"
+#include "command/reading.h"
 #include "config/parse_json.h"
 #include "isentrope/error.h"
 #include "isentrope/theory/variance.h"

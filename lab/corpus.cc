@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "command/files.h"
+#include "command/reading.h"
 #include "isentrope/error.h"
 
 namespace isentrope::lab {

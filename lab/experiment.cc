@@ -5,7 +5,7 @@
 
 #include <ctime>
 
-#include "command/files.h"
+#include "command/writing.h"
 #include "isentrope/target.h"
 #include "lab/analysis/leads.h"
 #include "lab/analysis/records.h"

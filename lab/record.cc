@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "command/files.h"
+#include "command/reading.h"
 #include "isentrope/error.h"
 #include "lab/measure.h"
 

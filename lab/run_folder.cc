@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "command/writing.h"
 #include "isentrope/error.h"
 
 namespace isentrope::lab {
@@ -68,7 +69,7 @@ void RunFolder::look() {
 
 void RunFolder::open() {
   std::error_code error;
-  fs::create_directories(root_, error);
+  command::make_folders(root_, error);
   if (error) refuse(root_);
   lock_.emplace(root_);
   look();  // another run may have come and gone
@@ -82,7 +83,7 @@ void RunFolder::open() {
     fs::remove_all(checkpoints(), error);  // holds no model
     fs::rename(models(), checkpoints(), error);
   }
-  if (!error) fs::create_directories(checkpoints(), error);
+  if (!error) command::make_folders(checkpoints(), error);
   if (error) refuse(root_);
   saved_ = checkpoints();
 }

@@ -8,7 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "command/files.h"
+#include "command/reading.h"
+#include "command/writing.h"
 #include "isentrope/error.h"
 #include "lab/random.h"
 

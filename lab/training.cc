@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "command/files.h"
+#include "command/writing.h"
 #include "isentrope/target.h"
 #include "lab/commit.h"
 #include "lab/interrupt.h"

@@ -10,8 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "command/files.h"
+#include "command/reading.h"
 #include "command/run.h"
+#include "command/writing.h"
 #include "isentrope/error.h"
 #include "report/bench.h"
 #include "report/calibration.h"

@@ -1,0 +1,165 @@
+#include "command/writing.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "command/descriptor.h"
+#include "isentrope/error.h"
+
+namespace isentrope::command {
+namespace {
+
+namespace fs = std::filesystem;
+using Parts = std::span<const std::string_view>;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& reason) {
+  throw Error("cannot write \"" + path.string() + "\": " + reason);
+}
+
+// Calls again what a signal interrupted. With regular files alone: who waits for the other end of a
+// pipe wants to be interrupted.
+template <typename Call>
+auto again(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// `write` is ::write, or that called again.
+template <typename Write>
+bool write_all(Parts parts, const Write& write) {
+  for (std::string_view data : parts) {
+    while (!data.empty()) {
+      const ssize_t written = write(data);
+      if (written == 0) errno = EIO;
+      if (written <= 0) return false;
+      data.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  return true;
+}
+
+// A name is on the disk once its folder is. Folders that may not be read, and file systems that
+// synchronise none, leave nothing to be done.
+bool sync_folder(const fs::path& folder) {
+  const char* const name = folder.empty() ? "." : folder.c_str();
+  const Descriptor opened(again([&] { return ::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!opened) return errno == EACCES;
+  return again([&] { return ::fsync(opened.number()); }) == 0 || errno == EINVAL;
+}
+
+// What the links of a path's last component lead to, and the descriptor of this process where that
+// is one: opened by its name, a file behind /dev/stdout would be written from its beginning.
+struct Destination {
+  fs::path path;
+  std::optional<int> descriptor;
+};
+
+Destination destination_of(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  for (int links = 0; links <= kMostLinks; ++links) {
+    const std::string folder = path.parent_path().lexically_normal().string();
+    if (folder == "/proc/self/fd" || folder == "/dev/fd") {
+      const std::string name = path.filename().string();
+      int number = -1;
+      std::from_chars(name.data(), name.data() + name.size(), number);
+      return {path, number};
+    }
+    std::error_code error;
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) break;  // it is no link
+    path = path.parent_path() / next;
+  }
+  return {path, {}};
+}
+
+bool write_durably(Descriptor file, const struct stat* old, Parts parts) {
+  const auto write = [&](std::string_view data) {
+    return again([&] { return ::write(file.number(), data.data(), data.size()); });
+  };
+  return file && (old == nullptr || ::fchmod(file.number(), old->st_mode & 07777) == 0) &&
+         write_all(parts, write) && again([&] { return ::fsync(file.number()); }) == 0 &&
+         file.close();
+}
+
+// The order is what a power cut leaves whole: the data, then the name, then the folder.
+bool replace(const fs::path& path, const struct stat* old, Parts parts) {
+  const fs::path part = path.string() + ".part";
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  const int file = again([&] { return ::open(part.c_str(), kFlags, 0666); });
+  if (file < 0) return false;
+  if (write_durably(Descriptor(file), old, parts) && ::rename(part.c_str(), path.c_str()) == 0)
+    return sync_folder(path.parent_path());
+  const int reason = errno;
+  ::unlink(part.c_str());
+  errno = reason;
+  return false;
+}
+
+bool write_to(Descriptor file, Parts parts) {
+  const auto write = [&](std::string_view data) {
+    return ::write(file.number(), data.data(), data.size());
+  };
+  return file && write_all(parts, write) && file.close();
+}
+
+bool write_to_destination(const Destination& to, Parts parts) {
+  if (to.descriptor) {
+    std::fflush(stdout);  // what was printed before comes before
+    return write_to(Descriptor(::dup(*to.descriptor)), parts);
+  }
+  struct stat status;
+  const bool exists = ::stat(to.path.c_str(), &status) == 0;
+  if (exists ? S_ISREG(status.st_mode) : errno == ENOENT)
+    return replace(to.path, exists ? &status : nullptr, parts);
+  return exists && write_to(Descriptor(::open(to.path.c_str(), O_WRONLY | O_CLOEXEC)), parts);
+}
+
+bool may_be_written(const Destination& to) {
+  struct stat status;
+  if (to.descriptor) return ::fstat(*to.descriptor, &status) == 0;
+  const bool exists = ::stat(to.path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
+    errno = EISDIR;
+    return false;
+  }
+  if (exists && !S_ISREG(status.st_mode)) return ::access(to.path.c_str(), W_OK) == 0;
+  const fs::path folder = to.path.has_parent_path() ? to.path.parent_path() : ".";
+  std::error_code error;
+  make_folders(folder, error);
+  errno = error.value();
+  return !error && ::access(folder.c_str(), W_OK) == 0;
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, Parts parts) {
+  if (!write_to_destination(destination_of(path), parts)) fail(path, std::strerror(errno));
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  write_file(path, std::span(&text, 1));
+}
+
+void require_writable(const fs::path& path) {
+  if (!may_be_written(destination_of(path)))
+    fail(path, errno == EISDIR ? "it is a folder" : std::strerror(errno));
+}
+
+void make_folders(const fs::path& folder, std::error_code& error) {
+  if (folder.empty() || fs::is_directory(folder, error)) return error.clear();
+  make_folders(folder.parent_path(), error);
+  if (!error) fs::create_directory(folder, error);
+  if (!error && !sync_folder(folder.parent_path())) error = {errno, std::generic_category()};
+}
+
+}  // namespace isentrope::command

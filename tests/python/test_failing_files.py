@@ -1,0 +1,132 @@
+"""Whatever a program or a command writes: whichever call fails, the old file or the new one is there, the exit status is
+not 0, what is said names the file, and a power cut at any moment would have left one of the two as well."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import tiny_model
+
+PROGRAM = shutil.which("isentrope")
+LAYER = Path(PROGRAM).parent / "libfailing_files.so"
+ERRORS = {"write": errno.ENOSPC}  # a full disk; of other calls that the device fails
+
+
+def run(arguments, folder, fault=""):
+    """What the process says, and what it does with the files of the folder: [call, path, ...] each."""
+    record = folder.parent / "record"
+    record.unlink(missing_ok=True)
+    layer = {"LD_PRELOAD": LAYER, "FAILING_FILES_FOLDER": folder, "FAILING_FILES_RECORD": record, "FAILING_FILES_FAULT": fault}
+    environment = os.environ | {name: str(value) for name, value in layer.items()}
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, env=environment)
+    return done, [line.split() for line in record.read_text().splitlines()]
+
+
+def is_whole(path):
+    text = path.read_bytes()
+    if path.suffix == ".safetensors":
+        head = int.from_bytes(text[:8], "little")
+        ends = [tensor["data_offsets"][1] for name, tensor in json.loads(text[8 : 8 + head]).items() if name != "__metadata__"]
+        return len(text) == 8 + head + max(ends)
+    if path.suffix == ".html":
+        return text.endswith(b"</html>\n")
+    lines = text.splitlines() if path.suffix == ".jsonl" else [text]
+    return all(json.loads(line) for line in lines)
+
+
+def check_order(calls):
+    """Data before the name, and the name's folder behind it, as a power cut has it."""
+    renames = [index for index, call in enumerate(calls) if call[0] == "rename" and call[1].endswith(".part")]
+    for index in renames:
+        _, part, _, path = calls[index]
+        *_, last = [i for i in range(index) if calls[i][:2] == ["write", part]]
+        assert ["fsync", part] in calls[last:index], (path, calls)
+        assert ["fsync", os.path.dirname(path)] in calls[index:], (path, calls)
+    written = {call[1] for call in calls if call[0] == "write"}
+    assert written == {calls[index][1] for index in renames}, "whatever is written is renamed"
+    return [calls[index][3] for index in renames]
+
+
+def check(arguments, tmp_path, fails=lambda call: True, old="old\n"):
+    """arguments(folder): the command that writes into it; `fails`: which of its calls shall fail, each in a run of its own."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    done, calls = run(arguments(folder), folder)
+    assert done.returncode == 0, done.stderr
+    files = [Path(path) for path in check_order(calls)]
+    assert files and all(is_whole(path) for path in files if path.exists())
+    met = {}
+    for index, (call, path, *_) in enumerate(calls):
+        met[call] = met.get(call, 0) + 1
+        # Closing what was only read, or locked, loses nothing.
+        if call == "unlink" or call == "close" and not path.endswith(".part") or not fails(calls[index]):
+            continue
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for file in files if old else ():
+            file.write_text(old)
+        done, _ = run(arguments(folder), folder, f"{call} {met[call]} {ERRORS.get(call, errno.EIO)}")
+        assert done.returncode == 2 and done.stderr, (call, path)
+        assert str(folder) in done.stderr and "Traceback" not in done.stderr, (call, path, done.stderr)
+        for file in filter(Path.is_file, folder.rglob("*")):
+            assert file.suffix != ".part", (call, path)
+            assert file.suffix == ".lock" or old and file.read_text() == old or is_whole(file), (call, path, file)
+
+
+def test_pages_of_the_command_line(tmp_path):
+    check(lambda folder: [PROGRAM, "scale", "logn(64)", "--report", folder / "page.html"], tmp_path)
+
+
+@pytest.mark.long
+def test_pages_of_theory(tmp_path):
+    check(lambda folder: [PROGRAM, "theory", "report", "--output", folder / "page.html"], tmp_path)
+
+
+def test_reports(tmp_path):
+    result = Path(__file__).parents[1] / "data/extrapolation_result.json"
+    check(lambda folder: [PROGRAM, "report", result, "--output", folder / "page.html"], tmp_path)
+
+
+@pytest.mark.long
+def test_trainings(tmp_path):
+    (tmp_path / "text.txt").write_text("In the beginning was the word. " * 200)
+    small = "--layers 1 --width 8 --heads 2 --batch 4 --train-length 8 --steps 20 --threads 1 --lengths 8,32".split()
+    check(lambda folder: [PROGRAM, "extrapolate", "--corpus", tmp_path / "text.txt", "--output", folder / "run", *small],
+          tmp_path, old=None)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return tiny_model.save(tiny_model.model(), tmp_path_factory.mktemp("made"), words=2600)
+
+
+def of_commands(name, made, *options):
+    def arguments(folder):
+        named = [folder / option[1:] if str(option).startswith("@") else option for option in options]
+        return tiny_model.process(name, made / "tiny", "--text", made / "text.txt", *named)
+
+    return arguments
+
+
+@pytest.mark.long
+def test_inspect(made, tmp_path):
+    options = ["--texts", 1, "--max-length", 8, "--json", "@result.json", "--output", "@page.html"]
+    check(of_commands("inspect", made, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
+
+
+@pytest.mark.long
+def test_calibrate(made, tmp_path):
+    options = ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024, "--output",
+               "@rule.json", "--report", "@page.html"]  # fmt: skip
+    check(of_commands("calibrate", made, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
+
+
+@pytest.mark.long
+def test_evaluate(made, tmp_path):
+    options = ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
+               "--json", "@result.json"]  # fmt: skip
+    check(of_commands("evaluate", made, *options), tmp_path, old=None)
