@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instructions that calls execute, against those recorded: a guard that noise cannot fool.
+"""Instructions that calls, rules and solvers execute, against those recorded: a guard that noise cannot fool.
 
     instruction_counts.py ONE_CALL COMPILER             # fails when a count is off by more than the tolerance
     instruction_counts.py ONE_CALL COMPILER --record    # writes instruction_counts.json anew
@@ -25,8 +25,8 @@ TOLERANCE = 0.03
 def instructions(program, line):
     with tempfile.TemporaryDirectory() as folder:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-        command += ["--toggle-collect=isentrope::check::PreparedCall::run()", program, line]
-        result = subprocess.run(command, check=True, capture_output=True, text=True)
+        command += [f"--toggle-collect=isentrope::{name}" for name in ("check::PreparedCall::run()", "counted_*")]
+        result = subprocess.run([*command, program, line], check=True, capture_output=True, text=True)
     return int(re.search(r"Collected : (\d+)", result.stderr)[1])
 
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <functional>
 #include <numbers>
 #include <random>
@@ -311,15 +310,6 @@ TEST(Domain, ErrorsNameTheArgumentItsDomainAndItsValue) {
   EXPECT_NE(message([] { return check_score_variance({}, {}, 4); }).find("rows"),
             std::string::npos);
   EXPECT_NE(message([] { return fit_log({}, {}); }).find("size"), std::string::npos);
-}
-
-// The claim is 0.1 s of the processor: other work may share the machine that runs the tests.
-TEST(Speed, FiveHundredCosineOptima) {
-  const std::clock_t start = std::clock();
-  const Range range = optima([](double n) { return cosine_optimum(n, 128); });
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  EXPECT_EQ(range.n.size(), 500);
-  EXPECT_LT(seconds, 0.1);
 }
 
 }  // namespace
