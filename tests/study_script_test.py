@@ -104,7 +104,7 @@ class Study(unittest.TestCase):
         self.study("run")
         self.assertEqual((len(self.calls()), self.cells()), (7, cells))
 
-    def test_jobs_change_no_digit(self):
+    def long_jobs_change_no_digit(self):
         self.study("one", "--jobs", "1")
         one = self.measured()
         self.study("three", "--jobs", "3")
@@ -121,7 +121,7 @@ class Study(unittest.TestCase):
         self.assertEqual([[record["rule"] for record in cell["records"]] for cell in self.cells().values()],
                          [["standard"], ["standard", "standard"]])  # fmt: skip
 
-    def test_records_of_other_trainings_are_refused(self):
+    def long_records_of_other_trainings_are_refused(self):
         self.assertIn("a plan must name rules as records do, logn(train_len=8); got logn(8)",
                       self.refused("run", code=1, rules={"pair": "standard", "three": "logn(8)"}))  # fmt: skip
         self.study("run")
@@ -136,7 +136,7 @@ class Study(unittest.TestCase):
         self.assertIn("corpus must be the same throughout a cell; got ", self.refused("run", code=1, order=more))
         self.assertEqual(self.cells()["first"]["records"], first)
 
-    def test_goes_on_after_ctrl_c_with_the_same_digits(self):
+    def long_goes_on_after_ctrl_c_with_the_same_digits(self):
         long = {"common": self.plan["common"] + LONG, "order": [{**PLAN["order"][0], "seeds": 2}]}
         first = self.start("run", "--jobs", "2", **long)
         self.await_checkpoint("run/first/standard-seed1")
@@ -150,7 +150,7 @@ class Study(unittest.TestCase):
         self.assertEqual(self.measured(), interrupted)
 
     @unittest.skipUnless(importlib.util.find_spec("distributed"), "the package distributed is not there")
-    def test_what_a_killed_worker_trained_is_trained_by_another(self):
+    def long_what_a_killed_worker_trained_is_trained_by_another(self):
         long = {"common": self.plan["common"] + LONG}
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -180,7 +180,7 @@ class Study(unittest.TestCase):
                     return worker.pid
         self.fail(f"nobody trains in {output}")
 
-    def test_the_page_and_the_verdicts_are_those_of_the_records(self):
+    def long_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
         out = subprocess.run([OPTIONS.report, self.folder / "records.json"], capture_output=True, text=True, check=True)
         # Of two seeds nothing is called.
@@ -226,5 +226,8 @@ if __name__ == "__main__":
     parser.add_argument("study")
     parser.add_argument("program")
     parser.add_argument("report")
+    parser.add_argument("--long", action="store_true", help="the cases named long_*, instead of the others")
     OPTIONS = parser.parse_args()
-    unittest.main(argv=sys.argv[:1])
+    loader = unittest.TestLoader()
+    loader.testMethodPrefix = "long" if OPTIONS.long else "test"
+    unittest.main(argv=sys.argv[:1], testLoader=loader)
