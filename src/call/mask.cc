@@ -178,7 +178,7 @@ namespace {
 void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
                   std::int64_t rows) {
   const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
-  if (last < 1 || starts(0) != 0 || starts(last) != rows) {
+  if (last < 0 || starts(0) != 0 || starts(last) != rows) {
     check.fail(name, "begin with 0 and end with " + std::to_string(rows),
                last < 0 ? "no elements"
                         : std::to_string(starts(0)) + " ... " + std::to_string(starts(last)));

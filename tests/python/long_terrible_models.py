@@ -6,6 +6,7 @@ import transformers
 from long_terrible_values import refusal, wrong_answers
 
 import isentrope.hf
+from isentrope.models import monitor
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
@@ -39,6 +40,7 @@ CALLS = {
     "apply": (applied, {"model": None, "calibration": CALIBRATION, "always": False}),
     "record": (recorded, {"wanted": "entropy"}),
     "Monitor": (isentrope.Monitor, {"model": None}),
+    "monitor.callback": (monitor.callback, {"every": 10, "below": 0.05}),
 }
 ALSO = {"wanted": "statistics|return_stats", "calibration": "document|cannot read", "rule": "text"}
 

@@ -28,6 +28,15 @@ def test_documents_do_not_see_each_other(options):
             torch.testing.assert_close(got[:, a:b], expected[0])
 
 
+def test_no_documents_are_an_empty_call():
+    q, k, none = torch.randn(0, 4, 8, requires_grad=True), torch.randn(0, 2, 8), torch.tensor([0])
+    output, s = isentrope.varlen_attention(q, k, k, none, none, return_stats=True)
+    assert output.shape == (0, 4, 8) and s.entropy.shape == (4, 0)
+    assert torch.autograd.grad(output.sum(), q)[0].shape == q.shape
+    with pytest.raises(ValueError, match="cu_seqlens_k must begin with 0 and end with 3; got 0 ... 0"):
+        isentrope.varlen_attention(q, *(torch.randn(3, 2, 8),) * 2, none, none)
+
+
 def test_jagged_tensors_are_documents():
     values, offsets = torch.randn(6, 2, 8), torch.tensor([0, 2, 6])
     x = torch.nested.nested_tensor_from_jagged(values, offsets).transpose(1, 2)

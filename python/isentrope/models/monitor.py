@@ -30,6 +30,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.listening import listening
+from isentrope.rules import checked_integer, checked_number
 from isentrope.sdpa.activation import active_rule
 from isentrope.sdpa.drop_in import under_rule
 from isentrope.statistics import Statistics
@@ -195,8 +196,9 @@ def callback(every: int = 100, below: float = 0.05) -> Any:
     """
     from transformers import TrainerCallback
 
-    if every < 1:
+    if checked_integer("monitor.callback", "every", every) < 1:
         raise ValueError(f"[monitor.callback] every must be at least 1; got {every}")
+    checked_number("monitor.callback", "below", below)
 
     class AttentionCallback(TrainerCallback):
         def __init__(self) -> None:
