@@ -4,7 +4,7 @@ import ctypes
 
 import torch
 
-DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.int64: 6}
+DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.int64: 6, torch.int8: 7}
 STATISTICS = ("lse", "entropy", "collision", "variance", "distance", "max_probability", "max_logit", "lambda", "support")
 NONE, BOTTOM_RIGHT = 0, 2
 
@@ -26,7 +26,9 @@ def struct(fields):
 Statistics = struct(dict.fromkeys(STATISTICS, Array))
 Forward = struct(
     dict.fromkeys(("q", "k", "v", "block_table"), Array)
-    | {"paged_keys": ctypes.c_int64, "output": Array, "statistics": ctypes.POINTER(Statistics)}
+    | {"paged_keys": ctypes.c_int64}
+    | dict.fromkeys(("k_scale", "v_scale", "output"), Array)
+    | {"statistics": ctypes.POINTER(Statistics)}
 )
 Backward = struct(
     dict.fromkeys(("q", "k", "v", "output"), Array)

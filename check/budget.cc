@@ -92,8 +92,9 @@ double logit_error(const Problem& p, double magnitude) {
 }  // namespace
 
 Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
-  return forward_error_over_budget(
-      data.problem, reference::attention_forward(data.reference_input(), data.options()), got);
+  const reference::Result want =
+      reference::attention_forward(data.reference_input(), data.options());
+  return forward_error_over_budget(data.problem, want, got, arithmetic_of(data, want));
 }
 
 Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
@@ -101,7 +102,8 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
   Worst worst(p.type);
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     const RowStats& stats = want.statistics[row];
-    const double dx = logit_error(p, want.logit_magnitude[row]);
+    const double dx = logit_error(p, want.logit_magnitude[row]) +
+                      (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double sums = kExpError + gamma(chain(stats.support));
     const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
     // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2
@@ -136,10 +138,12 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
-      worst.add_rounded("output", at, got.output[at], want.output[at],
-                        (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
-                                want.value_magnitude[at] +
-                            denormal * want.value_sum[at] + kUnit * std::abs(want.output[at]));
+      worst.add_rounded(
+          "output", at, got.output[at], want.output[at],
+          (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
+                  want.value_magnitude[at] +
+              denormal * want.value_sum[at] + kUnit * std::abs(want.output[at]) +
+              (arithmetic.values.empty() ? 0 : arithmetic.values[at] * (1 + growth(dx))));
     }
   }
   return worst.ratio();

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "check/run.h"
 
@@ -25,7 +26,13 @@ struct Arithmetic {
   // Products of equal keys may differ with their places in a tile, so that any of several largest
   // keys may be taken for the first; ours do not.
   bool tells_equal_keys_apart = false;
+  // What keys and values in 8 bits are off by: the logits of each row, and each component of the
+  // output. Empty: nothing.
+  std::vector<double> logits{}, values{};
 };
+
+// Of the problem's cache, if it has one in 8 bits.
+[[nodiscard]] Arithmetic arithmetic_of(const Data& data, const reference::Result& want);
 
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
 [[nodiscard]] Ratio backward_error_over_budget(const Data& data,

@@ -4,6 +4,8 @@
 #include <limits>
 #include <random>
 
+#include "isentrope/quantize.h"
+
 namespace isentrope::check {
 namespace {
 
@@ -156,6 +158,22 @@ void Data::refresh() {
   q16_ = halves_of(p.type, q);
   k16_ = halves_of(p.type, p.page_size > 0 ? paged_k_ : k);
   v16_ = halves_of(p.type, p.page_size > 0 ? paged_v_ : v);
+  if (p.cache_group > 0) quantize_cache();
+}
+
+void Data::quantize_cache() {
+  const auto in_8_bits = [&](const ConstTensor& rows, Codes& to) {
+    std::array<std::int64_t, 4> shape = rows.extents;
+    const auto numbers = static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]);
+    to.codes.resize(numbers);
+    to.scales.resize(numbers / static_cast<std::size_t>(problem.cache_group));
+    const auto codes = contiguous_view<std::int8_t, 4>(to.codes.data(), shape);
+    shape[3] /= problem.cache_group;
+    quantize(rows, codes, contiguous_view<float, 4>(to.scales.data(), shape));
+  };
+  const AttentionInput in = input_as_drawn();
+  in_8_bits(in.k, k8_);
+  in_8_bits(in.v, v8_);
 }
 
 ConstTensor Data::tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& halves,
@@ -166,6 +184,21 @@ ConstTensor Data::tensor(const std::vector<float>& floats, const std::vector<std
 }
 
 AttentionInput Data::input() const {
+  AttentionInput in = input_as_drawn();
+  const auto replace = [&](const Codes& by, ConstTensor& tensor, View<const float, 4>& scales) {
+    std::array<std::int64_t, 4> shape = tensor.extents;
+    tensor = contiguous_view<const std::int8_t, 4>(by.codes.data(), shape);
+    shape[3] /= problem.cache_group;
+    scales = contiguous_view<const float, 4>(by.scales.data(), shape);
+  };
+  if (problem.cache_group > 0) {
+    replace(k8_, in.k, in.k_scale);
+    replace(v8_, in.v, in.v_scale);
+  }
+  return in;
+}
+
+AttentionInput Data::input_as_drawn() const {
   const Problem& p = problem;
   AttentionInput in;
   in.q = tensor(q, q16_, {p.batch, p.heads, p.queries, p.dim});

@@ -20,6 +20,8 @@ class Data {
   void refresh();
 
   [[nodiscard]] AttentionInput input() const;
+  // Keys and values in the problem's type, those of a cache in 8 bits before they were rounded.
+  [[nodiscard]] AttentionInput input_as_drawn() const;
   [[nodiscard]] reference::Input reference_input() const;
   [[nodiscard]] AttentionOptions options() const;
 
@@ -32,10 +34,17 @@ class Data {
   [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats,
                                    const std::vector<std::uint16_t>& halves,
                                    const std::array<std::int64_t, 4>& shape) const;
+  // Keys or values in 8 bits.
+  struct Codes {
+    std::vector<std::int8_t> codes;
+    std::vector<float> scales;
+  };
+  void quantize_cache();
 
   std::vector<std::uint16_t> q16_, k16_, v16_;
   std::vector<double> q64_, k64_, v64_;
   std::vector<float> paged_k_, paged_v_;
+  Codes k8_, v8_;
   std::vector<std::int32_t> page_table_;
   std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
   std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of the words that have one

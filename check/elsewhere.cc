@@ -25,7 +25,11 @@ namespace {
 thread_local std::string last_error;
 
 struct OpenProblem {
-  explicit OpenProblem(const Problem& problem) : line(text_of(problem)), judge(problem) {}
+  explicit OpenProblem(const Problem& problem) : line(text_of(problem)), judge(problem) {
+    if (problem.cache_group > 0) {
+      throw Error("[check] cache must be absent where results are computed elsewhere; got " + line);
+    }
+  }
 
   std::string line, rule, verdict;
   Judge judge;

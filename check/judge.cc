@@ -37,17 +37,19 @@ Judge::Judge(const Problem& problem) : data_(problem) {
   // all that runs.
   (void)run_forward(data_, [](std::int64_t, const auto&) {});
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
-  if (!problem.backward || problem.page_size > 0) return;
+  if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;
   upstream_ = random_gradient(problem);
   backward_ = reference::attention_backward(data_.reference_input(), data_.options(), *upstream_);
 }
 
 Verdict Judge::judge() const {
-  if (data_.problem.backward && data_.problem.page_size > 0) {
-    return {.outcome = Outcome::skipped, .reason = "paged keys have no backward pass"};
+  if (data_.problem.backward && !backward_) {
+    return {.outcome = Outcome::skipped,
+            .reason = data_.problem.page_size > 0 ? "paged keys have no backward pass"
+                                                  : "a cache in 8 bits has no backward pass"};
   }
   const ForwardResult forward = run_forward(data_);
-  if (!backward_) return judge(forward, nullptr);
+  if (!backward_) return judge(forward, nullptr, arithmetic_of(data_, forward_));
   const BackwardResult backward = run_backward(data_, forward, *upstream_);
   return judge(forward, &backward);
 }

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::string_view kFields =
     "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, dropout, dropout_seed, pages, "
-    "special, "
-    "bwd, scale, seed";
+    "cache, special, bwd, scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -130,6 +129,8 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.dropout_seed = number<std::uint64_t>(name, value, 0);
   } else if (name == "pages") {
     p.page_size = number<std::int64_t>(name, value, 1);
+  } else if (name == "cache") {
+    p.cache_group = number<std::int64_t>(name, value, 1);
   } else if (name == "special") {
     p.special = flag(name, value);
   } else if (name == "bwd") {
@@ -141,6 +142,14 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
   } else {
     fail("a field", "one of " + std::string(kFields), name);
   }
+}
+
+// Of a group that holds inf all is NaN, which the reference does not know.
+void check_cache(const Problem& p) {
+  if (p.cache_group == 0) return;
+  if (p.dim % p.cache_group != 0 || p.value_dim % p.cache_group != 0)
+    fail("cache", "a divisor of both dimensions", std::to_string(p.cache_group));
+  if (p.special) fail("special", "0 beside cache", "1");
 }
 
 std::string mask_text(const Problem& p) {
@@ -183,6 +192,7 @@ std::string text_of(const Problem& p) {
   if (p.dropout > 0) text += " dropout=" + number_text(p.dropout);
   if (p.dropout_seed != 0) text += " dropout_seed=" + std::to_string(p.dropout_seed);
   if (p.page_size > 0) text += " pages=" + std::to_string(p.page_size);
+  if (p.cache_group > 0) text += " cache=" + std::to_string(p.cache_group);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
   if (p.magnitude != 1) text += " scale=" + number_text(p.magnitude);
@@ -204,6 +214,7 @@ Problem parse_problem(std::string_view line) {
     parse_field(problem, field.substr(0, equals), field.substr(equals + 1));
   }
   if (!has_shape) fail("a problem", "given a shape=BATCHxHEADSxQUERIESxKEYSxDIM", line);
+  check_cache(problem);
   return problem;
 }
 

@@ -37,6 +37,8 @@ struct Problem {
   double dropout = 0;                                 // dropout=P
   std::uint64_t dropout_seed = 0;                     // dropout_seed=N
   std::int64_t page_size = 0;                         // pages=SIZE: a paged cache
+  std::int64_t cache_group = 0;                       // cache=COLUMNS: keys and values in 8 bits,
+                                                      //      with a scale for so many columns
   bool special = false;                               // special=1: ties, -0, denormals, inf, NaN
   bool backward = false;                              // bwd=1
   double magnitude = 1;                               // scale=X: of q's components

@@ -106,7 +106,11 @@ std::vector<Problem> problems() {
                            "shape=2x4:2x1x900x32 pages=16 mask=right_padding,dilation=3",
                            "shape=1x2x5x300x16 pages=7 mask=window=90:0,dilation=4",
                            "shape=2x8:2x2x5000x16 pages=64 mask=causal:bottom_right",
-                           "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30"}) {
+                           "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30",
+                           "dt=bf16 shape=2x8:2x1x700x64 cache=32 mask=right_padding sink=1",
+                           "dt=bf16 shape=2x4:2x1x4500x32 cache=32 pages=16 mask=right_padding",
+                           "dt=f16 shape=1x2x3x90x24:40 cache=8 cap=20 bias=1 dropout=0.2",
+                           "shape=1x4:2x40x70x48 cache=16 mask=causal:bottom_right"}) {
     list.push_back(parse_problem(line));
   }
   return list;

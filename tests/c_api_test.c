@@ -262,6 +262,38 @@ static void test_pages(void) {
   isentrope_options_destroy(options);
 }
 
+/* In 8 bits keys and values are what their codes stand for. */
+static void test_cache_in_8_bits(void) {
+  static int8_t codes[2][HEADS * KEYS * DIM];
+  static float scales[2][HEADS * KEYS], want[ROWS * DIM], numbers[2][HEADS * KEYS * DIM];
+  const int64_t shape[4] = {1, HEADS, KEYS, DIM}, groups[4] = {1, HEADS, KEYS, 1};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  isentrope_array of_codes[2], of_scales[2];
+  int i, j;
+  for (i = 0; i < 2; ++i) {
+    of_codes[i] = isentrope_array_contiguous(codes[i], ISENTROPE_I8, 4, shape);
+    of_scales[i] = floats(scales[i], 4, groups);
+    EXPECT(isentrope_quantize(i == 0 ? &call.k : &call.v, &of_codes[i], &of_scales[i]) == ISENTROPE_OK);
+    for (j = 0; j < HEADS * KEYS * DIM; ++j) numbers[i][j] = scales[i][j / DIM] * (float)codes[i][j];
+  }
+  EXPECT(codes[1][HEADS * KEYS * DIM - 1] == 127);
+  call.k = floats(numbers[0], 4, shape);
+  call.v = floats(numbers[1], 4, shape);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  memcpy(want, output, sizeof want);
+  call.k = of_codes[0];
+  call.v = of_codes[1];
+  EXPECT_ERROR(isentrope_forward(options, &call),
+               "[attention] k_scale must have a number of groups that divides 2 columns; got 0");
+  call.k_scale = of_scales[0];
+  call.v_scale = of_scales[1];
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK && memcmp(want, output, sizeof want) == 0);
+  EXPECT_ERROR(isentrope_quantize(&call.k, &of_codes[0], &of_scales[0]),
+               "[quantize] rows must be f32, bf16 or f16; got i8");
+  isentrope_options_destroy(options);
+}
+
 static float dq[ROWS * DIM], dk[HEADS * KEYS * DIM], dv[HEADS * KEYS * DIM], ones[ROWS * DIM];
 
 static isentrope_statistics only_lse;
@@ -503,6 +535,7 @@ int main(void) {
   test_forward_agrees_with_its_definition();
   test_every_option_has_its_effect();
   test_pages();
+  test_cache_in_8_bits();
   test_backward_agrees_with_differences();
   test_bad_forward_arguments();
   test_bad_backward_arguments();

@@ -7,6 +7,7 @@
 #include "bindings/c/options.h"
 #include "bindings/c/parallel.h"
 #include "isentrope/error.h"
+#include "isentrope/quantize.h"
 #include "isentrope/target.h"
 
 using namespace isentrope;  // NOLINT: what follows is the C interface, name by name
@@ -84,7 +85,9 @@ isentrope_status isentrope_forward(const isentrope_options* options,
         .k = tensor("k", c.k),
         .v = tensor("v", c.v),
         .pages = {view_of<const std::int32_t, 2>(kFunction, "block_table", c.block_table),
-                  c.paged_keys}};
+                  c.paged_keys},
+        .k_scale = view_of<const float, 4>(kFunction, "k_scale", c.k_scale),
+        .v_scale = view_of<const float, 4>(kFunction, "v_scale", c.v_scale)};
     const AttentionOutput output{
         .output = tensor("output", c.output),
         .statistics = statistics_of<float, std::int64_t>(kFunction, "", c.statistics)};
@@ -117,6 +120,16 @@ isentrope_status isentrope_backward(const isentrope_options* options,
         .d_lambda = view_of<float, 3>(kFunction, "d_lambda", c.d_lambda),
         .d_sinks = view_of<float, 1>(kFunction, "d_sinks", c.d_sinks)};
     attention_backward(input, with, gradient, result);
+  });
+}
+
+isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope_array* codes,
+                                    const isentrope_array* scales) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_quantize";
+    quantize(tensor_of(kFunction, "rows", given(kFunction, "rows", rows)),
+             view_of<std::int8_t, 4>(kFunction, "codes", given(kFunction, "codes", codes)),
+             view_of<float, 4>(kFunction, "scales", given(kFunction, "scales", scales)));
   });
 }
 

@@ -31,7 +31,7 @@ struct ElementType {
 ElementType element_type(isentrope_dtype type) {
   constexpr std::array kTypes = {
       ElementType{"none", 1}, ElementType{"F32", 4}, ElementType{"BF16", 2}, ElementType{"F16", 2},
-      ElementType{"U8", 1},   ElementType{"I32", 4}, ElementType{"I64", 8}};
+      ElementType{"U8", 1},   ElementType{"I32", 4}, ElementType{"I64", 8},  ElementType{"I8", 1}};
   return type >= 0 && type < static_cast<isentrope_dtype>(kTypes.size())
              ? kTypes[static_cast<std::size_t>(type)]
              : ElementType{"no type of Isentrope", 1};
@@ -99,6 +99,9 @@ Tensor tensor_of(const char* function, const char* name, const isentrope_array& 
       break;
     case ISENTROPE_F16:
       tensor.type = DType::f16;
+      break;
+    case ISENTROPE_I8:  // refused by the validator where it has no meaning
+      tensor.type = DType::i8;
       break;
     default:
       fail(function, name, "be F32, BF16 or F16", element_type(array.dtype).name);

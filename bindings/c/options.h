@@ -38,6 +38,8 @@ inline constexpr isentrope_dtype kCType = ISENTROPE_F32;
 template <>
 inline constexpr isentrope_dtype kCType<std::uint8_t> = ISENTROPE_U8;
 template <>
+inline constexpr isentrope_dtype kCType<std::int8_t> = ISENTROPE_I8;
+template <>
 inline constexpr isentrope_dtype kCType<std::int32_t> = ISENTROPE_I32;
 template <>
 inline constexpr isentrope_dtype kCType<std::int64_t> = ISENTROPE_I64;

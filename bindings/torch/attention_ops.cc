@@ -1,5 +1,5 @@
-// The operators on tensors: attention, its gradients, a decode step on a paged cache, and the
-// lengths of rows.
+// The operators on tensors: attention, its gradients, a decode step on a paged cache of numbers or
+// of codes in 8 bits, and the lengths of rows.
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include "bindings/torch/operators.h"
 #include "bindings/torch/results.h"
 #include "bindings/torch/threads.h"
+#include "isentrope/quantize.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 
@@ -78,6 +79,30 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
   if (batches == 1) return decode_one(0, run_on_torch_threads);
   run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
 }
+
+// The sequences of a decode step: the pages of each, and how many keys it has.
+class Sequences {
+ public:
+  explicit Sequences(Arguments& from) : block_table_(from.tensor()), keys_(from.tensor()) {}
+
+  [[nodiscard]] View<const std::int64_t, 1> keys() const {
+    return view_of<std::int64_t, 1>("seqused_k", keys_);
+  }
+  // Views of this object.
+  void put_pages(AttentionInput& in) {
+    block_table_ = page_table(std::move(block_table_), in.k.extents[0]);
+    in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table_);
+    const std::int64_t batches = in.q.extents[0], pages = in.pages.block_table.extents[0];
+    if (keys().extents[0] == batches && pages == batches) return;
+    throw Error("[decode] block_table and seqused_k must have a row for each of the " +
+                std::to_string(batches) + " sequences; got " + std::to_string(pages) + " and " +
+                std::to_string(keys().extents[0]));
+  }
+
+ private:
+  TorchTensor block_table_;
+  const TorchTensor keys_;
+};
 
 }  // namespace
 
@@ -154,26 +179,51 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  TorchTensor given = from.tensor();
-  const TorchTensor keys = from.tensor();
+  Sequences of(from);
   const std::int64_t wanted = from.integer();
   AttentionInput in = shapes_of(call);
-  const TorchTensor block_table = page_table(std::move(given), in.k.extents[0]);
-  const auto pages = view_of<std::int32_t, 2>("block_table", block_table);
-  const auto lengths = view_of<std::int64_t, 1>("seqused_k", keys);
-  const std::int64_t batches = in.q.extents[0];
-  if (lengths.extents[0] != batches || pages.extents[0] != batches) {
-    throw Error("[decode] block_table and seqused_k must have a row for each of the " +
-                std::to_string(batches) + " sequences; got " + std::to_string(pages.extents[0]) +
-                " and " + std::to_string(lengths.extents[0]));
-  }
-  in.pages.block_table = pages;
   const AttentionOptions options = call.options();
-  validate_decode(in, options, lengths);
-  if (is_float64(call.q)) return decode_in_float64(call, pages, lengths, wanted, stack);
+  of.put_pages(in);
+  validate_decode(in, options, of.keys());
+  if (is_float64(call.q))
+    return decode_in_float64(call, in.pages.block_table, of.keys(), wanted, stack);
   Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, options, results.views(), lengths);
+  decode_batch(in, options, results.views(), of.keys());
   results.put(stack);
+}
+
+void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
+  Sequences of(from);
+  const std::int64_t wanted = from.integer();
+  AttentionInput in{.q = number_view("q", call.q),
+                    .k = view_of<std::int8_t, 4>("k", call.k),
+                    .v = view_of<std::int8_t, 4>("v", call.v),
+                    .k_scale = view_of<float, 4>("k_scale", k_scale),
+                    .v_scale = view_of<float, 4>("v_scale", v_scale)};
+  const AttentionOptions options = call.options();
+  of.put_pages(in);
+  validate_decode(in, options, of.keys());
+  Results results(call.q, call.v.size(3), wanted);
+  decode_batch(in, options, results.views(), of.keys());
+  results.put(stack);
+}
+
+void quantize(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const TorchTensor rows = from.tensor();
+  const std::int64_t groups = from.integer();
+  const ConstTensor numbers = number_view("rows", rows);
+  Shape<4> shape = numbers.extents;
+  TorchTensor codes(shape, dtype_of_numbers<std::int8_t>());
+  const auto to = contiguous_view(static_cast<std::int8_t*>(codes.write()), shape);
+  shape[3] = groups;
+  TorchTensor scales(shape, dtype_of_numbers<float>());
+  isentrope::quantize(numbers, to, contiguous_view(static_cast<float*>(scales.write()), shape));
+  stack[0] = to_value(std::move(codes));
+  stack[1] = to_value(std::move(scales));
 }
 
 void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {

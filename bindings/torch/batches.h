@@ -48,8 +48,10 @@ inline AttentionOptions batch_of(const AttentionOptions& all, std::int64_t batch
 
 // With so many of its keys.
 inline AttentionInput batch_of(const AttentionInput& all, std::int64_t batch, std::int64_t keys) {
-  return {
-      batch_of_numbers(all.q, batch), all.k, all.v, {batch_of(all.pages.block_table, batch), keys}};
+  AttentionInput one = all;
+  one.q = batch_of_numbers(all.q, batch);
+  one.pages = {batch_of(all.pages.block_table, batch), keys};
+  return one;
 }
 
 }  // namespace isentrope::stable

@@ -27,6 +27,10 @@ void define(TorchLibraryHandle library) {
          "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks)" +
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
   schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
+  schema("decode_codes(" + call +
+         ", Tensor k_scale, Tensor v_scale, Tensor block_table, Tensor seqused_k, int wanted)" +
+         results);
+  schema("quantize(Tensor rows, int groups) -> (Tensor codes, Tensor scales)");
   schema("row_lengths(" + call + ") -> Tensor");
   schema("keys_seen(" + call + ", Tensor rows) -> Tensor");
   schema("check_call(" + call + ", Tensor? block_table) -> ()");
@@ -65,6 +69,8 @@ const bool registered = [] {
   implement(cpu, "attention", attention);
   implement(cpu, "attention_backward", attention_backward);
   implement(cpu, "decode", decode);
+  implement(cpu, "decode_codes", decode_codes);
+  implement(cpu, "quantize", quantize);
   implement(cpu, "row_lengths", row_lengths);
   implement(cpu, "keys_seen", keys_seen);
   implement(cpu, "check_call", check_call);

@@ -73,6 +73,10 @@ std::int32_t dtype_of_numbers<std::uint8_t>() {
   return aoti_torch_dtype_bool();
 }
 template <>
+std::int32_t dtype_of_numbers<std::int8_t>() {
+  return aoti_torch_dtype_int8();
+}
+template <>
 std::int32_t dtype_of_numbers<std::int64_t>() {
   return aoti_torch_dtype_int64();
 }
@@ -151,6 +155,7 @@ template View<const float, 1> view_of(const char*, const TorchTensor&);
 template View<const float, 3> view_of(const char*, const TorchTensor&);
 template View<const float, 4> view_of(const char*, const TorchTensor&);
 template View<const std::uint8_t, 4> view_of(const char*, const TorchTensor&);
+template View<const std::int8_t, 4> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 0> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 1> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 2> view_of(const char*, const TorchTensor&);

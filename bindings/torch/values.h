@@ -68,6 +68,8 @@ std::int32_t dtype_of_numbers<double>();
 template <>
 std::int32_t dtype_of_numbers<std::uint8_t>();
 template <>
+std::int32_t dtype_of_numbers<std::int8_t>();
+template <>
 std::int32_t dtype_of_numbers<std::int64_t>();
 template <>
 std::int32_t dtype_of_numbers<std::int32_t>();

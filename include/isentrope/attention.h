@@ -4,8 +4,8 @@
 //
 // Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch,
 // kv_heads, keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads /
-// kv_heads). Any strides; f32, bf16 or f16, all three alike. Row statistics are f32 [batch, heads,
-// queries], in nats.
+// kv_heads). Any strides; f32, bf16 or f16, all three alike, or k and v in 8 bits. Row statistics
+// are f32 [batch, heads, queries], in nats.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,10 @@ struct PagedKeys {
 struct AttentionInput {
   ConstTensor q, k, v;
   PagedKeys pages{};
+  // Where k and v are codes of 8 bits, their scales: [as k, as k, as k, groups of the columns], as
+  // quantize() writes them. Such keys and values are computed in f32, whatever the type of q, and
+  // have no backward pass.
+  View<const float, 4> k_scale{}, v_scale{};
 
   // Of a sequence: those of k, or of the longest sequence whose pages they are.
   [[nodiscard]] std::int64_t keys() const { return pages ? pages.keys : k.extents[2]; }

@@ -43,7 +43,8 @@ enum {
   ISENTROPE_F16 = 3,
   ISENTROPE_U8 = 4,
   ISENTROPE_I32 = 5,
-  ISENTROPE_I64 = 6
+  ISENTROPE_I64 = 6,
+  ISENTROPE_I8 = 7
 };
 
 /* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may
@@ -150,12 +151,13 @@ typedef struct isentrope_statistics {
 
 typedef struct isentrope_forward_call {
   size_t struct_size;
-  isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike */
+  isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike; or k and v I8 */
   /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest
    * sequence. */
   isentrope_array block_table;
   int64_t paged_keys;
-  isentrope_array output;                 /* *; F32 or of the type of q */
+  isentrope_array k_scale, v_scale; /* F32, of k and v in I8, as isentrope_quantize() writes both */
+  isentrope_array output;           /* *; F32 or of the type of q */
   const isentrope_statistics* statistics; /* NULL: none */
 } isentrope_forward_call;
 
@@ -180,6 +182,13 @@ ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* optio
                                                   const isentrope_backward_call* call);
 
 /* --- the rest */
+
+/* Keys or values of a cache in 8 bits, with a scale for each group of columns: what
+ * isentrope/quantize.h says. rows: F32, BF16 or F16 [outer, heads, rows, columns]; codes: I8 of
+ * that shape; scales: F32 [outer, heads, rows, groups], where groups divides columns. */
+ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
+                                                  const isentrope_array* codes,
+                                                  const isentrope_array* scales);
 
 /* The softmax scale of a row that sees `keys` keys, the last of them at its own position. */
 ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim,

@@ -9,7 +9,8 @@
 
 namespace isentrope {
 
-enum class DType { f32, bf16, f16 };
+// i8: codes of keys or values in 8 bits, which have scales beside them (quantize.h).
+enum class DType { f32, bf16, f16, i8 };
 
 // Storage types. Arithmetic is done in float; these only hold bits.
 struct BFloat16 {
@@ -19,9 +20,12 @@ struct Float16 {
   std::uint16_t bits;
 };
 
-[[nodiscard]] constexpr std::int64_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }
+[[nodiscard]] constexpr std::int64_t size_of(DType type) {
+  return type == DType::f32 ? 4 : type == DType::i8 ? 1 : 2;
+}
 [[nodiscard]] constexpr const char* name_of(DType type) {
-  return type == DType::f32 ? "f32" : type == DType::bf16 ? "bf16" : "f16";
+  constexpr std::array kNames = {"f32", "bf16", "f16", "i8"};
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 template <typename T>
@@ -30,9 +34,11 @@ template <>
 inline constexpr DType kDTypeOf<BFloat16> = DType::bf16;
 template <>
 inline constexpr DType kDTypeOf<Float16> = DType::f16;
+template <>
+inline constexpr DType kDTypeOf<std::int8_t> = DType::i8;
 
-// Strides count elements; extents and strides as View has them. Views of float, BFloat16 and
-// Float16 convert to it.
+// Strides count elements; extents and strides as View has them. Views of float, BFloat16, Float16
+// and std::int8_t convert to it.
 struct Tensor {
   void* data = nullptr;
   DType type = DType::f32;

@@ -25,7 +25,7 @@ from isentrope._core import autograd as _autograd
 from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes
 from isentrope._core.after_import import after_import as _after_import
-from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
+from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
 from isentrope.models.monitor import Monitor
 from isentrope.rules import ScaleRule
 from isentrope.sdpa.drop_in import scaled_dot_product_attention
@@ -84,6 +84,7 @@ __all__ = [
     "decode",
     "inspect",
     "merge",
+    "quantize",
     "row_lengths",
     "scaled_dot_product_attention",
     "sdpa",

@@ -11,11 +11,13 @@ from torch.autograd import forward_ad
 
 from isentrope._core.attend import attend, has_tangent
 from isentrope._core.autograd import FORWARD_MODE
+from isentrope._core.cache import Cache
 from isentrope._core.call import call_of, without_sdpa_names
-from isentrope._core.checks import integers, kind
+from isentrope._core.checks import kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
+from isentrope.rules import is_integer
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
@@ -181,53 +183,74 @@ def varlen_attention(
 
 @overload
 def decode(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def decode(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[SequenceOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
 def decode(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor, *,
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention of the last few queries of each sequence over a cache that is kept in pages.
+    """Attention of the last few queries of each sequence over a cache, which may be kept in pages.
 
         q: [batch, heads, queries, dim]; the queries are the last of their sequence.
-        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim].
-        block_table: int32 or int64 [batch, pages of a sequence]: which page has keys page_size i and on.
-        seqused_k: int32 or int64 [batch]: keys of each sequence, those of the queries included.
+        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim], of the type of q, or int8 as `quantize` makes
+            them, on the CPU.
+        block_table: int32 or int64 [batch, pages of a sequence]: which page has keys page_size i and on. None: sequence i
+            is page i.
+        seqused_k: int32 or int64 [batch]: keys of each sequence, those of the queries included. None: all of the pages.
+        k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], of caches in int8. These are computed in float32.
 
     n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
     """
     try:
-        return _decode(q, k_cache, v_cache, block_table, seqused_k, return_stats, check_names("decode", options))
+        cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
+        return _decode(cache, return_stats, check_names("decode", options))
     except (TypeError, ValueError) as error:
         # What a step has of attention's arguments is checked where attention's are, and by that name.
         raise type(error)(str(error).replace("[attention]", "[decode]", 1)) from None
 
 
-def _decode(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seqused_k: Tensor,
-    return_stats: StatisticNames, options: dict[str, Any],
-) -> Any:  # fmt: skip
-    call = call_of(q, k_cache, v_cache, **{"causal": True, **options})
+def _decode(cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+    call = call_of(cache.q, cache.k, cache.v, **{"causal": True, **options})
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
         raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
     if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
-    table = integers("block_table", block_table, q, k_cache)
-    used = integers("seqused_k", seqused_k, q, k_cache)
-    output, statistics, support = CHECKED.decode(*call, table, used, wanted)
+    scales = cache.scales()
+    operator = CHECKED.decode_codes if scales else CHECKED.decode
+    output, statistics, support = operator(*call, *scales, cache.pages(), cache.keys(), wanted)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
+
+
+def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tensor]:
+    """Keys or values of a cache in 8 bits, with a scale for every `group_size` columns, for `decode`.
+
+    rows: float32, bfloat16 or float16 [outer, heads, rows, columns]. group_size divides the columns; None: all of them.
+    Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]: a number is its
+    code times its group's scale, and at most the group's largest magnitude / 254 off. A group that holds NaN or inf is
+    NaN. Not differentiable; on the CPU.
+    """
+    if not isinstance(rows, Tensor) or rows.dim() != 4:
+        raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions; got {kind(rows)}")
+    columns = rows.shape[3]
+    size = columns if group_size is None else group_size
+    if not is_integer(size) or size < 1 or columns % size != 0:
+        raise ValueError(f"[quantize] group_size must be a divisor of the {columns} columns; got {size!r}")
+    return CHECKED.quantize(rows.detach(), columns // size)
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:

@@ -62,6 +62,18 @@ class Checks {
       fail(name, "be " + std::string(name_of(wanted)) + ", as " + like, name_of(got));
   }
 
+  void not_codes(const char* name, DType got) const {
+    if (got == DType::i8) fail(name, "be f32, bf16 or f16", "i8");
+  }
+
+  // Of the columns of what is in 8 bits, each with a scale.
+  void groups(const char* name, std::int64_t got, std::int64_t columns) const {
+    if (got < 1 || columns % got != 0) {
+      fail(name, "have a number of groups that divides " + std::to_string(columns) + " columns",
+           std::to_string(got));
+    }
+  }
+
   void type_or_f32(const char* name, const Tensor& tensor, DType wanted) const {
     if (tensor.type != DType::f32) type(name, tensor.type, wanted, "q is, or f32");
   }

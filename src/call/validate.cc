@@ -12,6 +12,17 @@
 namespace isentrope {
 namespace {
 
+void check_scales(const Checks& check, const char* name, const ConstTensor& of,
+                  const View<const float, 4>& scales) {
+  if (of.type != DType::i8) {
+    if (scales) check.fail(name, "be absent beside keys and values that are no codes", "one");
+    return;
+  }
+  check.groups(name, scales.extents[3], of.extents[3]);
+  const auto [outer, heads, rows, columns] = of.extents;
+  check.shape(name, scales, Shape<4>{outer, heads, rows, scales.extents[3]});
+}
+
 void check_tensors(const Checks& check, const AttentionInput& in) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   for (const auto& [name, tensor] : {std::pair{"q", &in.q}, {"k", &in.k}, {"v", &in.v}}) {
@@ -36,8 +47,12 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
   const std::int64_t outer = in.pages ? in.k.extents[0] : batch, rows = in.k.extents[2];
   check.shape("k", in.k, Shape<4>{outer, kv_heads, rows, dim});
   check.shape("v", in.v, Shape<4>{outer, kv_heads, rows, in.v.extents[3]});
-  check.type("k", in.k.type, in.q.type, "q is");
-  check.type("v", in.v.type, in.q.type, "q is");
+  check.not_codes("q", in.q.type);
+  const bool are_codes = in.k.type == DType::i8;
+  if (!are_codes) check.type("k", in.k.type, in.q.type, "q is");
+  check.type("v", in.v.type, are_codes ? DType::i8 : in.q.type, are_codes ? "k is" : "q is");
+  check_scales(check, "k_scale", in.k, in.k_scale);
+  check_scales(check, "v_scale", in.v, in.v_scale);
 }
 
 void check_pages(const Checks& check, const AttentionInput& in) {
@@ -124,6 +139,8 @@ void add_inputs(Places& places, const AttentionInput& in, const AttentionOptions
   places.read("k", in.k);
   places.read("v", in.v);
   places.read("block_table", in.pages.block_table);
+  places.read("k_scale", in.k_scale);
+  places.read("v_scale", in.v_scale);
   for_each_argument(options, [&](std::string_view name, const auto& argument) {
     if constexpr (requires { argument.strides; }) places.read(name, argument);
   });
@@ -199,6 +216,7 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
                        const AttentionGradientInput& gradient, const AttentionGradients& result) {
   const Checks check("attention_backward");
   if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
+  check.not_codes("k", in.k.type);
   check_tensors(check, in);
   check_options(check, in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;

@@ -37,16 +37,18 @@ class DecodeTask {
         value_columns_(static_cast<std::size_t>(call.input.v.extents[3])),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
         block_(call),
-        keys_(call.input.k),
-        values_(call.input.v),
+        keys_(call.input.k, call.input.k_scale),
+        values_(call.input.v, call.input.v_scale),
         scratch_({block_.pointers(kStateRows),
                   block_.copy(kStateRows),
                   block_.lambda(kStateRows),
                   block_.ranges(kStateRows),
                   block_.own_keys(kStateRows),
                   keys_.pointers(kBlockKeys),
+                  keys_.scales(kBlockKeys),
                   keys_.copy(kBlockKeys),
                   values_.pointers(kBlockKeys),
+                  values_.scales(kBlockKeys),
                   values_.copy(kBlockKeys),
                   {queries_, kStateRows * round_up(columns_, panel_width())},
                   {few_keys_, kFewKeys * columns_},
@@ -60,7 +62,7 @@ class DecodeTask {
     block_.list(item_);
     // Scaled once here, a query multiplies keys that are read as they are. Packed queries would
     // need keys transposed.
-    scale_rows(block_.queries(), block_.lambda(), query_stride(), queries_.data());
+    scale_rows(block_.queries(), block_.lambda(), keys_.type(), query_stride(), queries_.data());
     // Keys are counted in steps of a dilated row, and what it passes over is not read.
     const KeyRange seen = block_.seen();
     for (std::int64_t key = 0; key < seen.size(); key += kBlockKeys) {
@@ -94,7 +96,7 @@ class DecodeTask {
     operand.add_keys(call_.input.pages, item_.batch, item_.kv_head,
                      {tile.block + static_cast<std::int64_t>(tile.ranges.first) * stride,
                       tile.block + static_cast<std::int64_t>(tile.ranges.last) * stride, stride});
-    operand.resolve();
+    operand.resolve(/*streams=*/true);
   }
 
   // Tiles are [row][key], as the sums over columns leave them.

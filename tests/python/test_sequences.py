@@ -98,6 +98,55 @@ def test_decode_reads_pages_as_if_they_lay_in_a_row(options, queries):
             torch.testing.assert_close(got[b : b + 1], expected)
 
 
+def test_decode_without_a_table_reads_one_page_a_sequence():
+    q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 6)
+    assert torch.equal(isentrope.decode(q, k, v, rule=RULE), isentrope.attention(q, k, v, rule=RULE, causal=True))
+    used = torch.tensor([4, 9])
+    want = isentrope.attention(q[:1], k[:1, :, :4], v[:1, :, :4], rule=RULE, causal=True)
+    assert torch.equal(isentrope.decode(q, k, v, seqused_k=used, rule=RULE)[:1], want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("group", [None, 8])
+def test_decode_reads_caches_in_8_bits(dtype, group):
+    """As the numbers that their codes stand for, which are half a step off at most."""
+    q, k, v = torch.randn(3, 4, 1, 32), torch.randn(12, 2, 4, 32), torch.randn(12, 2, 4, 16)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
+    table, lengths = torch.randperm(12)[: 3 * 4].view(3, 4), torch.tensor([13, 4, 7])
+    (k8, k_scale), (v8, v_scale) = isentrope.quantize(k, group), isentrope.quantize(v, group)
+    assert k8.dtype is torch.int8 and k_scale.shape == (12, 2, 4, 1 if group is None else 4)
+
+    def widened(codes, scale):
+        return (codes.unflatten(3, (scale.shape[3], -1)) * scale.unsqueeze(4)).flatten(3)
+
+    for codes, scale, x in ((k8, k_scale, k), (v8, v_scale, v)):
+        largest = x.float().unflatten(3, (scale.shape[3], -1)).abs().amax(4).repeat_interleave(x.shape[3] // scale.shape[3], 3)
+        assert ((widened(codes, scale) - x.float()).abs() <= largest / 254 * (1 + 2**-14)).all()
+    got, s = isentrope.decode(
+        q, k8, v8, table, lengths, k_scale=k_scale, v_scale=v_scale, rule=RULE, return_stats=True
+    )  # fmt: skip
+    want, t = isentrope.decode(
+        q.float(), widened(k8, k_scale), widened(v8, v_scale), table, lengths, rule=RULE, return_stats=True
+    )
+    assert got.dtype is dtype and torch.equal(got, want.to(dtype))
+    assert all(torch.equal(a, b) for a, b in zip(s, t))
+
+
+def test_caches_in_8_bits_are_refused_by_name():
+    q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 5, 8)
+    codes, scale = isentrope.quantize(k)
+    with pytest.raises(ValueError, match=r"\[decode\] k_scale and v_scale must be given"):
+        isentrope.decode(q, codes, codes)
+    with pytest.raises(TypeError, match=r"\[decode\] v_scale must be a tensor of float32; got NoneType"):
+        isentrope.decode(q, codes, codes, k_scale=scale)
+    with pytest.raises(ValueError, match=r"k must be int8; got float32"):
+        isentrope.decode(q, k, k, k_scale=scale, v_scale=scale)
+    with pytest.raises(ValueError, match=r"\[decode\] v_scale must have shape"):
+        isentrope.decode(q, codes, codes, k_scale=scale, v_scale=scale[:, :, :4])
+    with pytest.raises(ValueError, match=r"\[quantize\] group_size must be a divisor of the 8 columns; got 3"):
+        isentrope.quantize(k, 3)
+
+
 def parts(q, k, v, cuts, **options):
     states, n = [], k.shape[2]
     for a, b in zip([0, *cuts], [*cuts, n]):

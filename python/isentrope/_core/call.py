@@ -83,7 +83,7 @@ def _call_of(
         _warn_of_float64()
     elif torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        q, k, v = (x if x.dtype is torch.int8 else x.to(dtype) for x in (q, k, v))
     if (scale is not None or "soft_cap" in options) and torch.compiler.is_compiling():
         scale, options = _in_tensors(scale, options)
     if isinstance(dropout := options.get("dropout_p"), (int, float)) and dropout and options.get("dropout_seed") is None:

@@ -49,6 +49,19 @@ def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     return results_of(q, v.shape[3], args[SHARED + 2])
 
 
+@torch.library.register_fake("isentrope::decode_codes")
+def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = args[:3]
+    check_ranks(q=q, k=k, v=v)
+    return results_of(q, v.shape[3], args[SHARED + 4])
+
+
+@torch.library.register_fake("isentrope::quantize")
+def _(rows: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
+    codes = torch.empty(rows.shape, dtype=torch.int8, device=rows.device)
+    return codes, torch.empty((*rows.shape[:3], groups), dtype=torch.float32, device=rows.device)
+
+
 @torch.library.register_fake("isentrope::row_lengths")
 def _(q: Tensor, *args: Any) -> Tensor:
     return q.new_empty(q.shape[:3], dtype=torch.int64)

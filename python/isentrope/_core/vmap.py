@@ -27,5 +27,5 @@ def one_by_one(operator: Any) -> Any:
     return rule
 
 
-for _name in ("attention", "attention_backward", "decode", "row_lengths"):
+for _name in ("attention", "attention_backward", "decode", "decode_codes", "quantize", "row_lengths"):
     torch.library.register_vmap(f"isentrope::{_name}", one_by_one(getattr(OPS, _name).default))

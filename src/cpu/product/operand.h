@@ -31,29 +31,49 @@ struct Strided {
 // evenly, which is what the products ask.
 // Strides are any, of 0 and negative ones too: what a product cannot read in place is packed row by
 // row, through the pointers.
+// Codes of 8 bits become floats: all of a block in resolve(), or a few at a time where a decode
+// step streams them (widen_codes-inl.h).
 class Operand {
  public:
   explicit Operand(const ConstTensor& tensor) : tensor_(tensor) {}
+  // Of keys or values, with the scales of their codes, if they are any.
+  Operand(const ConstTensor& tensor, const View<const float, 4>& scale)
+      : tensor_(tensor), scale_(scale) {}
 
-  // What a task's Scratch has to hold for up to `rows` rows: their pointers and, where columns lie
-  // apart, a copy.
+  // What a task's Scratch has to hold for up to `rows` rows: their pointers, those of their scales
+  // and, where columns lie apart or are codes, a copy.
   [[nodiscard]] Scratch::Array pointers(std::size_t rows) { return {rows_, rows}; }
+  [[nodiscard]] Scratch::Array scales(std::size_t rows) {
+    return {scales_, has_codes() ? rows : 0};
+  }
   [[nodiscard]] Scratch::Array copy(std::size_t rows) {
-    return {copy_, tensor_.strides[3] == 1 ? 0 : rows * row_bytes()};
+    return {copy_, tensor_.strides[3] == 1 && !has_codes() ? 0 : rows * row_bytes()};
   }
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t columns() const { return static_cast<std::size_t>(tensor_.extents[3]); }
+  // Of what rows are read as.
+  [[nodiscard]] DType type() const { return has_codes() ? DType::f32 : tensor_.type; }
   [[nodiscard]] std::size_t row_bytes() const {
-    return columns() * static_cast<std::size_t>(size_of(tensor_.type));
+    return columns() * static_cast<std::size_t>(size_of(type()));
   }
-  [[nodiscard]] DType type() const { return tensor_.type; }
   [[nodiscard]] const std::byte* row(std::size_t r) const { return rows_[r]; }
+
+  // Whether rows still are codes. Number c of row r is then code c times scale c / group(), rounded
+  // to float.
+  [[nodiscard]] bool are_codes() const { return are_codes_; }
+  [[nodiscard]] std::size_t group() const {
+    return columns() / static_cast<std::size_t>(scale_.extents[3]);
+  }
+  [[nodiscard]] float scale(std::size_t r, std::size_t group) const {
+    return scales_[r][static_cast<std::int64_t>(group) * scale_.strides[3]];
+  }
 
   // Lists are made anew for each block, in the same memory: nothing is allocated between two
   // blocks.
   void clear() {
     count_ = 0;
+    are_codes_ = has_codes();
     column_stride_ = tensor_.strides[3];
     step_ = 0;
     is_even_ = true;
@@ -72,6 +92,9 @@ class Operand {
     const std::byte** to = rows_.at(count_, rows);
     // One by one, a row of three tensors each was 4 % of the forward pass at n = 64.
     for (std::int64_t i = 0; i < size; ++i) to[i] = from + i * step;
+    for (std::int64_t i = 0; are_codes_ && i < size; ++i)
+      scales_[count_ + static_cast<std::size_t>(i)] =
+          &scale_(batch, head, of.begin + i * of.stride, 0);
     // Rows of one head are even by construction. Of several heads they may be, but nobody asks:
     // those are queries, which are packed.
     is_even_ &= count_ == 0;
@@ -85,6 +108,7 @@ class Operand {
     const std::int64_t page_size = tensor_.extents[2];
     for (std::int64_t key = of.begin; key < of.end; key += of.stride) {
       const std::int64_t page = pages.block_table(batch, key / page_size);
+      if (are_codes_) scales_[count_] = &scale_(page, head, key % page_size, 0);
       rows_[count_++] = at_offset(page * tensor_.strides[0] + head * tensor_.strides[1] +
                                   key % page_size * tensor_.strides[2]);
       if (count_ == 2) step_ = rows_[1] - rows_[0];
@@ -93,16 +117,19 @@ class Operand {
   }
 
   // Ends the list. Rows whose columns lie apart are copied, so that results do not depend on
-  // strides.
-  void resolve() {
-    if (column_stride_ == 1) return;
+  // strides; those of codes are widened, unless `streams`: whoever reads them then does.
+  void resolve(bool streams = false) {
+    if (column_stride_ == 1 && (streams || !are_codes_)) return;
     // A copy is whole rows one after the other, hence even, and in place for every product.
     std::byte* to = copy_.at(0, count_ * row_bytes());
     for (std::size_t r = 0; r < count_; ++r, to += row_bytes()) {
       // A size that is known saves a call of memcpy an element.
-      size_of(tensor_.type) == 4 ? gather<4>(rows_[r], to) : gather<2>(rows_[r], to);
+      are_codes_             ? widen(r, reinterpret_cast<float*>(to))
+      : size_of(type()) == 4 ? gather<4>(rows_[r], to)
+                             : gather<2>(rows_[r], to);
       rows_[r] = to;
     }
+    are_codes_ = false;
     column_stride_ = 1;
     step_ = static_cast<std::ptrdiff_t>(row_bytes());
     is_even_ = true;
@@ -134,8 +161,8 @@ class Operand {
     // The register tile reads whole groups of four past the last row or column, which need not be
     // the caller's memory.
     const bool whole = count_ > 0 && count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
-    if (tensor_.type != kType || !whole || !is_even_ || step_ <= 0 || step_ >= kFar ||
-        step_ % 4 != 0 || reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
+    if (type() != kType || !whole || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
+        reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
       return std::nullopt;
     }
     return Strided<T>{reinterpret_cast<const T*>(rows_[0]), step_ / 4};
@@ -143,7 +170,7 @@ class Operand {
 
   // Element `column` of row `row`.
   [[nodiscard]] float at(std::size_t row, std::size_t column) const {
-    return float_at(tensor_.type, rows_[row], static_cast<std::int64_t>(column) * column_stride_);
+    return float_at(type(), rows_[row], static_cast<std::int64_t>(column) * column_stride_);
   }
 
  private:
@@ -153,17 +180,27 @@ class Operand {
       std::memcpy(to, from + c * column_stride_ * Size, Size);
   }
 
+  [[nodiscard]] bool has_codes() const { return tensor_.type == DType::i8; }
+
+  void widen(std::size_t row, float* to) const {
+    const auto* codes = reinterpret_cast<const std::int8_t*>(rows_[row]);
+    for (std::size_t c = 0; c < columns(); ++c, codes += column_stride_)
+      to[c] = scale(row, c / group()) * static_cast<float>(*codes);
+  }
+
   [[nodiscard]] const std::byte* at_offset(std::int64_t elements) const {
     return static_cast<const std::byte*>(tensor_.data) + elements * size_of(tensor_.type);
   }
 
   const ConstTensor& tensor_;
+  const View<const float, 4> scale_{};
   Buffer<const std::byte*> rows_;
+  Buffer<const float*> scales_;
   Buffer<std::byte> copy_;
   std::size_t count_ = 0;
   std::int64_t column_stride_ = 1;
   std::ptrdiff_t step_ = 0;  // bytes from row to row, where they lie evenly
-  bool is_even_ = true;
+  bool is_even_ = true, are_codes_ = false;
 };
 
 }  // namespace isentrope

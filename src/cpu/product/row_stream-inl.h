@@ -22,6 +22,7 @@
 #include "src/cpu/product/load-inl.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/pack-inl.h"
+#include "src/cpu/product/widen_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -30,11 +31,17 @@ namespace isentrope::HWY_NAMESPACE {
 // after the first two.
 inline constexpr std::size_t kFewKeys = 16;
 
-// Rows begin ... end - 1 where they lie or, where they do not lie evenly, copied to `memory`. One
-// core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
+// Rows begin ... end - 1 where they lie or, where they do not lie evenly or are codes, in `memory`.
+// One core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
 template <typename T>
 HWY_INLINE Strided<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
                                float* HWY_RESTRICT memory) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (from.are_codes()) {
+      widen_codes(from, begin, end, kFewKeys, memory);
+      return {memory, static_cast<std::ptrdiff_t>(from.columns())};
+    }
+  }
   if (const auto rows = from.evenly<T>(begin, end)) return *rows;
   // A copy in L1 is read as fast as the original, and the loop that reads it stays the same.
   T* to = reinterpret_cast<T*>(memory);
@@ -90,10 +97,10 @@ HWY_INLINE void for_each_vector(const T* from, const Use& use) {
   }
 }
 
-// to[row][...] = factors[row] from[row][...], rows `stride` floats apart, in the order of
-// for_each_vector().
-HWY_INLINE void scale_rows(const Operand& from, const float* factors, std::size_t stride,
-                           float* HWY_RESTRICT to) {
+// to[row][...] = factors[row] from[row][...], rows `stride` floats apart, in the order in which
+// for_each_vector() reads rows of type `order`: theirs, or f32.
+HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType order,
+                           std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
   for_type(from.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
@@ -102,9 +109,12 @@ HWY_INLINE void scale_rows(const Operand& from, const float* factors, std::size_
       const auto* source = reinterpret_cast<const T*>(from.row(row));
       for_each_piece(from.columns(), [&](std::size_t c, auto count) HWY_ATTR {
         float* piece = to + row * stride + c;
-        for_each_vector<count()>(source + c, [&](std::size_t i, auto numbers) HWY_ATTR {
+        const auto store = [&](std::size_t i, auto numbers) HWY_ATTR {
           hn::Store(hn::Mul(by, numbers), d, piece + i * hn::Lanes(d));
-        });
+        };
+        if (order == from.type()) return for_each_vector<count()>(source + c, store);
+        for (std::size_t i = 0; i < count(); ++i)
+          store(i, load_floats(d, source + c + i * hn::Lanes(d)));
       });
     }
   });

@@ -20,6 +20,8 @@ namespace isentrope {
       return to_float(static_cast<const BFloat16*>(data)[offset]);
     case DType::f16:
       return to_float(static_cast<const Float16*>(data)[offset]);
+    case DType::i8:
+      return static_cast<const std::int8_t*>(data)[offset];
   }
   return 0;
 }
@@ -41,6 +43,8 @@ inline void write_row(const Tensor& to, std::int64_t batch, std::int64_t head, s
       return write(static_cast<BFloat16*>(to.data));
     case DType::f16:
       return write(static_cast<Float16*>(to.data));
+    case DType::i8:  // no result is
+      return;
   }
 }
 

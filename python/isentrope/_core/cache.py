@@ -1,0 +1,48 @@
+"""The cache of a decode step: numbers or codes in 8 bits, in pages or one behind the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isentrope._core.checks import beside, integers, kind
+
+
+@dataclass
+class Cache:
+    """Of `decode`, whose arguments these are, checked for what the library cannot see."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    block_table: Tensor | None
+    seqused_k: Tensor | None
+    k_scale: Tensor | None
+    v_scale: Tensor | None
+
+    def pages(self) -> Tensor:
+        if self.block_table is None:
+            return torch.arange(self.q.shape[0], device=self.q.device).unsqueeze(1)
+        return integers("block_table", self.block_table, self.q, self.k)
+
+    def keys(self) -> Tensor:
+        if self.seqused_k is not None:
+            return integers("seqused_k", self.seqused_k, self.q, self.k)
+        pages = 1 if self.block_table is None else self.block_table.shape[1]
+        return self.q.new_full(self.q.shape[:1], pages * self.k.shape[2], dtype=torch.int64)
+
+    def scales(self) -> tuple[Tensor, ...]:
+        """Those of codes; none of a cache of numbers."""
+        if self.k_scale is None and self.v_scale is None:
+            if self.k.dtype is torch.int8:
+                raise ValueError("[decode] k_scale and v_scale must be given of caches in int8; got none")
+            return ()
+        for name, scale in (("k_scale", self.k_scale), ("v_scale", self.v_scale)):
+            if not isinstance(scale, Tensor) or scale.dtype is not torch.float32:
+                raise TypeError(f"[decode] {name} must be a tensor of float32; got {kind(scale)}")
+            beside(self.q, name, scale)
+        if not (self.q.is_cpu or self.q.is_meta):
+            raise NotImplementedError(f"[decode] caches in int8 must lie on the CPU; got {self.q.device}")
+        return self.k_scale, self.v_scale
