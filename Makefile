@@ -53,8 +53,8 @@ help:
 	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
 	@echo 'make test-trixie  the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
-	@echo 'make test-arm   the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, run by QEMU, with the'
-	@echo '                cross compiler of SUITE=trixie'
+	@echo 'make test-arm   the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, run by QEMU with BFMMLA and'
+	@echo '                without, with the cross compiler of SUITE=trixie'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/contributors/numerics.md'
 	@echo 'make docs       the documentation site, build/site/html/index.html: pages, API, search; no network to read it'
@@ -175,7 +175,8 @@ test-arm:
 	  cmake --preset arm -B build/arm-$(SUITE) --log-level=NOTICE; \
 	  cmake --build build/arm-$(SUITE) --target isentrope mutants $(ARM_TESTS); \
 	  ctest --test-dir build/arm-$(SUITE) --output-on-failure -j 2 -R "^($(subst $() ,|,$(strip $(ARM_TESTS)))|mutant)"; \
-	  qemu-aarch64 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet'
+	  qemu-aarch64 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet; \
+	  qemu-aarch64 -cpu cortex-a76 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet'
 
 docs: configure
 	@scripts/setup --with doxygen

@@ -150,7 +150,8 @@ void show(const check::Problem& problem, const check::Work& work,
     if (problem.backward) explain("backward", "keys", backward_plan(problem));
     for (const Timing& timing : timings) explain_tiles(timing.target);
     if (problem.type == DType::bf16)
-      fmt::print("  products of bf16 with vectors of 64 bytes: {}\n", explain_pair_kernels());
+      fmt::print("  products of bf16 with vectors of {} bytes: {}\n", bytes_of_pair_vectors(),
+                 explain_pair_kernels());
     use_target(supported_targets().front());
   }
   print_timings(problem, work, timings, arguments);

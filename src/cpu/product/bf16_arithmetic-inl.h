@@ -90,6 +90,8 @@ struct Bf16Pairs {
   // As those of F32. Pairs are not scaled: products take the factors instead.
   static HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) {
     transpose_panels<float>(from, nullptr, as_floats(to));
+    if (kernels().arrange)
+      kernels().arrange(to, round_up(from.count(), panel_width()) * from.columns() / kNumbers);
   }
   static HWY_INLINE Strided<Pair> read_rows(const Operand& from, std::size_t stride, Pair* memory) {
     if (const auto rows = from.in_place<Pair>()) return *rows;

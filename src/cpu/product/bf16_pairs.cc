@@ -7,7 +7,9 @@ namespace isentrope {
 namespace {
 
 // The best first, where a CPU has several.
-std::array<const PairKernels*, 2> all() { return {amx_pair_kernels(), avx512_pair_kernels()}; }
+std::array<const PairKernels*, 3> all() {
+  return {amx_pair_kernels(), avx512_pair_kernels(), neon_pair_kernels()};
+}
 
 const PairKernels* best() {
   for (const PairKernels* kernels : all())
@@ -25,6 +27,12 @@ std::atomic<const PairKernels*>& chosen() {
 const PairKernels* pair_kernels() { return chosen().load(std::memory_order_relaxed); }
 
 void use_pair_kernels(const PairKernels* kernels) { chosen() = kernels; }
+
+std::size_t bytes_of_pair_vectors() {
+  for (const PairKernels* kernels : all())
+    if (kernels) return kernels->columns / 2 * sizeof(Pair);  // a panel is two vectors wide
+  return 0;
+}
 
 std::string explain_pair_kernels() {
   const PairKernels* const own = pair_kernels();

@@ -28,6 +28,9 @@ struct PairKernels {
   // Whether A of add_weighted and B of add_transposed come turned: each 16 x 16 pairs of a panel
   // transposed where they stand. The sums of add_transposed are then left turned, too.
   bool is_turned = false;
+  // Changes packed panels, in place and each for itself, to what B of multiply_packed and
+  // multiply_rows wants; null where it is as it was packed.
+  void (*arrange)(Pair* panels, std::size_t pairs) = nullptr;
   // Around all products of a thread's task; null where they need nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
@@ -68,6 +71,8 @@ struct PairKernels {
 // Takes these instead from now on, null for none, in calls that begin after it: for tests and
 // measurements, which answer for it that they run here.
 void use_pair_kernels(const PairKernels* kernels);
+// Of the targets that have any on some CPU of this kind.
+[[nodiscard]] std::size_t bytes_of_pair_vectors();
 // Which they are and why no better ones, in words.
 [[nodiscard]] std::string explain_pair_kernels();
 
@@ -76,5 +81,8 @@ void use_pair_kernels(const PairKernels* kernels);
 
 // AVX-512 BF16; null where the compiler does not know it.
 [[nodiscard]] const PairKernels* avx512_pair_kernels();
+
+// BFMMLA; null elsewhere than on 64-bit Arm.
+[[nodiscard]] const PairKernels* neon_pair_kernels();
 
 }  // namespace isentrope
