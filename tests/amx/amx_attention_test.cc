@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "check/generate.h"
 #include "check/judge.h"
+#include "src/cpu/product/amx_tiles.h"
 #include "src/cpu/product/bf16_pairs.h"
 #include "tests/support/amx_emulator.h"
 
@@ -94,6 +96,45 @@ TEST(AmxAttention, ThreadsOfTheCallerGetTheSameBitsAndKeepNoTiles) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(AmxAttention, TasksOfACallRunOnAnyThreadsOfTheCaller) {
+  const Data data(bf16_problem("shape=4x4x100x200x64"));
+  const ForwardResult want = run_forward(data);
+  std::atomic<int> tasks = 0;
+  const ForwardResult got = run_forward(data, [&](std::int64_t count, const auto& run) {
+    for (std::int64_t task = 0; task < count; ++task) {
+      std::thread([&] {
+        run(task);
+        EXPECT_TRUE(tiles_are_released());
+        ++tasks;
+      }).join();
+    }
+  });
+  EXPECT_GT(tasks, 1);
+  EXPECT_TRUE(same_bits(got.output, want.output));
+}
+
+// A container may refuse the permission, and then its call must not be what the process finds out
+// by.
+TEST(AmxAttention, WhatIsMissingIsNamedAndNothingIsAskedForBehindIt) {
+  static int asked = 0;
+  amx::Needs needs{.cpu_has_tiles = [] { return true; },
+                   .cpu_rounds = [] { return true; },
+                   .system_saves_tiles = [] { return true; },
+                   .process_may_use_tiles = [] { return ++asked == 0; }};
+  EXPECT_STREQ(amx::why_not(needs), "the operating system refused the process its tiles");
+  EXPECT_EQ(asked, 1);
+  needs.system_saves_tiles = [] { return false; };
+  EXPECT_STREQ(amx::why_not(needs), "the operating system does not save its tiles");
+  needs.cpu_rounds = [] { return false; };
+  EXPECT_STREQ(amx::why_not(needs), "AVX-512 BF16, which rounds for it, is hidden");
+  needs.cpu_has_tiles = [] { return false; };
+  EXPECT_STREQ(amx::why_not(needs), "this CPU does not have it");
+  EXPECT_EQ(asked, 1);
+  needs.cpu_has_tiles = needs.cpu_rounds = needs.system_saves_tiles = [] { return true; };
+  needs.process_may_use_tiles = [] { return true; };
+  EXPECT_EQ(amx::why_not(needs), nullptr);
 }
 
 TEST(AmxAttention, AChildOfAForkComputesTheSame) {

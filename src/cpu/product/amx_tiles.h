@@ -50,16 +50,24 @@ inline bool process_may_use_tiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// Why this process cannot use tiles; null where it can. Asked once, for the answer stays.
+// What has to be there, in this order: nobody asks for what he could not use.
+struct Needs {
+  bool (*cpu_has_tiles)() = amx::cpu_has_tiles;
+  bool (*cpu_rounds)() = [] { return __builtin_cpu_supports("avx512bf16") != 0; };
+  bool (*system_saves_tiles)() = amx::system_saves_tiles;
+  bool (*process_may_use_tiles)() = amx::process_may_use_tiles;
+};
+// Why tiles cannot be used; null where they can.
+inline const char* why_not(const Needs& needs) {
+  if (!needs.cpu_has_tiles()) return "this CPU does not have it";
+  if (!needs.cpu_rounds()) return "AVX-512 BF16, which rounds for it, is hidden";
+  if (!needs.system_saves_tiles()) return "the operating system does not save its tiles";
+  if (!needs.process_may_use_tiles()) return "the operating system refused the process its tiles";
+  return nullptr;
+}
+// Why this process cannot. Asked once, for the answer stays.
 inline const char* why_not() {
-  static const char* const reason = []() -> const char* {
-    if (!cpu_has_tiles()) return "this CPU does not have it";
-    if (!__builtin_cpu_supports("avx512bf16"))
-      return "AVX-512 BF16, which rounds for it, is hidden";
-    if (!system_saves_tiles()) return "the operating system does not save its tiles";
-    if (!process_may_use_tiles()) return "the operating system refused the process its tiles";
-    return nullptr;
-  }();
+  static const char* const reason = why_not(Needs());
   return reason;
 }
 
