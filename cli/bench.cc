@@ -164,6 +164,7 @@ nlohmann::json json_of(const check::Problem& problem, const check::Work& work,
                         {"flops", work.flops},
                         {"plan", json_of(forward_plan(problem))}};
   if (problem.backward) result["backward_plan"] = json_of(backward_plan(problem));
+  if (problem.type == DType::bf16) result["bf16_products"] = explain_pair_kernels();
   for (const Timing& timing : timings) result["timings"].push_back(json_of(problem, timing, work));
   return result;
 }

@@ -10,7 +10,7 @@ from isentrope.commands import doctor
 def test_it_names_versions_devices_and_a_check(capsys):
     assert doctor.main(["--seconds", "1"]) == 0
     out = capsys.readouterr().out
-    for line in ("versions    Python 3.", "processor ", "cpu         isentrope's kernels for ", "cuda", "check  "):
+    for line in ("versions    Python 3.", "processor ", "cpu         isentrope's kernels for ", "bf16        products by ", "cuda", "check  "):
         assert line in out
     assert "each within its budget of error" in out
 

@@ -75,23 +75,32 @@ def _on_a_gpu(kind: str, index: int) -> str:
     return "isentrope's kernels in Triton"
 
 
-def _check(seconds: int) -> dict[str, Any]:
-    """Random problems on every instruction set, a hundred at a time, until the time is over."""
+def _told(*arguments: str) -> Any:
+    """What the program says to them, as JSON. A check that fails has the exit status 1."""
     places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     program = shutil.which("isentrope", path=places)
     if program is None:
         raise FileNotFoundError("isentrope, which checks, must lie beside this command or on PATH; got none")
+    done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise ValueError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def _products_of_bf16() -> str:
+    """By which instructions, and why not by better ones."""
+    return _told("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
+
+
+def _check(seconds: int) -> dict[str, Any]:
+    """Random problems on every instruction set, a hundred at a time, until the time is over."""
     targets: dict[str, float] = {}
     outcomes: dict[str, int] = {}
     until = time.monotonic() + seconds
     seed = 0
     while not seed or time.monotonic() < until:
         seed += 1
-        command = [program, "check", "--generate", "100", "--seed", str(seed), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode not in (0, 1):
-            raise ValueError(done.stderr)
-        for verdict in json.loads(done.stdout)["verdicts"]:
+        for verdict in _told("check", "--generate", "100", "--seed", str(seed))["verdicts"]:
             outcomes[verdict["outcome"]] = outcomes.get(verdict["outcome"], 0) + 1
             ratios = [verdict[way]["error_over_budget"] for way in ("forward", "backward") if way in verdict]
             targets[verdict["target"]] = max([targets.get(verdict["target"], 0.0), *ratios])
@@ -104,6 +113,7 @@ def _body(options: argparse.Namespace) -> int:
     check = _check(options.seconds)
     first, *others = check["targets"]
     put(f"cpu         isentrope's kernels for {first}, the best here{', beside ' + ', '.join(others) if others else ''}")
+    put(f"bf16        products by {_products_of_bf16()}")
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
     failed = check["outcomes"].get("FAILED", 0)
