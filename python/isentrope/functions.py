@@ -17,7 +17,7 @@ from isentrope._core.checks import kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
-from isentrope.rules import is_integer
+from isentrope.rules import is_integer, shown
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
@@ -244,12 +244,14 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
     code times its group's scale, and at most the group's largest magnitude / 254 off. A group that holds NaN or inf is
     NaN. Not differentiable; on the CPU.
     """
-    if not isinstance(rows, Tensor) or rows.dim() != 4:
-        raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions; got {kind(rows)}")
+    if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
+        raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")
+    if rows.numel() > 1 << 56:  # broadcast ones, which the codes are not
+        raise ValueError(f"[quantize] rows must have at most 2^56 elements; got {list(rows.shape)}")
     columns = rows.shape[3]
     size = columns if group_size is None else group_size
     if not is_integer(size) or size < 1 or columns % size != 0:
-        raise ValueError(f"[quantize] group_size must be a divisor of the {columns} columns; got {size!r}")
+        raise ValueError(f"[quantize] group_size must be a divisor of the {columns} columns; got {shown(size)}")
     return CHECKED.quantize(rows.detach(), columns // size)
 
 

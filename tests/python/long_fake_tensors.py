@@ -12,6 +12,7 @@ from isentrope.statistics import ALL
 Q, K = torch.randn(2, 5, 4, 8).transpose(1, 2), torch.randn(2, 2, 7, 8)
 TABLE, USED = torch.tensor([[0], [1]]), torch.tensor([5, 7])
 CALL = Call(Q, K, K, rule="logn(3)", causal=2, attn_mask=torch.rand(2, 4, 5, 7) > 0.5)
+CODES, SCALES = OPS.quantize(K, 2)
 RESULTS = OPS.attention(*CALL, ALL)
 PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
 STARTS = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
@@ -22,6 +23,8 @@ OPERATORS = {
         OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True),
     ),
     "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, ALL)),
+    "decode_codes": (OPS.decode_codes, (*CALL._replace(k=CODES, v=CODES, attn_mask=None), SCALES, SCALES, TABLE, USED, ALL)),
+    "quantize": (OPS.quantize, (K, 2)),
     "row_lengths": (OPS.row_lengths, CALL),
     "keys_seen": (OPS.keys_seen, (*CALL._replace(attn_mask=None), torch.tensor([[0, 2], [2, 5]]))),
     "check_call": (OPS.check_call, (*CALL, None)),
@@ -37,6 +40,8 @@ FUNCTIONS = {
     "attention_rows": lambda x: isentrope.attention_rows(x(Q), x(K), x(K), x(torch.ones(2, 1, 5)), return_stats=True),
     "varlen_attention": lambda x: isentrope.varlen_attention(*map(x, PACKED), *map(x, STARTS), return_stats=True),
     "decode": lambda x: isentrope.decode(x(Q), x(K), x(K), x(TABLE), x(USED), return_stats=True),
+    "decode of codes": lambda x: isentrope.decode(x(Q), x(CODES), x(CODES), k_scale=x(SCALES), v_scale=x(SCALES)),
+    "quantize": lambda x: isentrope.quantize(x(K), 4),
     "row_lengths": lambda x: isentrope.row_lengths(x(Q), x(K), window_size=(3, 0), key_end=x(USED)),
     "scaled_dot_product_attention": lambda x: isentrope.scaled_dot_product_attention(x(Q), x(K), x(K), enable_gqa=True, scale=-0.3),
     "SSMax": lambda x: isentrope.SSMax(4)(x(Q), x(K), x(K)),

@@ -16,6 +16,7 @@ from isentrope._core.options import MaskOptions
 Q, K = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8)
 CU_Q, CU_K = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
 PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8)
+CODES = isentrope.quantize(K)
 STATE = AttentionState(torch.randn(2, 4, 5, 8), Statistics(lse=torch.randn(2, 4, 5)))
 
 
@@ -76,6 +77,10 @@ CALLS = {
         {"q": Q, "k_cache": K, "v_cache": K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7])}
         | masks_of(SequenceOptions),
     ),
+    "quantize": (isentrope.quantize, {"rows": K, "group_size": 4}),
+    "decode of codes": (
+        isentrope.decode, {"q": Q, "k_cache": CODES[0], "v_cache": CODES[0], "k_scale": CODES[1], "v_scale": CODES[1]},
+    ),
     "row_lengths": (isentrope.row_lengths, {"q": Q, "k": K} | {k: v for k, v in masks_of(MaskOptions).items() if k != "return_stats"}),
     "scaled_dot_product_attention": (
         isentrope.scaled_dot_product_attention,
@@ -108,7 +113,7 @@ ALSO = {
     "n_min": "n_max",
 }  # fmt: skip
 # What must fit each other: either may be named.
-ALSO |= dict.fromkeys(("q", "k", "v", "k_cache", "v_cache", "query", "key", "value"), "q|k|v|attn_mask|bias|lambda_?|seqused_k|block_table")
+ALSO |= dict.fromkeys(("q", "k", "v", "k_cache", "v_cache", "query", "key", "value"), "q|k|v|attn_mask|bias|lambda_?|seqused_k|block_table|k_scale")
 
 
 def refusal(call, arguments):

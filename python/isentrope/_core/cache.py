@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isentrope._core.checks import beside, integers, kind
+from isentrope._core.checks import beside, check_ranks, integers, kind
+from isentrope._core.library import refuse_arguments
 
 
 @dataclass
@@ -24,14 +25,20 @@ class Cache:
 
     def pages(self) -> Tensor:
         if self.block_table is None:
+            self._check_shapes()
             return torch.arange(self.q.shape[0], device=self.q.device).unsqueeze(1)
         return integers("block_table", self.block_table, self.q, self.k)
 
     def keys(self) -> Tensor:
         if self.seqused_k is not None:
             return integers("seqused_k", self.seqused_k, self.q, self.k)
+        self._check_shapes()
         pages = 1 if self.block_table is None else self.block_table.shape[1]
         return self.q.new_full(self.q.shape[:1], pages * self.k.shape[2], dtype=torch.int64)
+
+    def _check_shapes(self) -> None:
+        refuse_arguments([("q", self.q), ("k", self.k)])
+        check_ranks(q=self.q, k=self.k)
 
     def scales(self) -> tuple[Tensor, ...]:
         """Those of codes; none of a cache of numbers."""
@@ -43,6 +50,7 @@ class Cache:
             if not isinstance(scale, Tensor) or scale.dtype is not torch.float32:
                 raise TypeError(f"[decode] {name} must be a tensor of float32; got {kind(scale)}")
             beside(self.q, name, scale)
+            refuse_arguments([(name, scale)])
         if not (self.q.is_cpu or self.q.is_meta):
             raise NotImplementedError(f"[decode] caches in int8 must lie on the CPU; got {self.q.device}")
         return self.k_scale, self.v_scale
