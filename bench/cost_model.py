@@ -48,7 +48,8 @@ def received(method: str, work: Work, ranks: int) -> tuple[float, float]:
         return once, once
     # Every early piece is seen by all, and of two late ones one is by the other.
     seen = keys * others * (0.75 if work.causal else 1)
-    return seen, 2 * seen
+    # Keys once more, and the gradients of those that were seen, in float32.
+    return seen, seen * (1 + 4 / work.bytes)
 
 
 def seconds(method: str, work: Work, ranks: int, machine: Machine) -> float:

@@ -88,7 +88,7 @@ def _launched(name: str, dtype: str, dim: int, wanted: int, backward: bool) -> I
     with launches(TARGETS["sm_90"]) as found:
         if backward:
             statistics = torch.empty(1).expand((wanted & (SUPPORT - 1)).bit_count(), *shape[:3])
-            launch.attention_backward(*arguments, wanted, x, statistics, x, None, False, False, False)
+            launch.attention_backward(*arguments, wanted, x, statistics, x, None, False, False, False, False)
         else:
             launch.attention(*arguments, wanted)
     for one in found:

@@ -140,6 +140,7 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const TorchTensor output = from.tensor(), shared = from.tensor();
   const TorchTensor d_output = from.optional_tensor(), d_shared = from.optional_tensor();
   const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
+  const bool in_float32 = from.integer() != 0;
   if (is_float64(call.q)) {
     return attention_backward_in_float64(call, wanted, d_output, d_shared, wants, stack);
   }
@@ -149,9 +150,10 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const std::array rows{batch, heads, queries};
   const std::array weights{batch, heads, queries, keys};
   std::array<TorchTensor, 6> results;
-  results[0] = empty_laid_out_as(call.q, queries, dim);
-  results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3]);
-  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
+  const std::int32_t dtype = in_float32 ? dtype_of_numbers<float>() : call.q.dtype();
+  results[0] = empty_laid_out_as(call.q, queries, dim, dtype);
+  results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3], dtype);
+  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3], dtype);
   AttentionGradients gradients{output_view(results[0]), output_view(results[1]),
                                output_view(results[2])};
   gradients.d_bias = optional_result<float>(results[3], wants[0], weights);

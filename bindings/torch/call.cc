@@ -95,6 +95,13 @@ bool is_of_mask(std::string_view name) {
                                  0;
 }
 
+// Whether rows may see different keys because of it, where all else is the same.
+bool parts_rows(std::string_view name) {
+  return name == "causal" || std::ranges::any_of(kMaskNumbers, [&](const MaskNumber& number) {
+           return number.name == name && number.parts_rows;
+         });
+}
+
 }  // namespace
 
 CallArguments::CallArguments(Arguments& from)
@@ -166,7 +173,8 @@ void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
     list.push_back({{"name", name_in_python(name)},
                     {"default", std::move(fallback)},
                     {"axes", std::move(axes)},
-                    {"mask", is_of_mask(name)}});
+                    {"mask", is_of_mask(name)},
+                    {"parts_rows", parts_rows(name)}});
   };
   for (const char* compiled : {"compiled_scale", "compiled_soft_cap"})
     tell(compiled, nullptr, nlohmann::json::array());

@@ -129,9 +129,9 @@ void attention_backward_in_float64(const CallArguments& call, std::int64_t wante
   }
   const reference::Gradients from = reference::attention_backward(in, options, upstream);
   std::array<TorchTensor, 6> results;
-  results[0] = empty_laid_out_as(call.q, queries, dim);
-  results[1] = empty_laid_out_as(call.k, keys, dim);
-  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3]);
+  results[0] = empty_laid_out_as(call.q, queries, dim, call.q.dtype());
+  results[1] = empty_laid_out_as(call.k, keys, dim, call.q.dtype());
+  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3], call.q.dtype());
   copy(from.dq, written(results[0]));
   copy(from.dk, written(results[1]));
   copy(from.dv, written(results[2]));

@@ -24,7 +24,8 @@ void define(TorchLibraryHandle library) {
   schema("attention(" + call + ", int wanted)" + results);
   schema("attention_backward(" + call +
          ", int wanted, Tensor output, Tensor statistics, Tensor? d_output, " +
-         "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks)" +
+         "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks, " +
+         "bool in_float32)" +
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
   schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
   schema("decode_codes(" + call +

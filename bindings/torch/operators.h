@@ -19,7 +19,8 @@ void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t resu
 
 // The arguments that the operators share beside q, k and v, in the order of the schema: [{"name":
 // ..., "default": what it is where the caller leaves it out, "axes": ["batch", ...], "mask":
-// whether it is a part of the mask}, ...].
+// whether it is a part of the mask, "parts_rows": whether it is a number because of which rows may
+// see different keys}, ...].
 void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // The list of statistics, in the order of the bits of `wanted`; the last one counts. [{"name": ...,

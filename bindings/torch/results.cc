@@ -5,20 +5,21 @@
 
 namespace isentrope::stable {
 
-TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns) {
+TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns,
+                              std::int32_t dtype) {
   const std::int64_t heads = like.size(1);
   const std::array sizes{like.size(0), heads, rows, columns};
-  if (like.strides()[1] >= like.strides()[2]) return {sizes, like.dtype()};
+  if (like.strides()[1] >= like.strides()[2]) return {sizes, dtype};
   const std::int64_t wide = std::max<std::int64_t>(columns, 1),
                      row = wide * std::max<std::int64_t>(heads, 1);
   return {sizes, std::array{row * std::max<std::int64_t>(rows, 1), wide, row, std::int64_t{1}},
-          like.dtype()};
+          dtype};
 }
 
 Results::Results(const TorchTensor& q, std::int64_t columns, std::int64_t bits)
     : rows{q.size(0), q.size(1), q.size(2)},
       wanted(bits),
-      output(empty_laid_out_as(q, rows[2], columns)),
+      output(empty_laid_out_as(q, rows[2], columns, q.dtype())),
       shared(std::array<std::int64_t, 4>{std::popcount(
                                              static_cast<std::uint64_t>(wanted & (kSupport - 1))),
                                          rows[0], rows[1], rows[2]},

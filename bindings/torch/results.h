@@ -52,7 +52,8 @@ Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
 // [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
 // projection leaves them, the result can be viewed as [batch, rows, heads * columns] without a
 // copy.
-TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns);
+TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns,
+                              std::int32_t dtype);
 
 // A row-major result and its view; without elements, and no view, where nobody wants it.
 template <typename Float, std::size_t Rank>

@@ -5,7 +5,8 @@ import torch
 from dense import dense
 
 import isentrope
-from isentrope._core.library import STATISTICS
+from isentrope._core.call import call_of
+from isentrope._core.library import CHECKED, LSE, STATISTICS
 
 B, H, KV, S, K, D, DV = 2, 4, 2, 19, 31, 16, 24
 DIFFERENTIABLE = [statistic["name"] for statistic in STATISTICS if statistic["differentiable"]]
@@ -276,3 +277,17 @@ def test_ssmax_module_is_the_rule():
     for options in ({"causal": True}, {"attn_mask": masks()["mask"]["attn_mask"]}, {"key_end": torch.tensor([K, 4])}):
         want = isentrope.attention(q, k, v, rule="ssmax(s=0.3, b=0.2)", **options)
         torch.testing.assert_close(module(q, k, v, **options), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_in_float32_are_those_before_rounding(dtype):
+    """What ranks sum, who each have a part of the keys."""
+    q, k, v = (x.to(dtype) for x in tensors())
+    call = call_of(q, k, v, rule="log_length", causal=True)
+    output, statistics, _ = CHECKED.attention(*call, LSE)
+    narrow, wide = (
+        CHECKED.attention_backward(*call, LSE, output, statistics, output, statistics, False, False, False, in_float32)[:3]
+        for in_float32 in (False, True)
+    )
+    for a, b in zip(narrow, wide):
+        assert (a.dtype, b.dtype) == (dtype, torch.float32) and torch.equal(a, b.to(dtype)) and not torch.equal(a.float(), b)

@@ -240,7 +240,7 @@ def test_backward_reads_no_statistics_of_other_strides():
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
     with pytest.raises(ValueError, match="statistics must be contiguous"):
-        CHECKED.attention_backward(*call, 1, output, statistics, output, None, False, False, False)
+        CHECKED.attention_backward(*call, 1, output, statistics, output, None, False, False, False, False)
 
 
 def test_without_torch_it_says_what_to_install(tmp_path):

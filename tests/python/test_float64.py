@@ -146,7 +146,7 @@ def test_gradients_must_have_the_shapes_of_their_results():
     output, statistics, _ = torch.ops.isentrope.attention(*call, 1)
     for wrong in ((output[:, :1], None), (None, statistics[:, :, :1])):
         with pytest.raises((ValueError, RuntimeError), match="must have the shape of its result"):
-            torch.ops.isentrope.attention_backward(*call, 1, output, statistics, *wrong, False, False, False)
+            torch.ops.isentrope.attention_backward(*call, 1, output, statistics, *wrong, False, False, False, False)
 
 
 def test_that_it_is_slow_is_said_once():

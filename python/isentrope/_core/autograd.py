@@ -50,7 +50,7 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
     *tensors, output, statistics = ctx.saved_tensors
     if d_statistics is not None:
         d_statistics = d_statistics.contiguous()
-    arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants)
+    arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants, False)
     if torch._C._are_functorch_transforms_active():
         backward = TransformableBackward.apply
     elif torch.is_grad_enabled() or torch.compiler.is_compiling():

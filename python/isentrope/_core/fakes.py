@@ -12,12 +12,12 @@ from isentrope._core.checks import check_ranks
 from isentrope._core.library import SUPPORT
 
 
-def _laid_out_as(like: Tensor, rows: Any, columns: Any) -> Tensor:
-    """As the kernels lay out a result: heads inside rows where `like` has them there."""
+def _laid_out_as(like: Tensor, rows: Any, columns: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """As the kernels lay out a result: heads inside rows where `like` has them there. dtype: None for that of `like`."""
     batch, heads = like.shape[:2]
     if like.stride(1) < like.stride(2):
-        return like.new_empty((batch, rows, heads, columns)).transpose(1, 2)
-    return like.new_empty((batch, heads, rows, columns))
+        return like.new_empty((batch, rows, heads, columns), dtype=dtype).transpose(1, 2)
+    return like.new_empty((batch, heads, rows, columns), dtype=dtype)
 
 
 def _of_statistics(q: Tensor) -> torch.dtype:
@@ -80,19 +80,20 @@ def _(*args: Any) -> None:
 @torch.library.register_fake("isentrope::attention_backward")
 def _(*args: Any) -> tuple[Tensor, ...]:
     q, k, v = args[:3]
-    return gradient_results(q, k, v, *args[-3:])
+    return gradient_results(q, k, v, *args[-4:])
 
 
 def gradient_results(
-    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool
+    q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool, in_float32: bool
 ) -> tuple[Tensor, ...]:
     def optional(want: bool, *shape: Any) -> Tensor:
         return q.new_empty(shape if want else (0,), dtype=_of_statistics(q))
 
+    dtype = _of_statistics(q) if in_float32 else q.dtype
     return (
-        _laid_out_as(q, q.shape[2], q.shape[3]),
-        _laid_out_as(k, k.shape[2], k.shape[3]),
-        _laid_out_as(v, v.shape[2], v.shape[3]),
+        _laid_out_as(q, q.shape[2], q.shape[3], dtype),
+        _laid_out_as(k, k.shape[2], k.shape[3], dtype),
+        _laid_out_as(v, v.shape[2], v.shape[3], dtype),
         optional(wants_bias, *q.shape[:3], k.shape[2]),
         optional(wants_lambda, *q.shape[:3]),
         optional(wants_sinks, q.shape[1]),

@@ -86,7 +86,7 @@ CHECKED = SimpleNamespace(
 )
 
 # The arguments that all operators share beside q, k and v, tensors first: name, default, what the dimensions of a tensor
-# are ("axes"), and whether it is a part of the mask.
+# are ("axes"), whether it is a part of the mask, and whether it is a number because of which rows may see different keys.
 ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
 DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.distributed import PrefixStore, ProcessGroup, Store
 
-from isentrope.distributed.exchange import failure, resolved
+from isentrope.distributed.exchange import failure, meet, resolved
 from isentrope.distributed.layout import pieces, rows_of
 
 
@@ -80,7 +80,7 @@ _agreed: WeakKeyDictionary[ProcessGroup, _Agreed] = WeakKeyDictionary()
 
 
 @torch.compiler.assume_constant_result
-def agreed(name: str, device: str, rows: int, keys: int, sequence_length: int | None, *fields: Any) -> str:
+def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_length: int | None, *fields: Any) -> str:
     """The text of the configuration of these fields, once all ranks of the group have it.
 
     Raises ValueError on every rank when one has another, and RuntimeError when one does not come.
@@ -102,13 +102,15 @@ def agreed(name: str, device: str, rows: int, keys: int, sequence_length: int | 
     if text not in known.texts:
         known.comparisons += 1
         _compare(group, time_limit(group, device), known.comparisons, text)
+        if not known.texts:
+            meet(group, device)
         known.texts.add(text)
     return text
 
 
-def time_limit(group: ProcessGroup, device: str) -> timedelta:
+def time_limit(group: ProcessGroup, device: torch.device) -> timedelta:
     """How long an operation of the group may take."""
-    return group._get_backend(torch.device(device)).options._timeout
+    return group._get_backend(device).options._timeout
 
 
 def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:

@@ -73,6 +73,15 @@ def start(group: ProcessGroup, tag: int, sends: Messages, receives: Messages) ->
     return Pending(group, works, [operation.tensor for operation in operations], peers)
 
 
+def meet(group: ProcessGroup, device: torch.device) -> None:
+    """A call that every rank makes: NCCL wants that of the first one of a group, and `start` leaves out those who have
+    nothing to send or to hear. Raises RuntimeError, within the group's time limit, when a rank does not come."""
+    try:
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
+    except RuntimeError as error:
+        raise failure(group, [rank for rank in range(group.size()) if rank != group.rank()], error) from error
+
+
 def resolved(name: str) -> ProcessGroup:
     """The group that the operators know by name."""
     return _resolve_process_group(name)

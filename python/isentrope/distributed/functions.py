@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from isentrope._core.attend import transformed
 from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.call import IN_TENSORS, call_of
-from isentrope._core.checks import integers
-from isentrope._core.library import DEFAULTS, refuse_unknown
+from isentrope._core.checks import CHECKS
+from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope._core.options import PartOptions, check_names
 from isentrope.distributed.agreement import agreed
@@ -33,6 +33,8 @@ METHODS = ("ring", "all_gather", "all_to_all")
 # ranks takes.
 _TAKEN = {*Masks._fields, "sinks", "rule", "soft_cap", *IN_TENSORS}
 _NOT_TAKEN = {"lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed"}
+# Those of the queries are those of the keys here.
+_DOCUMENTS = ("cu_seqlens_q", "cu_seqlens_k")
 refuse_unknown("isentrope.distributed", "argument", DEFAULTS, _TAKEN | _NOT_TAKEN)
 
 
@@ -49,7 +51,8 @@ def attention(
         method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says which is for what.
         layout: "contiguous", or "zigzag", which balances the work under a causal mask.
         sequence_length: rows of the whole sequence; None: every rank has as many as this one.
-        key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank.
+        key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank. What travels
+            follows from them and from `documents`, on the CPU: let them lie there, and nothing waits for a device.
         documents: integers [documents + 1], where packed documents begin: 0, ..., sequence_length; the same on every
             rank. n is that of the document. Not together with key_begin and key_end.
         q, k, v may be DTensors, sharded by Shard(2) over one dimension of their mesh, which is the group, and by batch
@@ -72,13 +75,13 @@ def attention(
     if method not in METHODS:
         raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
     options["rule"] = rule_text(options.pop("rule", "standard"), options.pop("scale", None))
-    call = call_of(q, k, v, **options, **_documents(documents, q, options))
+    given = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
+    call = call_of(q, k, v, **options)
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
         raise NotImplementedError(FORWARD_MODE)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
-    masks = Masks.of(call)
     # Rows and keys lie at the places they have in the whole sequence.
-    masks = masks._replace(causal=min(masks.causal, 1))
+    masks = Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, q))
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     name = group_name(group)
@@ -87,23 +90,34 @@ def attention(
     given = tuple(name for name, x in {"sinks": sinks, **masks.lists}.items() if x is not None)
     soft_cap = float(options.get("soft_cap", 0.0))
     text = agreed(
-        name, q.device.type, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
+        name, q.device, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
         masks.numbers | {"causal": masks.causal > 0}, soft_cap, wanted, given,
     )  # fmt: skip
     if method == "all_to_all":
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
-        output, shared, support = ring_attention(q, k, v, sinks, *masks.lists.values(), text, name)
+        output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists.values(), text, name)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 
 
-def _documents(documents: Tensor | None, q: Tensor, options: PartOptions) -> dict[str, Tensor]:
-    if documents is None:
-        return {}
-    if any(options.get(name) is not None for name in ("key_begin", "key_end")):
-        raise ValueError(
-            "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their own; "
-            "got both"
-        )
-    return dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), integers("documents", documents, q, q))
+def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[str, Tensor]:
+    """The lists of the masks, checked and on the CPU."""
+    if documents is not None:
+        if given["key_begin"] is not None or given["key_end"] is not None:
+            raise ValueError(
+                "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their "
+                "own; got both"
+            )
+        given = given | dict.fromkeys(_DOCUMENTS, documents)
+    like = torch.empty(()).expand(q.shape[:1])
+    found = {}
+    try:
+        for name, x in given.items():
+            if x is not None:
+                listed = x.cpu() if isinstance(x, Tensor) else x
+                found[name] = CHECKS[name]("documents" if name in _DOCUMENTS else name, listed, like, like)
+    except Exception:
+        refuse_arguments(given.items())
+        raise
+    return found

@@ -6,7 +6,7 @@ besides its own. `all_gather` takes all of them at once: one exchange, one produ
 Both send of each block only the keys that somebody sees, straight from its owner.
 
 The backward pass does the same once more, with the statistics that the rows have over the whole sequence: with those the
-gradients of one block need no other, and those of its keys and values go back to their owner.
+gradients of one block need no other, and those of its keys and values go back to their owner, who sums them in float32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
-from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient
+from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient, upstream_of_blocks
 from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
 from isentrope.statistics import with_needs
 
@@ -84,7 +84,8 @@ class KeyExchange:
         return blocks, start(self.group, self.tag, sends, receives)
 
     def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
-        """Sends the gradients of a step's blocks to their owners; what comes are those that others have for our keys."""
+        """Sends the gradients of a step's blocks, in float32, to their owners; what comes are those that others have for our
+        keys."""
         sends: Messages = {}
         receives: Messages = {}
         blocks = []
@@ -92,7 +93,7 @@ class KeyExchange:
             if ranges := self.needed(self.rank, owner):
                 sends[owner] = [x.contiguous() for block in cut(gradients, ranges) for x in block[1:]]
             if ranges := self.needed(to, self.rank):
-                received = self._empty(ranges)
+                received = self._empty(ranges, torch.float32)
                 receives[to] = [x for block in received for x in block[1:]]
                 blocks += received
         return blocks, start(self.group, self.tag, sends, receives)
@@ -101,9 +102,9 @@ class KeyExchange:
         """To whom our keys go, and whose come, at each shift that is one."""
         return [((self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks) for shift in shifts if shift]
 
-    def _empty(self, ranges: list[Range]) -> list[Block]:
+    def _empty(self, ranges: list[Range], dtype: torch.dtype | None = None) -> list[Block]:
         def rows(like: Tensor, count: int) -> Tensor:
-            return like.new_empty((*like.shape[:2], count, like.shape[3]))
+            return like.new_empty((*like.shape[:2], count, like.shape[3]), dtype=dtype)
 
         return [Block((begin, end), *(rows(x, end - begin) for x in (self.k, self.v))) for begin, end in ranges]
 
@@ -140,7 +141,7 @@ def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
-    """Where documents begin, and the end. ValueError unless they are those of so many rows."""
+    """Where documents begin, and the end, of lists on the CPU. ValueError unless they are those of so many rows."""
     if masks.cu_seqlens_q is None:
         return None
     documents = tuple(masks.cu_seqlens_q.tolist())
@@ -162,18 +163,20 @@ def _masks(c: Configuration, lists: tuple[Tensor | None, ...]) -> Masks:
 
 
 @torch.library.custom_op(
-    "isentrope::ring_attention", mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+    "isentrope::ring_attention", mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def ring_attention(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As the operator `attention`: output, the statistics of the configuration, support."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As the operator `attention`: output, the statistics of the configuration, support; and where each row has its
+    largest key, for the backward pass."""
     *lists, configuration, group = rest
     c = parsed(configuration)
-    masks = _masks(c, lists)
+    listed = _masks(c, lists)
+    masks = listed.on(q.device)
     # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
     CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
-    exchange = KeyExchange(c, masks, resolved(group), k, v)
+    exchange = KeyExchange(c, listed, resolved(group), k, v)
     held = exchange.held[exchange.rank]
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
@@ -182,30 +185,30 @@ def ring_attention(
             for segment, keys, values in calls(exchange, block):
                 (at,) = local_slices(held, [segment.queries])
                 call = call_of_segment(c, masks, segment, q[:, :, at], keys, values)
-                rows.add(at, CHECKED.attention(*call, wanted))
+                rows.add(at, segment.keys[0], CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
 
 @ring_attention.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return empty_results(q, v.shape[3], with_needs(parsed(rest[-2]).statistics))
 
 
 @torch.library.custom_op(
     "isentrope::ring_attention_backward", mutates_args=(),
-    schema=f"({_SCHEMA}, Tensor output, Tensor statistics, Tensor? d_output, Tensor? d_statistics) -> "
+    schema=f"({_SCHEMA}, Tensor output, Tensor statistics, Tensor largest, Tensor? d_output, Tensor? d_statistics) -> "
     "(Tensor, Tensor, Tensor, Tensor)",
 )  # fmt: skip
 def ring_attention_backward(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and sinks; those of sinks are of this rank's rows."""
-    *lists, configuration, group, output, statistics, d_output, d_statistics = rest
+    *lists, configuration, group, output, statistics, largest, d_output, d_statistics = rest
     c = parsed(configuration)
-    masks = _masks(c, lists)
-    exchange = KeyExchange(c, masks, resolved(group), k, v)
+    listed = _masks(c, lists)
+    masks, exchange = listed.on(q.device), KeyExchange(c, listed, resolved(group), k, v)
     held = exchange.held[exchange.rank]
-    wanted = with_needs(c.statistics)
+    upstream = upstream_of_blocks(sinks, with_needs(c.statistics), output, statistics, d_output, d_statistics, largest)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
 
     def gradients_of(block: Block) -> Block:
@@ -214,16 +217,13 @@ def ring_attention_backward(
         for segment, keys, values in calls(exchange, block):
             (at,) = local_slices(held, [segment.queries])
             call = call_of_segment(c, masks, segment, q[:, :, at], keys, values, sinks)
-            dq, dk, dv, *_ = CHECKED.attention_backward(
-                *call, wanted, output[:, :, at], statistics[..., at].contiguous(),
-                None if d_output is None else d_output[:, :, at],
-                None if d_statistics is None else d_statistics[..., at].contiguous(), False, False, False,
-            )  # fmt: skip
+            of_rows = upstream.of_rows(at, segment.keys[0])
+            dq, dk, dv, *_ = CHECKED.attention_backward(*call, *of_rows, False, False, False, True)
             totals[0][:, :, at] += dq
             there = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
             found.k[:, :, there] += dk
             found.v[:, :, there] += dv
-        return Block(block.keys, found.k.to(k.dtype), found.v.to(v.dtype))
+        return found
 
     def add(blocks: list[Block]) -> None:
         for block in blocks:
@@ -253,19 +253,19 @@ def _(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any) -> tuple[T
     return (*gradients, q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32))
 
 
-def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[2])
-    ctx.save_for_backward(*inputs[:-2], output[0], output[1])
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(*inputs[:-2], *output[:2], output[3])
     ctx.names = inputs[-2:]
 
 
-def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
-    *tensors, output, statistics = ctx.saved_tensors
+def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, *_: Any) -> tuple:
+    *tensors, output, statistics, largest = ctx.saved_tensors
     if d_output is None and d_statistics is None:
         return (None,) * len(ctx.needs_input_grad)
     dq, dk, dv, d_sinks = ring_attention_backward(
-        *tensors, *ctx.names, output, statistics, d_output, d_statistics
+        *tensors, *ctx.names, output, statistics, largest, d_output, d_statistics
     )
     return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * (len(_LISTS) + 2)
 

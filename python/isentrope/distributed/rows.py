@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from isentrope._core.call import Call
-from isentrope._core.library import SUPPORT
+from isentrope._core.library import LSE, SUPPORT
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration
 from isentrope.distributed.visibility import Segment
 from isentrope.states import AttentionState, merge
 from isentrope.statistics import BITS, Statistics, unpack
 
+_MAX_PROBABILITY = BITS["max_probability"]
 # Of a row that has seen no key yet.
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 
@@ -23,7 +24,7 @@ def call_of_segment(
     c: Configuration, masks: Masks, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
 ) -> Call:
     """What the operators take for one segment."""
-    starts = None if segment.documents is None else torch.tensor(segment.documents, device=q.device)
+    starts = None if segment.documents is None else torch.tensor(segment.documents).to(q.device, non_blocking=True)
     place: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
     if starts is None:
         place["query_offset"] = segment.queries[0] - segment.origin
@@ -32,14 +33,16 @@ def call_of_segment(
     return Call(q, k, v, sinks=sinks, rule=c.rule, soft_cap=c.soft_cap, **masks._replace(**place)._asdict())
 
 
-def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor]:
-    """As the operators lay out their results, row-major."""
+def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As the operators lay out their results, row-major, and of each row the first key of the block that has its largest
+    one, where the gradient of max_probability will ask for it."""
     rows = tuple(q.shape[:3])
     count = (statistics & (SUPPORT - 1)).bit_count()
     return (
         q.new_empty((*rows, columns)),
         q.new_empty((count, *rows), dtype=torch.float32),
         q.new_empty(rows if statistics & SUPPORT else (0,), dtype=torch.int64),
+        q.new_empty(rows if statistics & _MAX_PROBABILITY else (0,), dtype=torch.int64),
     )
 
 
@@ -49,33 +52,86 @@ class Rows:
     def __init__(self, q: Tensor, columns: int, statistics: int) -> None:
         self.wanted, self.dtype = statistics, q.dtype
         self.names = tuple(name for name, bit in BITS.items() if statistics & bit)
-        output, self.shared, self.support = empty_results(q, columns, statistics)
+        output, self.shared, self.support, self.largest = empty_results(q, columns, statistics)
         self.output = torch.zeros_like(output, dtype=torch.float32)
         for name, piece in self._named(self.shared, self.support)._asdict().items():
             if piece is not None:
                 piece.fill_(_NOTHING.get(name, 0))
+        self.largest.zero_()
 
     def _named(self, shared: Tensor, support: Tensor) -> Statistics:
         return unpack(self.names, self.wanted, shared, support)
 
-    def add(self, at: slice, results: tuple[Tensor, Tensor, Tensor]) -> None:
-        """What the operator found for the rows `at` over keys that are new to them."""
-        here = self._named(self.shared[..., at], self.support[..., at])
-        state = merge(
-            AttentionState(self.output[:, :, at], here), AttentionState(results[0], self._named(*results[1:]))
-        )
+    def add(self, at: slice, first_key: int, results: tuple[Tensor, Tensor, Tensor]) -> None:
+        """What the operator found for the rows `at` over keys that are new to them, from `first_key` of the sequence on."""
+        here, new = self._named(self.shared[..., at], self.support[..., at]), self._named(*results[1:])
+        if self.wanted & _MAX_PROBABILITY:
+            # Of equal logits the first one is the largest.
+            known, most = self.largest[:, :, at], here.max_logit
+            larger = (new.max_logit > most) | ((new.max_logit == most) & (known > first_key))
+            known.masked_fill_(larger, first_key)
+        state = merge(AttentionState(self.output[:, :, at], here), AttentionState(results[0], new))
         self.output[:, :, at] = state.output
         for piece, merged in zip(here, state.statistics):
             if piece is not None:
                 piece.copy_(merged)
 
-    def results(self, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def results(self, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """A sink is no key of any block: it takes its weight at the end."""
         output = self.output
         if sinks is not None:
             lse = self.shared[0]
             output = output * torch.sigmoid(lse - sinks.float()[:, None])[..., None]
-        return output.to(self.dtype), self.shared, self.support
+        return output.to(self.dtype), self.shared, self.support, self.largest
+
+
+class Upstream(NamedTuple):
+    """What a backward pass knows of the rows beside their call, in the order of the operator's arguments."""
+
+    wanted: int
+    output: Tensor
+    statistics: Tensor
+    d_output: Tensor | None
+    d_statistics: Tensor | None
+    largest: Tensor
+
+    def of_rows(self, at: slice, first_key: int) -> tuple[int, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Over the keys of a block, from `first_key` of the sequence on."""
+        statistics = self.statistics[..., at].contiguous()
+        d_statistics = None if self.d_statistics is None else self.d_statistics[..., at].contiguous()
+        if d_statistics is not None and self.wanted & _MAX_PROBABILITY:
+            d_statistics = self._of_largest(at, first_key, statistics, d_statistics)
+        d_output = None if self.d_output is None else self.d_output[:, :, at]
+        return self.wanted, self.output[:, :, at], statistics, d_output, d_statistics
+
+    def _of_largest(self, at: slice, first_key: int, statistics: Tensor, d_statistics: Tensor) -> Tensor:
+        """Rows whose largest key lies elsewhere have of d_max_probability what all keys have, which is a part of d_lse: the
+        blocks themselves cannot tell whose of two logits, rounded in two ways, is the larger one."""
+        place = (self.wanted & (_MAX_PROBABILITY - 1)).bit_count()
+        elsewhere = self.largest[:, :, at] != first_key
+        found = d_statistics.clone()
+        found[0] -= torch.where(elsewhere, statistics[place] * d_statistics[place], 0)
+        found[place].masked_fill_(elsewhere, 0)
+        return found
+
+
+def upstream_of_blocks(
+    sinks: Tensor | None, wanted: int, output: Tensor, statistics: Tensor, d_output: Tensor | None,
+    d_statistics: Tensor | None, largest: Tensor,
+) -> Upstream:  # fmt: skip
+    """As every block of keys takes it. A row's gradient has of the output no more than w do.output, taken from d_lse: here,
+    once, so that to the blocks the output is 0."""
+    nothing = output.new_zeros(()).expand(output.shape)
+    if d_output is None:
+        return Upstream(wanted, nothing, statistics, None, d_statistics, largest)
+    if d_statistics is None:
+        wanted, statistics = LSE, statistics[:1]
+        d_statistics = torch.zeros_like(statistics)
+    products = (d_output.float() * output).sum(-1)
+    if sinks is not None:
+        products *= torch.sigmoid(statistics[0] - sinks.float()[:, None])
+    d_statistics = torch.cat([d_statistics[:1] - products, d_statistics[1:]])
+    return Upstream(wanted, nothing, statistics, d_output, d_statistics, largest)
 
 
 def sink_gradient(sinks: Tensor | None, output: Tensor, statistics: Tensor, d_output: Tensor | None) -> Tensor:

@@ -108,7 +108,7 @@ def attention_by_heads(
     queries, keys, values = exchange.to_heads([q, k, v], [False, True, True])
     call = Call(
         queries, keys, values, sinks=None if sinks is None else sinks[mine], rule=exchange.rule,
-        soft_cap=exchange.configuration.soft_cap, **masks._asdict(),
+        soft_cap=exchange.configuration.soft_cap, **masks.on(q.device)._asdict(),
     )  # fmt: skip
     if names is None:
         return exchange.to_rows(attend(call, False)), None

@@ -28,10 +28,10 @@ class Segment(NamedTuple):
 
 
 def keys_seen(masks: Masks, batch: int, length: int, pieces: list[Range]) -> list[list[Range]]:
-    """Of each piece and each sequence of the batch, the keys from the first to the last that some of its rows sees."""
+    """Of each piece and each sequence of the batch, the keys from the first to the last that some of its rows sees. The lists
+    of the masks lie on the CPU."""
     rows = torch.empty(()).expand(batch, 1, length, 1)
-    lists = {name: None if x is None else x.cpu() for name, x in masks.lists.items()}
-    call = Call(rows, rows, rows, **masks._replace(**lists)._asdict())
+    call = Call(rows, rows, rows, **masks._asdict())
     found = CHECKED.keys_seen(*call, torch.tensor(pieces, dtype=torch.int64).view(-1, 2))
     return [[(begin, end) for begin, end in piece] for piece in found.transpose(0, 1).tolist()]
 

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from isentrope._core.fakes import gradient_results, results_of
-from isentrope._core.library import AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
+from isentrope._core.library import ARGUMENTS, AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu import plan
 from isentrope.gpu.kernels.decode import merge_kernel
@@ -32,8 +32,7 @@ _FEW_ROWS = 16
 _FUSED = {"enable_fp_fusion": True}
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
-# The numbers of a mask that say where queries and keys lie, and hide none.
-_PLACES = {"query_offset", "key_offset", "sequence_keys"}
+_PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
 _WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
@@ -149,7 +148,7 @@ def _hides(call: Operands, by_key: bool = False) -> bool:
     lists = [x for name, x in call.masks.lists.items() if by_key or "batch" not in AXES[name]]
     if call.dilation > 1 or any(x is not None for x in (call.attn_mask, call.bias, *lists)):
         return True
-    ranges = any(number != DEFAULTS[name] for name, number in call.masks.numbers.items() if name not in _PLACES)
+    ranges = any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
     return ranges and (by_key or call.queries > 1)
 
 
@@ -236,11 +235,11 @@ def _gradient_rows(
 
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     """isentrope::attention_backward."""
-    *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink = arguments
+    *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink, in_float32 = arguments
     call = Operands(shared)
     call.check()
     wants = wants_bias, wants_lambda, wants_sink
-    dq, dk, dv, d_bias, d_lambda, d_sink = gradient_results(call.q, call.k, call.v, *wants)
+    dq, dk, dv, d_bias, d_lambda, d_sink = gradient_results(call.q, call.k, call.v, *wants, in_float32)
     if min(*call.rows, call.keys) == 0:
         return tuple(x.zero_() for x in (dq, dk, dv, d_bias, d_lambda, d_sink))
     if d_output is None:

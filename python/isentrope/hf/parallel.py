@@ -55,6 +55,7 @@ class ContextParallel:
             positions = places
         else:
             self.sequence |= _documents(positions, batch)
+            positions = positions.to(tokens.device, non_blocking=True)
         if (labels := inputs.get("labels")) is not None:
             shifted = nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
             inputs["shift_labels"] = self.shard(shifted).contiguous()
@@ -93,7 +94,8 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
         return {}
     if mask.dim() != 2 or mask.shape[1] != length:
         raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
-    bounds = bounds_of(mask, length)
+    # What travels follows from it, on the CPU.
+    bounds = bounds_of(mask.cpu(), length)
     if bounds is None:
         raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
     return bounds
@@ -101,13 +103,13 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
 
 def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
     """Positions that begin again are those of documents packed behind one another."""
-    begins = (positions[:, 1:] == 0).nonzero()
+    begins = (positions.cpu()[:, 1:] == 0).nonzero()
     if not len(begins):
         return {}
     if positions.shape[0] != 1 or batch != 1:
         raise ValueError(f"[context_parallel] packed documents must come in a batch of 1; got {batch}")
     ends = [0, *(begins[:, 1] + 1).tolist(), positions.shape[1]]
-    return {"documents": torch.tensor(ends, device=positions.device)}
+    return {"documents": torch.tensor(ends)}
 
 
 def attention_forward(

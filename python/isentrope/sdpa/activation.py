@@ -87,7 +87,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
             return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
         found = CHECKED.attention_backward(
-            *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False
+            *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False, False
         )
         return tuple(_heads_inside(gradient) for gradient in found[:3])
 

@@ -5,6 +5,7 @@ import torch
 from cases import compare, tensors
 from ranks import run
 
+import isentrope
 from isentrope import ScaleRule, distributed
 from isentrope._core.library import CHECKED
 
@@ -99,6 +100,23 @@ def test_a_rule_for_each_head_is_cut_with_the_heads():
     assert cut == ScaleRule("ssmax(s=[2, 3], b=0.5, n_min=2)")
     product = CHECKED.rule_of_heads("scaled(gain=[1, 2, 3, 4]) * logn(train_len=4)", 2, 2)
     assert ScaleRule(product) == ScaleRule("scaled(gain=[3, 4]) * logn(train_len=4)")
+
+
+def nearly_equal(rank):
+    """Each of two parts has a key whose logit is within a thousandth of the largest one."""
+    q, k = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
+    k[0, 0, 1], k[0, 0, 3] = 2.0, 2.0005
+    mine, gradients = slice(2 * rank, 2 * rank + 2), []
+    for attention, rows in ((isentrope.attention, slice(None)), (distributed.attention, mine)):
+        part = [x[:, :, rows].clone().requires_grad_() for x in (q, k)]
+        _, s = attention(*part, q[:, :, rows], return_stats=("max_probability",))
+        gradients.append(torch.autograd.grad(s.max_probability.sum(), part))
+    for whole, its in zip(*gradients):
+        torch.testing.assert_close(its, whole[:, :, mine])
+
+
+def test_one_of_two_keys_that_are_nearly_equal_is_the_largest():
+    run(2, nearly_equal)
 
 
 def compiled(rank):

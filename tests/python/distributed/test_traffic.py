@@ -115,6 +115,37 @@ def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
             assert sum(other[at][4] for other in results) == 2 * all_keys
 
 
+def sent_in_bf16(rank, ranks):
+    rows = rows_of(rank, ranks, LENGTH, "contiguous")
+    part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH, dtype=torch.bfloat16)]
+    with Sent() as forward:
+        output = distributed.attention(*part)
+    with Sent() as backward:
+        output.sum().backward()
+    return forward.bytes, backward.bytes
+
+
+def test_gradients_go_home_in_float32():
+    least = [least_keys(rank, 2, "contiguous", {}) * KEY for rank in range(2)]
+    assert run(2, sent_in_bf16, 2) == [(bytes_ / 2, bytes_ / 2 + least[1 - rank]) for rank, bytes_ in enumerate(least)]
+
+
+def first_calls(rank):
+    """What is called of torch.distributed, in order, by ranks of which neither needs the other's keys."""
+    found = []
+    for name in ("all_reduce", "batch_isend_irecv"):
+        original = getattr(dist, name)
+        setattr(dist, name, lambda *args, name=name, call=original, **others: found.append(name) or call(*args, **others))
+    part = [x[:, :, rows_of(rank, 2, LENGTH, "contiguous")] for x in tensors(LENGTH)]
+    for chunk_size in (LENGTH // 2, LENGTH // 2, LENGTH):
+        distributed.attention(*part, chunk_size=chunk_size)
+    return found
+
+
+def test_the_first_call_of_a_group_is_one_that_all_ranks_make():
+    assert run(2, first_calls) == [["all_reduce", "batch_isend_irecv"]] * 2
+
+
 def sent_within_chunks(rank, ranks):
     part = [x.detach()[:, :, rows_of(rank, ranks, LENGTH, "contiguous")].requires_grad_() for x in tensors(LENGTH)]
     with Sent() as sent_:

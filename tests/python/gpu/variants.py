@@ -64,7 +64,7 @@ class Variant(NamedTuple):
         else:
             statistics = torch.empty(1, dtype=torch.float32).expand((wanted & (SUPPORT - 1)).bit_count(), *q.shape[:3])
             upstream = statistics if self.statistics else None
-            launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked)
+            launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked, False)
 
     def masks(self, batch: int, heads: int, queries: int, keys: int) -> dict[str, Any]:
         found: dict[str, Any] = {}

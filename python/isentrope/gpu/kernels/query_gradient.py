@@ -117,7 +117,7 @@ def query_gradient_kernel(
         nothing = nothing_of(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     # Rows without keys went along where the block's others see everything.
-    if dq.dtype.element_ty == tl.float16:
+    if q.dtype.element_ty == tl.float16:
         acc = acc * (unit * (1.0 / F16_FACTOR))[:, None]
     acc = tl.where(some[:, None], acc * (block.scales.before * LN2)[:, None], 0.0)
     at = batch * stride_rb + head * stride_rh + query.to(tl.int64) * stride_rn
