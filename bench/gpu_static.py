@@ -21,13 +21,13 @@ import gpu_peers
 import torch
 import triton
 from gpu_bar import OF_STATISTICS, bars
+from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
 from gpu_time_model import Estimate, estimate
 from triton.compiler import ASTSource
 
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, SUPPORT
 from isentrope.gpu import launch, plan
-from isentrope.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
 from isentrope.statistics import ALL
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}

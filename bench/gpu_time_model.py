@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from isentrope.gpu.disassembly import Loop
+from gpu_disassembly import Loop
 
 FLOPS_A_CLOCK, BYTES_A_CLOCK = 4096, 128
 REGISTERS, SHARED, WARPS = 65536, 227 << 10, 64

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/gpu.md, and docs/results/gpu-static.json: what becomes of the kernels on chips that are not here.
+"""Writes the tables of docs/contributors/gpu.md, and docs/results/gpu-static.json: what becomes of the kernels on chips that are not here.
 
     docs/generate/gpu_table.py          # some minutes; PYTHONPATH must have isentrope, as in the build's python folder
 """
@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / "tests/python/gpu"), str(ROOT / "bench")]
 import gpu_static  # noqa: E402
 import table  # noqa: E402
 
-PAGE = ROOT / "docs/gpu.md"
+PAGE = ROOT / "docs/contributors/gpu.md"
 
 
 def put(text: str, name: str, lines: list[str]) -> str:

@@ -3,7 +3,7 @@
 `isentrope.attention` and its siblings come here by themselves with tensors on a CUDA or XPU device. The functions below
 are those, for tensors that must not be computed elsewhere. Where TRITON_INTERPRET=1 is set before torch is imported,
 Triton runs its kernels on the CPU: importing this package then makes them the implementation for CPU tensors, in the
-whole process, which is how their numbers are tested without a GPU (docs/gpu.md).
+whole process, which is how their numbers are tested without a GPU (docs/contributors/gpu.md).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def chip_of(device: Any) -> Chip:
 
 
 # No device was at hand to time these. They follow published kernels' tiles, cut down until nothing spills with all
-# statistics asked for, in bf16 at 64 and 128 (the tables in docs/gpu.md); the others are smaller still. By kernel, for the
+# statistics asked for, in bf16 at 64 and 128 (the tables in docs/contributors/gpu.md); the others are smaller still. By kernel, for the
 # widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
 _HALVES = {
     "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 16, 8, 2)},

@@ -1,4 +1,6 @@
+import sys
 import warnings
+from pathlib import Path
 
 import numpy
 import pytest
@@ -8,6 +10,8 @@ import isentrope.gpu  # noqa: F401, before any kernel is called: it decides who 
 from isentrope.gpu.interpreter import speed_up
 
 speed_up()
+# Kernels are compiled and read there.
+sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 
 @pytest.fixture(autouse=True)

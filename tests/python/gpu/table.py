@@ -1,11 +1,10 @@
-"""The table of docs/gpu.md."""
+"""The table of docs/contributors/gpu.md."""
 
 from collections.abc import Iterator
 
 import torch
+from gpu_compiling import TARGETS, Compiled, Launch
 from variants import Variant
-
-from isentrope.gpu.compiling import TARGETS, Compiled, Launch
 
 # sm_86, 89 and 120 take the tiles of sm_80.
 CHIPS = ("sm_80", "sm_90", "sm_100", "gfx942")

@@ -5,11 +5,11 @@ import re
 import pytest
 import torch
 import variants
+from gpu_compiling import TARGETS, compiled, launches
 from variants import Variant
 
 from isentrope._core.call import call_of
 from isentrope.gpu import launch, plan
-from isentrope.gpu.compiling import TARGETS, compiled, launches
 
 HALVES = (torch.bfloat16, torch.float16)
 # Every entry of the plan on the chip with the fewest registers to spare, with all that takes registers; on the others the

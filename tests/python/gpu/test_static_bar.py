@@ -1,18 +1,12 @@
 """The bar of bench/gpu_bar.py: what Triton makes of the kernels for sm_90, beside what it makes of published ones."""
 
-import sys
-from pathlib import Path
-
+import gpu_static
 import pytest
+from gpu_bar import bars
+from gpu_disassembly import Loop, loops
+from gpu_time_model import estimate, programs_of
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
-
-import gpu_static  # noqa: E402
-from gpu_bar import bars  # noqa: E402
-from gpu_time_model import estimate, programs_of  # noqa: E402
-
-from isentrope.gpu import plan  # noqa: E402
-from isentrope.gpu.disassembly import Loop, loops  # noqa: E402
+from isentrope.gpu import plan
 
 # Before the plan knew what is wanted: the same tiles for every call, small enough for all statistics.
 SMALL = {

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from gpu_compiling import Compiled, Launch, Target, compiled, launches
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import launch
-from isentrope.gpu.compiling import Compiled, Launch, Target, compiled, launches
 from isentrope.statistics import ALL
 
 # Which reads each of the lengths that a row has.

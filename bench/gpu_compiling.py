@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import gpu_disassembly as disassembly
 import torch
 import triton
+from gpu_disassembly import Loop
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from isentrope.gpu import disassembly, plan
-from isentrope.gpu.disassembly import Loop
+from isentrope.gpu import plan
 
 
 class Target(NamedTuple):
