@@ -252,6 +252,23 @@ def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     isentrope.hf.apply(made, rule)
 
 
+@pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (1, 2, "over 2 passages of one document, which")])
+def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, files, units, over):
+    folder, text = saved
+    paths = []
+    for i in range(files):
+        paths.append(tmp_path / f"{i}.txt")
+        paths[-1].write_text(text.read_text()[i * 7 :])
+    arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 2,
+                 "--lengths", 512, 1024]  # fmt: skip
+    told, found = command(*arguments), command(*arguments, "--json")
+    assert told.returncode == 0 and over in told.stdout, told.stderr
+    found = json.loads(found.stdout)
+    assert found["documents"] == files and found["texts"] == (files if files > 1 else 2)
+    assert {row["passages"] for row in found["nll"]} == {units}
+    assert found["text"] == ", ".join(path.name for path in paths)
+
+
 def test_evaluate_as_a_command(saved, tmp_path):
     folder, text = saved
     done = command_of_its_own(

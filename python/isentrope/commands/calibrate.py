@@ -22,15 +22,18 @@ def _parser() -> Parser:
         "without, and keeps it where passages that were kept apart are read better with it, by Student's t.",
         epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
     )
-    parser.add_model_and_text("ordinary text; its first half calibrates, its second decides")
+    parser.add_model_and_text(
+        "ordinary text; its first half calibrates, its second decides. Several: documents, which are what Student's t is over",
+        nargs="+",
+    )
     parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
     parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text that calibrates (3072)")
-    parser.add_argument("--texts", type=text_count, default=2, help="how many of them (2)")
+    parser.add_argument("--texts", type=text_count, default=2, help="how many of them (2); of several files one each")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
     scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
     parser.add_argument("--passages", type=whole_number(0, 10_000), default=3,
-                        help="passages that decide; 0: keep the gain as measured (3)")  # fmt: skip
+                        help="passages that decide (3), of several files one each; 0: keep the gain as measured")  # fmt: skip
     parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
                         help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
     parser.add_dtype_and_resume()
@@ -46,18 +49,22 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     from isentrope.models.evaluate import BLOCK, Results
     from isentrope.hf.rope import parse, trained_length
 
-    rope, dtype, text = parse(options.rope), dtype_of(options.dtype), read_text(options.text)
+    rope, dtype, documents = parse(options.rope), dtype_of(options.dtype), [read_text(path) for path in options.text]
     model, tokenizer = load_causal(options.model, dtype, "calibrate")
     trained = trained_length(model)
     lengths = options.lengths or [part * trained // 2 // BLOCK * BLOCK for part in (1, 2, 3)]
-    half = len(text) // 2
     length = min(options.length, trained)
-    texts = passages_of(tokenizer, text[:half], options.texts, length, "calibrate")
-    passages = []
-    if options.passages:
-        passages = passages_of(tokenizer, text[half:], options.passages, lengths[-1] + 1, "calibrate")
+    several = len(documents) > 1
+    texts, passages = [], []
+    for text in documents:
+        half = len(text) // 2
+        texts += passages_of(tokenizer, text[:half], 1 if several else options.texts, length, "calibrate")
+        if options.passages:
+            count = 1 if several else options.passages
+            passages += passages_of(tokenizer, text[half:], count, lengths[-1] + 1, "calibrate")
+    names = ", ".join(name_of(path) for path in options.text)
     settings = {
-        "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
+        "model": name_of(options.model), "text": names, "rope": rope.parameters, "dtype": dtype,
         "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
         "passages": [int(p.sum()) for p in passages],
     }  # fmt: skip
@@ -67,7 +74,7 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     )  # fmt: skip
     return found.to_dict() | {
         "model": name_of(options.model), "architecture": model.config.get_text_config().model_type,
-        "text": name_of(options.text), "texts": len(texts), "length": length, "dtype": dtype,
+        "text": names, "documents": len(documents), "texts": len(texts), "length": length, "dtype": dtype,
     }  # fmt: skip
 
 
@@ -79,10 +86,15 @@ def _told(result: dict[str, Any]) -> str:
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
-    verdict = "kept" if result["kept"] else "not kept: no better by Student's t over the passages"
-    kept = verdict if result["nll"] else "not judged"
+    kept = _verdict(result) if result["nll"] else "not judged"
     lines.append(f"rule: {result['rule']} ({kept})")
     return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    units, documents = result["nll"][0]["passages"], result["documents"]
+    over = f"{documents} documents" if documents > 1 else f"{units} passages of one document, which tell nothing of others"
+    return f"{'kept: better' if result['kept'] else 'not kept: no better'} by Student's t over {over}"
 
 
 def _mean(layers: list[list[float]]) -> float:

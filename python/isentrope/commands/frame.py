@@ -52,11 +52,11 @@ class Parser(argparse.ArgumentParser):
         """argparse itself says nothing where the help cannot be written."""
         put(self.format_help(), end="")
 
-    def add_model_and_text(self, text: str) -> None:
+    def add_model_and_text(self, text: str, **options: Any) -> None:
         self.add_argument(
             "model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file"
         )
-        self.add_argument("--text", type=Path, required=True, metavar="FILE", help=text)
+        self.add_argument("--text", type=Path, required=True, metavar="FILE", help=text, **options)
 
     def add_dtype_and_resume(self) -> None:
         self.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
