@@ -23,8 +23,10 @@ def _parser() -> Parser:
     parser.add_model_and_text("what the model reads")
     parser.add_argument("--texts", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
     parser.add_argument("--max-length", type=token_count, default=4096, help="tokens of each (4096)")
+    parser.add_argument("--bases", action="store_true",
+                        help="instead, which base of log n, and which line in ln n, keep the entropy of each head, fitted on every other text")  # fmt: skip
     parser.add_json()
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file; not of --bases")
     return parser
 
 
@@ -62,18 +64,40 @@ def _told(result: Any) -> str:
     )
 
 
+def _told_bases(found: Any) -> str:
+    """Mean entropy by length under each rule, and how many heads it keeps."""
+    shown = [" ".join(f"{n:>7}" for n in found.lengths) + "  kept  rule"]
+    for rule, entropy in found.entropy.items():
+        means = " ".join(f"{x:7.3f}" for x in entropy.nanmean((1, 2)).tolist())
+        shown.append(f"{means} {100 * found.kept(rule):4.0f}%  {rule}")
+    shown.append(f"base of all heads: {found.base_of_all:.4g}")
+    for what, numbers in {"base": found.base, "line": found.line}.items():
+        known = numbers[~numbers.isnan()]
+        quartiles = known.quantile(known.new_tensor([0.25, 0.5, 0.75])).tolist() if len(known) else []
+        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {' '.join(f'{x:.4g}' for x in quartiles)}")
+    return "\n".join(shown)
+
+
 def _inspect(options: argparse.Namespace) -> None:
+    from isentrope.models.bases import bases
     from isentrope.models.inspect import inspect
 
+    if options.bases and options.output is not None:
+        raise ValueError("[inspect] --output must not be given with --bases, which have no report; got both")
     outputs = Outputs(options.json, page=options.output)
     text = read_text(options.text)
     model, tokenizer, causal = load(options.model, "inspect")
     length = _longest(model, options.max_length)
-    texts = readings(tokenised(tokenizer, text, options.texts, length), length, causal)
-    progress = functools.partial(progress_of("inspect"), "text")
-    result = inspect(model, texts, max_length=length, progress=progress)
-    found = result.to_dict() | {"model": name_of(options.model), "text": name_of(options.text)}
-    outputs.write(found, _told(result))
+    texts = tokenised(tokenizer, text, options.texts, length)
+    names = {"model": name_of(options.model), "text": name_of(options.text)}
+    if options.bases:
+        result = bases(model, texts, progress=progress_of("inspect"))
+        told = _told_bases(result)
+    else:
+        progress = functools.partial(progress_of("inspect"), "text")
+        result = inspect(model, readings(texts, length, causal), max_length=length, progress=progress)
+        told = _told(result)
+    outputs.write(result.to_dict() | names, told)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -25,6 +25,30 @@ class _Recording(NamedTuple):
 
 
 _recording: _Recording | None = None
+Observer = Callable[[nn.Module, Tensor, Tensor, dict[str, Any]], None]
+_observer: Observer | None = None
+
+
+def observed(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
+    """Shows a call to who looks on."""
+    if _observer is not None and not torch.compiler.is_compiling():
+        _observer(module, query, key, options)
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Inside the block `observer` sees the module, queries, keys and options (rule, scale, ...) of every attention that runs.
+
+    Raises RuntimeError inside another one.
+    """
+    global _observer
+    if _observer is not None:
+        raise RuntimeError("[observing] nobody must look on already; got a second observer")
+    _observer = observer
+    try:
+        yield
+    finally:
+        _observer = None
 
 
 def with_recording(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:

@@ -17,7 +17,7 @@ from isentrope._core.call import call_of
 from isentrope._core.masks import Masks
 from isentrope.hf import positions, saved_rules
 from isentrope.hf.masks import RowMask, row_mask
-from isentrope.hf.recording import with_recording
+from isentrope.hf.recording import observed, with_recording
 from isentrope.hf.rope import stretch_as_saved
 from isentrope.hf.rules import NAME, READS_POSITION, RULE, give
 from isentrope.rules import ScaleRule
@@ -35,6 +35,7 @@ def attention_forward(
     architecture does not tell it.
     """
     causal, options = call_options(module, **logits)
+    observed(module, query, key, options)
     options["dropout_p"] = dropout
     masks: Masks | None = None
     if isinstance(attention_mask, RowMask):

@@ -1,0 +1,188 @@
+"""Which law of n keeps the entropy of a head: fitted to the head's own scores, and shown on texts kept apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from isentrope import hf
+from isentrope.functions import attention
+from isentrope.hf.recording import observing
+from isentrope.hf.register import layer_type
+from isentrope.models.heads import for_json, slopes
+from isentrope.rules import ScaleRule
+
+# A length n stands for the rows that see n - 31 ... n keys; the first is long enough for them to be alike.
+ROWS, SHORTEST = 32, 64
+# 1 / ln B that are tried, from a base of 1e9 to one of 1.5, each a sixth above the one before.
+TRIED = [0.048 * 1.17**i for i in range(26)]
+# Slopes of 1 + a ln(n / middle) that are tried: the scale is the model's own at the middle length, and above 0 at all.
+LINES = [-0.2 + 0.05 * i for i in range(14)]
+# What a head's entropy may change by, in nats, over all lengths and still be called kept.
+KEPT = 0.25
+
+
+class _Rows(NamedTuple):
+    """What a head's rows of some lengths look at: queries [1, heads, ROWS, dim] by length, keys [1, kv_heads, tokens, dim]."""
+
+    queries: dict[int, Tensor]
+    keys: Tensor
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Result of `bases`. Layers whose rows see a window are left out: `layers` has the indices of those that are in."""
+
+    layers: list[int]
+    lengths: list[int]
+    base: Tensor
+    """Of each head, float64 [layers, heads]; NaN where no base of those tried keeps its entropy."""
+    base_of_all: float
+    """That keeps the mean over heads; NaN where none does."""
+    line: Tensor
+    """Of each head the a at which a scale of 1 + a ln(n / middle) times the model's keeps its entropy, float64 [layers, heads]."""
+    entropy: dict[str, Tensor]
+    """On the texts that fitted nothing, float64 [lengths, layers, heads], for each name of a rule: "standard", "base 512",
+    "one base", "a base per head", "a line per head"."""
+    texts: int
+    """That fitted, and as many or one less that show."""
+
+    def kept(self, rule: str) -> float:
+        """The share of heads whose entropy changes by less than `KEPT` nats from the first length to any other."""
+        change = (self.entropy[rule] - self.entropy[rule][0]).abs().amax(0)
+        return (change < KEPT).double().mean().item()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists and numbers, NaN as None."""
+        return {
+            "kind": "bases", "version": 1, "layers": self.layers, "lengths": self.lengths, "texts": self.texts,
+            "base": for_json(self.base), "line": for_json(self.line), "base_of_all": for_json(torch.tensor(self.base_of_all)),
+            "kept": {rule: self.kept(rule) for rule in self.entropy},
+            "entropy": {rule: for_json((found * 1e4).round() / 1e4) for rule, found in self.entropy.items()},
+        }  # fmt: skip
+
+
+@torch.no_grad()
+def bases(
+    model: nn.Module, texts: Sequence[Tensor], *, progress: Callable[[str, int, int], None] | None = None
+) -> Bases:
+    """For which base, and which line in ln n, each head of a model keeps the entropy of its rows as they grow longer, if any.
+
+    The model reads the texts as it is. Of the queries and keys of each head, entropies are computed under ln n / ln B for many
+    B, at n = 64, 128, ... up to the shortest text: the base of a head is the largest at which the slope of the entropy in ln n,
+    by least squares over these lengths, is 0. A line has one number too, but leaves the scale of the middle length as it is.
+    Every other text fits, the others show.
+
+    model: a causal transformers model; left as it was.
+    texts: at least two, int64 [tokens], of at least 128 tokens.
+
+    Raises ValueError where texts are too few or too short, or where no layer has rows that see all keys before them.
+    """
+    if isinstance(texts, Tensor):
+        raise TypeError("[bases] texts must be a list of tensors; got one tensor")
+    shortest = min((text.numel() for text in texts), default=0)
+    if len(texts) < 2 or shortest < 2 * SHORTEST:
+        raise ValueError(f"[bases] texts must be at least 2, of {2 * SHORTEST} tokens each; got {len(texts)}, of {shortest}")
+    lengths = [SHORTEST << i for i in range((shortest // SHORTEST).bit_length())]
+    rows = [_rows_of(model, text, lengths) for text in texts]
+    layers = sorted(rows[0])
+    middle = lengths[len(lengths) // 2]
+    based, lined, shown = [], [], []
+    for done, layer in enumerate(layers):
+        fitting, showing = ([text[layer] for text in rows[start::2]] for start in (0, 1))
+        based.append(_slopes(fitting, [_based(c) for c in TRIED], lengths))
+        lined.append(_slopes(fitting, [_lined(a, middle) for a in LINES], lengths))
+        shown.append(showing)
+        if progress is not None:
+            progress("layer", done + 1, len(layers))
+    slope, log_c = torch.stack(based, 1), torch.tensor(TRIED, dtype=torch.float64).log()
+    own = _crossing(slope, log_c).exp()
+    common = _crossing(slope.mean((1, 2), keepdim=True), log_c).exp()
+    line = _crossing(torch.stack(lined, 1), torch.tensor(LINES, dtype=torch.float64))
+    published = torch.full_like(own, 1 / math.log(512))
+    entropy = {
+        "standard": torch.stack([_entropy(layer, ScaleRule()) for layer in shown], 1),
+        "base 512": _shown(shown, published, _based),
+        "one base": _shown(shown, common.expand_as(own), _based),
+        "a base per head": _shown(shown, own, _based),
+        "a line per head": _shown(shown, line, lambda a: _lined(a, middle)),
+    }
+    base_of_all = (1 / common).exp().item()
+    return Bases(layers, lengths, (1 / own).exp(), base_of_all, line, entropy, len(rows[::2]))
+
+
+def _based(c: float | list[float]) -> ScaleRule:
+    """c ln n, c being 1 / ln B."""
+    return ScaleRule.ssmax(c, [0.0] * len(c) if isinstance(c, list) else 0.0)
+
+
+def _lined(a: float | list[float], middle: int) -> ScaleRule:
+    """1 + a ln(n / middle)."""
+    offset = [1 - x * math.log(middle) for x in (a if isinstance(a, list) else [a])]
+    return ScaleRule.ssmax(a, offset if isinstance(a, list) else offset[0])
+
+
+def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _Rows]:
+    """By layer, of those whose rows see all keys before them."""
+    found: dict[int, _Rows] = {}
+
+    def keep(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
+        if layer_type(module) in (None, "full_attention") and getattr(module, "is_causal", True):
+            queries = {n: query[:, :, n - ROWS : n].clone() for n in lengths}
+            given = {name: options[name] for name in ("scale", "soft_cap", "sinks")}
+            found[layers[id(module)]] = _Rows(queries, key[:, :, : lengths[-1]], given)
+
+    with hf.reading(model), observing(keep):
+        layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
+        model.base_model(input_ids=text[None, : lengths[-1]].to(model.device), use_cache=False)
+    if not found:
+        raise ValueError("[bases] the model must have causal layers without a window; got none")
+    return found
+
+
+def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
+    """Mean over texts and rows, float64 [lengths, heads]."""
+    found = []
+    for text in texts:
+        by_length = []
+        for n, queries in text.queries.items():
+            keys = text.keys[:, :, :n]
+            _, statistics = attention(
+                queries, keys, keys[..., :1], rule=rule, causal=True, return_stats=("entropy",), **text.options
+            )
+            by_length.append(statistics.entropy[0].double().mean(-1))
+        found.append(torch.stack(by_length))
+    return torch.stack(found).mean(0)
+
+
+def _slopes(texts: list[_Rows], rules: list[ScaleRule], lengths: list[int]) -> Tensor:
+    """dH / d ln n under each rule, float64 [rules, heads]."""
+    entropy = torch.stack([_entropy(texts, rule) for rule in rules])
+    log_n = torch.tensor(lengths, dtype=torch.float64).log()[:, None, None]
+    return slopes(entropy.transpose(0, 1), log_n)
+
+
+def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
+    """The first number at which the slope [tried, ...] falls to 0, between two of those tried; NaN where it does nowhere."""
+    falls = (slope[:-1] > 0) & (slope[1:] <= 0)
+    at = falls.double().argmax(0, keepdim=True)
+    above, below = slope.gather(0, at), slope.gather(0, at + 1)
+    share = (above / (above - below)).squeeze(0)
+    at = at.squeeze(0)
+    return torch.where(falls.any(0), tried[at] + share * (tried[at + 1] - tried[at]), torch.nan)
+
+
+def _shown(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
+    """Entropies [lengths, layers, heads] under a law with a number for each head [layers, heads]; NaN where that is NaN."""
+
+    def under(own: Tensor, layer: list[_Rows]) -> Tensor:
+        known = own.nan_to_num(0.1)  # of rows that are no result
+        return torch.where(own.isnan(), torch.nan, _entropy(layer, law(known.tolist())))
+
+    return torch.stack([under(own, layer) for own, layer in zip(numbers, texts)], 1)

@@ -1,0 +1,73 @@
+"""At which base a head keeps its entropy: of random scores what theory says, of a model's heads what their rows say."""
+
+import math
+
+import pytest
+import torch
+from tiny_model import command, model, refused, save, tokens
+
+from isentrope.models import bases as fitted
+from isentrope.models.bases import TRIED, bases
+from isentrope.rules import ScaleRule
+
+LENGTHS = [64, 128, 256, 512, 1024]
+
+
+def random_rows(heads, seed):
+    generator = torch.Generator().manual_seed(seed)
+    queries = {n: torch.randn(1, heads, fitted.ROWS, 64, generator=generator) for n in LENGTHS}
+    keys = torch.randn(1, heads, LENGTHS[-1], 64, generator=generator)
+    return fitted._Rows(queries, keys, {"scale": None, "soft_cap": 0.0, "sinks": None})
+
+
+def test_random_keys_take_the_base_of_the_theory():
+    # Base 4.5 keeps the entropy of 64 to 16,384 random keys of 64 dimensions: docs/theory.md.
+    texts = [random_rows(8, seed) for seed in range(4)]
+    slope = fitted._slopes(texts, [fitted._based(c) for c in TRIED], LENGTHS).mean(1)
+    base = math.exp(1 / fitted._crossing(slope, torch.tensor(TRIED)).item())
+    assert base == pytest.approx(4.5, rel=0.1)
+    held = fitted._entropy(texts, ScaleRule.entropy_invariant(base)).mean(1)
+    assert (held - held[0]).abs().max() < 0.1 < fitted._entropy(texts, ScaleRule()).mean(1).diff().min()
+
+
+def test_a_slope_crosses_zero_between_those_tried_or_nowhere():
+    tried = torch.tensor(TRIED, dtype=torch.float64)
+    slope = torch.stack([0.3 - tried, tried * 0 + 1, tried * 0 - 1], 1)
+    found = fitted._crossing(slope, tried)
+    assert found[0].item() == pytest.approx(0.3) and found[1:].isnan().all()
+
+
+def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
+    made = model()
+    made.model.layers[1].self_attn.q_proj.weight.data[:8] = 0  # the first head
+    found = bases(made, tokens(4, 512))
+    assert found.lengths == [64, 128, 256, 512] and found.layers == [0, 1] and found.texts == 2
+    assert found.base[1, 0].isnan() and found.line[1, 0].isnan()
+    torch.testing.assert_close(found.entropy["standard"][:, 1, 0], torch.tensor(  # the mean of ln n over its rows
+        [sum(math.log(n) for n in range(end - 31, end + 1)) / 32 for end in found.lengths], dtype=torch.float64,
+    ), rtol=1e-5, atol=1e-5)  # fmt: skip
+
+    def change(rule, heads):
+        return (found.entropy[rule][-1] - found.entropy[rule][0])[heads].abs().mean()
+
+    for rule, number in {"a base per head": found.base, "a line per head": found.line}.items():
+        known = ~number.isnan()
+        assert known.sum() >= 5 and found.entropy[rule][:, ~known].isnan().all()
+        assert change(rule, known) < 0.5 * change("standard", known), "on texts that fitted nothing"
+    assert made.config._attn_implementation == "sdpa", "the model is left as it was"
+
+
+def test_a_line_leaves_the_middle_length_as_it_is():
+    rule = fitted._lined([0.1, 0.3], 512)
+    for head, a in enumerate((0.1, 0.3)):
+        assert rule.lambda_(512, 64, head=head) * 8 == pytest.approx(1)
+        assert rule.lambda_(4096, 64, head=head) * 8 == pytest.approx(1 + a * math.log(8))
+
+
+def test_the_command_and_what_it_refuses(tmp_path):
+    folder = save(model(), tmp_path, 3000)
+    given = (folder / "tiny", "--text", folder / "text.txt", "--bases", "--max-length", 256)
+    told = command("inspect", *given)
+    assert told.returncode == 0 and "base of all heads: " in told.stdout, told.stderr
+    refused("inspect", command("inspect", *given, "--output", tmp_path / "page.html"), "must not be given with --bases")
+    refused("inspect", command("inspect", *given, "--texts", 1), "texts must be at least 2")
