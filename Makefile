@@ -25,7 +25,7 @@ CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir 
 # Elsewhere both tiers run, but for the tests named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
-.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo calibrate-demo calibrate-study \
+.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
   bench bench-quick bench-gpu \
   bench-distributed test test-all test-torch test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
   format clean
@@ -35,10 +35,12 @@ help:
 	@echo 'make study      the grid of docs/laboratory.md, into docs/results/study.json: hours; each start goes on'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
+	@echo 'make inspect-bases'
+	@echo '                for which base log n keeps the entropy of each of its heads, into docs/results: a quarter of an hour'
 	@echo 'make calibrate-demo'
 	@echo '                the attention temperature of SmolLM2-135M with RoPE stretched fourfold, measured and judged'
 	@echo 'make calibrate-study'
-	@echo '                the same on three texts, two stretches and a grid of gains: hours, resumable'
+	@echo '                the same for four models, three stretches and twelve documents, by a protocol: hours, resumable'
 	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make bench-gpu  the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
@@ -99,16 +101,23 @@ calibrate-demo: configure
 	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 
-# Hours; every start goes on where the last one was stopped. Gemma was trained on 32,768 tokens, so one passage has to do.
-STUDY = PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibrate_study.py
+# Hours, days for Gemma; every start goes on where the last one was stopped.
+MODELS = results/calibrate-study
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
-	@$(STUDY) "$$(scripts/language-model smollm2)" $$(scripts/calibrate-texts) --rope yarn:2 yarn:4 --passages 2 \
-	  --lengths 0 2048 4096 8192 10240 12288 16384 --work results/calibrate-study/smollm2 \
-	  --output results/calibrate-study/smollm2.json $(ARGS)
-	@$(STUDY) "$$(scripts/language-model gemma3)" $$(scripts/calibrate-texts) --rope yarn:2 --passages 1 \
-	  --lengths 0 8192 32768 40960 --work results/calibrate-study/gemma3 \
-	  --output results/calibrate-study/gemma3.json $(ARGS)
+	@scripts/calibrate-texts
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibration/study.py data/documents \
+	  --model own-small $(MODELS)/own-small --model own-large $(MODELS)/own-large \
+	  --model smollm2 "$$(scripts/language-model smollm2)" --model gemma3 "$$(scripts/language-model gemma3)" \
+	  --work $(MODELS) --output docs/results/calibration-models.json $(ARGS)
+	@cmake --build $(BUILD) --target docs
+
+# Of SmolLM2's heads those whose entropy a base of log n keeps: a quarter of an hour.
+inspect-bases: configure
+	@cmake --build $(BUILD) --target isentrope_operators programs
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" -m isentrope.commands.inspect "$$(scripts/language-model smollm2)" \
+	  --text data/king-james.txt --texts 8 --max-length 4096 --bases --json docs/results/head-bases-smollm2.json $(ARGS)
+	@cmake --build $(BUILD) --target docs
 
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope_report_program

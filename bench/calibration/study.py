@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Calibration across models: the gain from entropy beside no gain, YaRN's constant, log n and the best constant.
+
+    study.py data/documents --model own-small results/calibrate-study/own-small --work results/calibrate-study \\
+        --output docs/results/calibration-models.json
+
+protocol.json, beside this file, says what is asked, of which models, and how it is judged; it was written before the first
+reading. What is finished is kept in the folder --work, and the next start goes on from it; --output has a model's verdicts
+once all of its readings are done. A model of ours that is not there yet is trained first.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import torch
+from keeping import kept
+from train import train
+from tune import tuned
+from verdicts import judged
+
+from isentrope import hf
+from isentrope.commands.frame import progress_of
+from isentrope.commands.reading import load_causal, passages_of
+from isentrope.hf.calibrated import set_rules
+from isentrope.hf.rope import parse, stretched, trained_length, yarn_attention_factor
+from isentrope.models.calibrate import calibrate
+from isentrope.models.evaluate import BLOCK, Method, Results, evaluate
+from isentrope.models.retrieval import prompt, retrieval
+from isentrope.rules import ScaleRule
+
+DISTANCES = 8
+# Tokens that eight lines and their questions take, and a reserve.
+QUESTIONS = 384
+
+
+def constant(log_gain):
+    return [ScaleRule.scaled(round(math.exp(log_gain), 6))]
+
+
+class Reader:
+    """One model, and what it read of the documents, kept in a folder."""
+
+    def __init__(self, name, path, protocol, documents, work):
+        self.name, self.protocol, self.work = name, protocol, work / "readings" / name
+        self.settings = protocol["models"][name]
+        self.model, self.tokenizer = load_causal(path, self.settings["dtype"], "study")
+        self.trained = trained_length(self.model)
+        self.files = {part: sorted((documents / part).glob("*.txt")) for part in ("calibration", "test")}
+        self.work.mkdir(parents=True, exist_ok=True)
+
+    def lengths(self, stretch):
+        """Edges of the bins: one within the trained length, the others beyond it."""
+        return [0, *self.settings["beyond"][str(stretch)]]
+
+    def passages(self, part, tokens):
+        """The beginning of each document."""
+        return [
+            passages_of(self.tokenizer, file.read_text(errors="replace"), 1, tokens, "study")[0]
+            for file in self.files[part]
+        ]
+
+    def losses(self, part, stretch, methods):
+        """Of each method a row a document: the mean loss of each bin."""
+        lengths = self.lengths(stretch)
+        passages = self.passages(part, lengths[-1] + 1)
+        names = [file.stem for file in self.files[part]]
+        settings = {"model": self.name, "stretch": stretch, "documents": names, "tokens": [int(p.sum()) for p in passages]}
+        results = Results(self.work / f"{part}-{stretch}.jsonl", settings)
+        evaluate(
+            self.model, passages, methods, lengths=lengths, results=results, progress=progress_of(f"{self.name} {part} {stretch}")
+        )
+
+        def bins(blocks):
+            edges = [edge // BLOCK for edge in lengths]
+            return [sum(blocks[a:b]) / (b - a) for a, b in zip(edges, edges[1:])]
+
+        return {m.name: [bins(results.get(m.name, i)) for i in range(len(passages))] for m in methods}
+
+    def answers(self, stretch, methods):
+        """Of each method a row a document: the loss of each answer, by the distance to its line."""
+        tokens = min(self.lengths(stretch)[-1], self.trained * stretch) - QUESTIONS
+        distances = [tokens * (i + 1) // (DISTANCES + 1) for i in range(DISTANCES)]
+        passages = self.passages("test", tokens)
+        prompts = [prompt(self.tokenizer, passage, distances, seed=i) for i, passage in enumerate(passages)]
+        found = {}
+        with hf.reading(self.model):
+            for method in methods:
+
+                def read(method=method):
+                    with stretched(self.model, method.rope):
+                        set_rules(self.model, method.rules)
+                        try:
+                            return [retrieval(self.model, one) for one in prompts]
+                        finally:
+                            set_rules(self.model, None)
+
+                found[method.name] = kept(self.work / f"answers-{stretch}-{method.name}.json", read)
+        return {"distances": distances, "nll": found}
+
+
+def best_constant(reader, stretch):
+    """The gain of the grid, none among them, whose loss beyond the trained length is lowest on the calibration documents."""
+    grid = [0.0, *reader.protocol["grid"]]
+    rope = parse(f"yarn:{stretch}")
+    losses = reader.losses("calibration", stretch, [Method(f"e^{x}", rope, constant(x)) for x in grid])
+    means = [beyond_of(reader, stretch, losses[f"e^{x}"]) for x in grid]
+    totals = [sum(row) for row in means]
+    return grid[totals.index(min(totals))]
+
+
+def beyond_of(reader, stretch, documents):
+    """Of each document the mean over all positions beyond the trained length."""
+    edges = reader.lengths(stretch)
+    widths = [b - a for a, b in zip(edges, edges[1:])][1:]
+    return [sum(w * x for w, x in zip(widths, bins[1:])) / sum(widths) for bins in documents]
+
+
+def measured(reader, stretch):
+    """The gain from entropy: one number of the model, from text within its trained length."""
+
+    def measure():
+        length = min(reader.protocol["calibration_tokens"], reader.trained)
+        found = calibrate(reader.model, reader.passages("calibration", length), rope=f"yarn:{stretch}")
+        return {"log_gain": found.log_gain, "steps": found.steps}
+
+    return kept(reader.work / f"gain-{stretch}.json", measure)
+
+
+def stretch_of(reader, stretch):
+    rope, gain, best = parse(f"yarn:{stretch}"), measured(reader, stretch), best_constant(reader, stretch)
+    methods = [
+        Method("entropy", rope, constant(gain["log_gain"])),
+        Method("none", rope),
+        Method("yarn", rope, constant(2 * math.log(yarn_attention_factor(stretch)))),
+        Method("logn", rope, [ScaleRule.logn(reader.trained)]),
+        Method("best", rope, constant(best)),
+    ]
+    losses = reader.losses("test", stretch, methods)
+    return {
+        "log_gain": gain["log_gain"], "best": best, "lengths": reader.lengths(stretch), "losses": losses,
+        "beyond": {name: beyond_of(reader, stretch, rows) for name, rows in losses.items()},
+        "answers": reader.answers(stretch, methods),
+    }  # fmt: skip
+
+
+def tuning_of(reader):
+    """The factor of each head tuned on loss: constant, and growing with ln n."""
+    settings = reader.protocol["tuning"]
+    if reader.name not in settings["models"]:
+        return None
+    stretch = settings["stretch"]
+    rope, edges = parse(f"yarn:{stretch}"), reader.lengths(stretch)
+    texts = [
+        reader.tokenizer(file.read_text(errors="replace")[: 64 * edges[-1]], return_tensors="pt", verbose=False)["input_ids"][0]
+        for file in reader.files["calibration"]
+    ]
+    methods = []
+    for form in ("constant", "logn"):
+        log_factors = kept(
+            reader.work / f"tuned-{form}.json",
+            lambda form=form: tuned(reader.model, texts, rope, form, reader.trained, edges[-1], settings),
+        )
+        methods.append(Method(f"tuned {form}", rope, rules_of_factors(log_factors, form, reader.trained)))
+    losses = reader.losses("test", stretch, methods)
+    return {"beyond": {name: beyond_of(reader, stretch, rows) for name, rows in losses.items()}}
+
+
+def rules_of_factors(log_factors, form, trained):
+    factors = [[round(math.exp(x), 6) for x in layer] for layer in log_factors]
+    if form == "constant":
+        return [ScaleRule.scaled(layer) for layer in factors]
+    slopes = [[x / math.log(trained) for x in layer] for layer in factors]
+    return [ScaleRule.ssmax(layer, [0.0] * len(layer), n_min=trained) for layer in slopes]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents", type=Path)
+    parser.add_argument("--model", nargs=2, action="append", required=True, metavar=("NAME", "PATH"))
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--protocol", type=Path, default=Path(__file__).with_name("protocol.json"))
+    arguments = parser.parse_args()
+    torch.manual_seed(1)
+    protocol = json.loads(arguments.protocol.read_text())
+    models = {}
+    for name, path in arguments.model:
+        if name in protocol["training"]["sizes"]:
+            train(name, protocol["training"], arguments.documents / "training", Path(path))
+        reader = Reader(name, Path(path), protocol, arguments.documents, arguments.work)
+        found = {str(stretch): stretch_of(reader, stretch) for stretch in protocol["stretches"]}
+        models[name] = {"what": reader.settings["what"], "stretches": found, "tuning": tuning_of(reader)}
+        documents = [file.stem for file in reader.files["test"]]
+        result = judged(models, protocol) | {"documents": documents}
+        arguments.output.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What the readings say: paired t over documents, equivalence within a margin, Holm's correction within a model."""
+
+import math
+
+from isentrope.models.student import one_sided_p
+
+LEVEL = 0.05
+
+
+def paired(differences):
+    """Mean, standard error and degrees of freedom. The error is None where it tells nothing: of fewer than 3, or all equal."""
+    count = len(differences)
+    mean = sum(differences) / count
+    square = sum((x - mean) ** 2 for x in differences)
+    error = math.sqrt(square / (count - 1) / count) if count >= 3 and square > 0 else None
+    return mean, error, count - 1
+
+
+def quantile(df):
+    """Student's t that 2.5 % are above, by halving."""
+    low, high = 0.0, 1e3
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if one_sided_p(middle, df) > 0.025 else (low, middle)
+    return low
+
+
+def difference(ours, theirs, margin=None):
+    """Of two lists of losses by document: mean, 95 % interval, and the p of a difference or, with a margin, of none beyond it."""
+    mean, error, df = paired([a - b for a, b in zip(ours, theirs, strict=True)])
+    if error is None:
+        return {"mean": mean, "low": None, "high": None, "p": 1.0}
+    reach = quantile(df) * error
+    if margin is None:
+        p = 2 * one_sided_p(abs(mean) / error, df)
+    else:
+        p = max(one_sided_p((margin + mean) / error, df), one_sided_p((margin - mean) / error, df))
+    return {"mean": mean, "low": mean - reach, "high": mean + reach, "p": p}
+
+
+def holm(tests):
+    """Sets `called` on each: Holm's correction at LEVEL."""
+    ordered = sorted(tests, key=lambda test: test["p"])
+    called = True
+    for i, test in enumerate(ordered):
+        called = called and test["p"] <= LEVEL / (len(ordered) - i)
+        test["called"] = called
+
+
+def judged(models, protocol):
+    """The record that is published: readings, differences and verdicts of each model."""
+    tuned = []
+    for found in models.values():
+        tests = []
+        for stretch in found["stretches"].values():
+            beyond = stretch["beyond"]
+            stretch["tests"] = {
+                against: difference(beyond["entropy"], beyond[against], protocol["margin"] if against == "best" else None)
+                for against in protocol["hypotheses"]
+            }
+            tests += stretch["tests"].values()
+        holm(tests)
+        if tuning := found["tuning"]:
+            tuning["test"] = difference(tuning["beyond"]["tuned logn"], tuning["beyond"]["tuned constant"])
+            tuned.append(tuning["test"])
+    if sum(found["tuning"] is not None for found in models.values()) == len(protocol["tuning"]["models"]):
+        holm(tuned)
+    return {"kind": "calibration across models", "version": 1, "margin": protocol["margin"], "models": models}
