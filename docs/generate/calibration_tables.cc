@@ -38,12 +38,6 @@ std::vector<double> flat(const json& numbers) {
   return found;
 }
 
-double mean(const std::vector<double>& x) {
-  double sum = 0;
-  for (const double value : x) sum += value;
-  return sum / static_cast<double>(x.size());
-}
-
 double correlation(const std::vector<double>& x, const std::vector<double>& y) {
   const double mean_x = mean(x), mean_y = mean(y);
   double xy = 0, xx = 0, yy = 0;

@@ -62,7 +62,8 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
        filled(read(docs / "bench.md"),
               {{"bench", isentrope::docs::bench_table(docs / "results/bench.json", false)}})},
       {docs / "calibrate.md",
-       filled(read(docs / "calibrate.md"), isentrope::docs::calibration_tables(docs))},
+       filled(filled(read(docs / "calibrate.md"), isentrope::docs::calibration_tables(docs)),
+              isentrope::docs::calibration_models_tables(docs))},
       {docs / "contributors/numerics.md",
        filled(read(docs / "contributors/numerics.md"), isentrope::docs::numerics_tables(docs))},
       {docs / "laboratory.md",
@@ -70,13 +71,16 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "laboratory-tables.md",
        filled(read(docs / "laboratory-tables.md"), isentrope::docs::study_tables(docs))},
       {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables(docs))},
-      {docs / "theory.md", filled(read(docs / "theory.md"), isentrope::docs::theory_tables())},
+      {docs / "theory.md",
+       filled(filled(read(docs / "theory.md"), isentrope::docs::theory_tables()),
+              isentrope::docs::head_bases_tables(docs))},
       {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
       {docs / "figures/normal-optimum.svg", svg(report::normal_optimum_chart())},
       {docs / "figures/cosine-optimum.svg", svg(report::cosine_optimum_chart(128))},
       {docs / "figures/entropy-law.svg", svg(report::entropy_law_chart(512, 64))},
       {docs / "figures/entropy.svg", svg(report::entropy_chart(rules))},
       {docs / "figures/entropy-held.svg", svg(report::entropy_chart(bases))},
+      {docs / "figures/entropy-heads.svg", svg(isentrope::docs::head_bases_chart(docs))},
       {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
   for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
     files[docs / path] = svg(chart);

@@ -42,6 +42,12 @@ std::string factor_table() {
 
 }  // namespace
 
+double mean(const std::vector<double>& numbers) {
+  double sum = 0;
+  for (const double value : numbers) sum += value;
+  return sum / static_cast<double>(numbers.size());
+}
+
 std::string markdown_table(const Rows& rows) {
   std::string text;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -15,6 +15,8 @@ using Rows = std::vector<std::vector<std::string>>;
 // | a | b |, the first row being the head.
 [[nodiscard]] std::string markdown_table(const Rows& rows);
 
+[[nodiscard]] double mean(const std::vector<double>& numbers);
+
 // Tables of scale-rules.md and of theory.md.
 [[nodiscard]] std::map<std::string, std::string> rule_tables();
 [[nodiscard]] std::map<std::string, std::string> theory_tables();
@@ -41,6 +43,15 @@ using Rows = std::vector<std::vector<std::string>>;
 // Of calibrate.md, from what `make calibrate-study` measured: docs/results/calibrate-*.json.
 [[nodiscard]] std::map<std::string, std::string> calibration_tables(
     const std::filesystem::path& docs);
+
+// Of calibrate.md too: the study across models, as far as it is judged.
+[[nodiscard]] std::map<std::string, std::string> calibration_models_tables(
+    const std::filesystem::path& docs);
+
+// Of theory.md, from what `make inspect-bases` measured: docs/results/head-bases-smollm2.json.
+[[nodiscard]] std::map<std::string, std::string> head_bases_tables(
+    const std::filesystem::path& docs);
+[[nodiscard]] report::LineChart head_bases_chart(const std::filesystem::path& docs);
 
 // The table of speed out of a bench.json, for bench.md, or the six rows of it that README.md has.
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file, bool summary);

@@ -1,0 +1,91 @@
+// What calibration does across models, out of docs/results/calibration-models.json; models of the
+// protocol whose readings are not all done are listed as such.
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "docs/generate/tables.h"
+#include "report/numbers.h"
+
+namespace isentrope::docs {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using report::decimal;
+using report::number_of;
+using report::signed_decimal;
+
+// "−0.118 [−0.163, −0.073]", bold where the corrected test calls it.
+std::string lead(const ordered_json& test) {
+  const std::string words = fmt::format("{} [{}, {}]", signed_decimal(test.at("mean"), 3),
+                                        signed_decimal(number_of(test.at("low")), 3),
+                                        signed_decimal(number_of(test.at("high")), 3));
+  return test.value("called", false) ? "**" + words + "**" : words;
+}
+
+Rows leads_of(const ordered_json& protocol, const ordered_json& judged) {
+  Rows rows = {{"model", "stretch", "ln gain", "best of the grid", "nats", "to none", "to YaRN's",
+                "to logn", "to the best: equivalent?"}};
+  for (const auto& [name, model] : protocol.at("models").items()) {
+    if (!judged.contains(name)) {
+      rows.push_back(
+          {model.at("what"), "", "", "", "not judged: readings are missing", "", "", "", ""});
+      continue;
+    }
+    for (const auto& [stretch, found] : judged.at(name).at("stretches").items()) {
+      const ordered_json& tests = found.at("tests");
+      rows.push_back({model.at("what"), stretch, decimal(found.at("log_gain"), 3),
+                      decimal(found.at("best"), 2),
+                      decimal(mean(found.at("beyond").at("entropy").get<std::vector<double>>()), 3),
+                      lead(tests.at("none")), lead(tests.at("yarn")), lead(tests.at("logn")),
+                      lead(tests.at("best"))});
+    }
+  }
+  return rows;
+}
+
+Rows answers_of(const ordered_json& judged) {
+  Rows rows = {{"model", "stretch", "method", "loss of an answer, nearest to farthest line"}};
+  for (const auto& [name, model] : judged.items()) {
+    for (const auto& [stretch, found] : model.at("stretches").items()) {
+      for (const auto& [method, documents] : found.at("answers").at("nll").items()) {
+        std::string losses;
+        for (std::size_t i = 0; i < documents.front().size(); ++i) {
+          std::vector<double> answers;
+          for (const ordered_json& document : documents) answers.push_back(document[i]);
+          losses += (losses.empty() ? "" : " ") + decimal(mean(answers), 2);
+        }
+        rows.push_back({name, stretch, method, losses});
+      }
+    }
+  }
+  return rows;
+}
+
+std::string tuned(const ordered_json& judged) {
+  std::string lines;
+  for (const auto& [name, model] : judged.items()) {
+    if (model.at("tuning").is_null()) continue;
+    lines += fmt::format("\n- {}: log n to constant, tuned for each head, {} nats.", name,
+                         lead(model.at("tuning").at("test")));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> calibration_models_tables(const std::filesystem::path& docs) {
+  const ordered_json protocol =
+      ordered_json::parse(std::ifstream(docs / "../bench/calibration/protocol.json"));
+  std::ifstream file(docs / "results/calibration-models.json");
+  const ordered_json judged =
+      file ? ordered_json::parse(file).at("models") : ordered_json::object();
+  std::string page = markdown_table(leads_of(protocol, judged));
+  if (!judged.empty()) page += "\n" + markdown_table(answers_of(judged)) + tuned(judged) + "\n";
+  return {{"calibration-models", page}};
+}
+
+}  // namespace isentrope::docs
