@@ -40,7 +40,7 @@ def check(chip, variant):
             assert kernel.products or variant.dtype == torch.float32, what
         if chip == "sm_90" and one.name in WITH_PRODUCTS and variant.dtype in HALVES and variant.dim in (64, 128):
             # A decode step has too few rows for a warp group, and so have tiles that masks of their own leave registers for.
-            without = variant.few or (variant.masked and variant.dim == 128 and one.name == "key_gradient")
+            without = variant.few or (variant.crowded and variant.dim == 128 and one.name == "key_gradient")
             assert ("HGMMA" in kernel.products) != without, what
             assert min(loop.narrowest for loop in kernel.loops) >= narrowest(variant, one.name), what
 
@@ -48,12 +48,12 @@ def check(chip, variant):
 def narrowest(variant, name):
     """Columns of the narrowest product of a loop. Of the key gradient at 128, the terms of statistics leave registers for
     few queries at a time, and so do masks of their own, as do they of the query gradient."""
-    if variant.few or (name == "key_gradient" and variant.masked):
+    if variant.few or (name == "key_gradient" and variant.crowded):
         return 8
-    if name == "query_gradient" and variant.masked:
+    if name == "query_gradient" and variant.crowded:
         return 16
     if name == "forward":
-        return 32 if variant.masked and variant.dim == 128 else 64
+        return 32 if variant.crowded and variant.dim == 128 else 64
     if name == "key_gradient" and variant.dim == 128 and (variant.statistics or variant.dropout):
         return 8
     return 16 if name == "key_gradient" and variant.dim == 128 and variant.dtype == torch.float16 else 32

@@ -22,7 +22,7 @@ class Variant(NamedTuple):
     """A call: its type and head dimension, whether with all statistics, with everything that is added to logits (bias,
     boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass, with dropout, with all that
     says which keys rows see and how they are counted (documents, padding, prefixes, a boolean mask, a rule of every
-    length), of a cache in pages, and the head dimension of values where it is another one."""
+    length), of a cache in pages, the head dimension of values where it is another one, and of which keys rows see every so many-th."""
 
     dtype: torch.dtype
     dim: int
@@ -34,12 +34,19 @@ class Variant(NamedTuple):
     documents: bool = False
     paged: bool = False
     value_dim: int = 0
+    dilation: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether any tile is masked, which takes registers."""
+        return self.masked or self.dilation > 1
 
     @property
     def name(self) -> str:
         words = [str(self.dtype).removeprefix("torch."), str(self.dim), f"to {self.value_dim}" * (self.value_dim > 0)]
         words += ["statistics" * self.statistics, "masked" * self.masked, "few rows" * self.few, "dropout" * self.dropout]
-        return " ".join(word for word in [*words, "documents" * self.documents, "paged" * self.paged] if word)
+        words += ["documents" * self.documents, "paged" * self.paged, f"dilation {self.dilation}" * (self.dilation > 0)]
+        return " ".join(word for word in words if word)
 
     def call(self) -> None:
         batch, heads, kv_heads, queries, keys = (4, 32, 8, 2, 4096) if self.few else (4, 32, 8, 1024, 1024)
@@ -67,7 +74,7 @@ class Variant(NamedTuple):
             launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked, False)
 
     def masks(self, batch: int, heads: int, queries: int, keys: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"dilation": self.dilation}
         if self.masked or self.documents:
             found["attn_mask"] = torch.empty(queries, keys, dtype=torch.bool).expand(batch, heads, queries, keys)
         if self.masked:
@@ -111,7 +118,8 @@ def with_tiles_of_others() -> list[Variant]:
     bf16 = torch.bfloat16
     dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
     dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
-    return [*dims, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
+    dilated = [Variant(bf16, 128, statistics=False, backward=backward, dilation=4) for backward in (False, True)]
+    return [*dims, *dilated, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
 
 
 def padded() -> list[Variant]:
