@@ -68,6 +68,7 @@ bool Place::overlaps(const Place& other) const {
 }
 
 void Places::add(std::string_view name, const Place& place, bool written) {
+  if (place.is_empty()) return;
   const auto fail = [&](const std::string& required, const std::string& got) {
     throw Error("[" + std::string(function_) + "] " + std::string(name) + " must " + required +
                 "; got " + got);

@@ -22,6 +22,8 @@ class Place {
   Place(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
         std::span<const std::int64_t> strides);
 
+  [[nodiscard]] bool is_empty() const { return span_ == 0; }
+
   // Whether addresses reach from the first element to the last.
   [[nodiscard]] bool is_reachable() const { return reachable_; }
 

@@ -130,12 +130,12 @@ class GradientTask {
   template <typename Visit>
   void for_each_key_tile(const Visit& visit) {
     const Mask& mask = call_.options.mask;
+    const bool alike = rows_are_alike(mask);
     for (std::size_t r = 0; r < tile_.rows; ++r) {
-      tile_.ranges[r] = r > 0 && rows_are_alike(mask)
-                            ? tile_.ranges[0]
-                            : row_view(mask, item_.batch, tile_.query(r), call_.input.q.extents[2],
-                                       call_.plan.keys)
-                                  .keys;
+      tile_.ranges[r] = r > 0 && alike ? tile_.ranges[0]
+                                       : row_view(mask, item_.batch, tile_.query(r),
+                                                  call_.input.q.extents[2], call_.plan.keys)
+                                             .keys;
     }
     // A tile of queries that sees no key of this block is not packed: in causal calls that is half
     // of them.
