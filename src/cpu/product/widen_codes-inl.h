@@ -1,8 +1,8 @@
 // Floats from codes of 8 bits and their scales: a few rows of a cache, on their way to the products
 // of a decode step.
 //
-// In memory they are a quarter of what the products read, which then lies in L1: so a step on long
-// caches takes the time of reading the codes, and the products stay those of f32.
+// In memory they are a quarter of what the products read, which then lies in L1, and the products
+// stay those of f32.
 //
 // Per-target header: compiled once for every instruction set.
 
