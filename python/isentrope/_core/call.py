@@ -123,7 +123,7 @@ def _warn_of_float64() -> None:
     if not (_warned or torch.compiler.is_compiling()):
         _warned = True
         message = "[attention] float64 is computed by the reference, on one thread and without a kernel: use it for tests"
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(message, stacklevel=5)
 
 
 def _alignment(causal: Any) -> int:
