@@ -26,7 +26,7 @@ CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir 
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
-  bench bench-quick bench-gpu \
+  bench bench-quick bench-gpu bench-gpu-carry \
   bench-distributed test test-all test-torch test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
   format clean
 
@@ -44,6 +44,8 @@ help:
 	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few shapes of it, in two minutes'
 	@echo 'make bench-gpu  the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
+	@echo 'make bench-gpu-carry  a folder, build/carry, that checks and times them on a machine without network or compiler:'
+	@echo '                bash carry/run --budget 540 there, then results/report.html'
 	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
 	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
 	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
@@ -122,6 +124,9 @@ inspect-bases: configure
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope_report_program
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope-report $(ARGS)
+
+bench-gpu-carry: wheel
+	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared

@@ -23,13 +23,17 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 import isentrope.gpu  # noqa: E402, after it is decided who interprets
+from errors import error_of, gradient_error_of  # noqa: E402
 from gpu_systems import all_systems  # noqa: E402
-from measure import error_of  # noqa: E402
+from isentrope.gpu.interpreter import speed_up  # noqa: E402
 from work import Work, square  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    speed_up()
 OURS = "isentrope"
+BARE = OURS + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
 TOKENS = 16384  # of a call: fewer sequences where they are longer
@@ -105,11 +109,27 @@ def prepared(system, work, tensors, notes):
             run()
         return run
     except Exception as error:
-        notes[f"{system.name}, {work.name}"] = (str(error) or repr(error)).splitlines()[0]
+        notes[f"{system.name}, {work.name}"] = first_line(error)
         return None
 
 
+def first_line(error):
+    return (str(error) or repr(error)).splitlines()[0]
+
+
+def errors_of(work, found, tensors, rule):
+    """Of the output and, where there are any, of the gradients."""
+    output, *gradients = found if isinstance(found, tuple) else (found,)
+    tensors = [x.detach() for x in tensors]
+    errors = {"error": error_of(work, output.detach().cpu(), *(x.cpu() for x in tensors[:3]), rule=rule)}
+    if gradients:
+        errors["gradient_error"] = gradient_error_of(work, gradients, *tensors, rule=rule)
+    return errors
+
+
 def measured(systems, work, repetitions, notes):
+    """A row's systems: those that ran. Of the others the notes say why not."""
+    torch._dynamo.reset()  # FlexAttention would be compiled for sizes of any kind
     tensors = tensors_of(work)
     runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
     rules = {system.name: getattr(system, "rule", None) for system in systems}
@@ -118,13 +138,13 @@ def measured(systems, work, repetitions, notes):
     times, errors = {name: [] for name in runs}, {}
     for repetition in range(repetitions):
         for name, run in runs.items():
-            seconds, output = seconds_of(run, calls[name])
+            seconds, found = seconds_of(run, calls[name])
             times[name].append(seconds)
             if repetition == 0:
-                of = (x.detach().cpu() for x in (output, *tensors[:3]))
-                errors[name] = error_of(work, *of, rule=rules[name])
+                errors[name] = errors_of(work, found, tensors, rules[name])
+            del found
     return [
-        {"name": name, "seconds": statistics.median(each), "repetitions": each, "error": errors[name]}
+        {"name": name, "seconds": statistics.median(each), "repetitions": each, **errors[name]}
         for name, each in times.items()
     ]
 
@@ -136,7 +156,7 @@ def row_of(work, systems, limit):
     for system in systems:
         system["rate"] = (work.bytes if streams else work.flops) / system["seconds"]
     by_name = {system["name"]: system for system in systems}
-    ours, bare = by_name[OURS], by_name[OURS + ", lse alone"]
+    ours, bare = by_name[OURS], by_name[BARE]
     peers = [system for system in systems if not system["name"].startswith(OURS)]
     row = {"work": work.as_json(), "flops": work.flops, "bytes": work.bytes, "systems": systems, "limit": limit}
     best = max(peers, key=lambda system: system["rate"], default=ours)
@@ -152,6 +172,17 @@ def print_row(row):
         print(f"  {system['name']:<24} {rate}  error {system['error']:.1e}")
 
 
+def result_of(limit, rows, notes):
+    """What the report reads, however many rows there are by now."""
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
+    flops = {"flops": limit["flops"]["f32"], "bf16_flops": limit["flops"]["bf16"], "exps": 0.0}
+    return {
+        "kind": "bench", "machine": name, "processors": 1, "date": datetime.date.today().isoformat(),
+        "limits": {"memory_read": limit["memory_read"], "targets": [{"target": name} | flops]},
+        "runs": [{"threads": 1, "target": name, "rows": rows, "notes": notes}],
+    }  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, nargs="?", help="isentrope-report")
@@ -161,7 +192,6 @@ def main():
     arguments = parser.parse_args()
     if DEVICE == "cpu" and not arguments.tiny:
         sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
-    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
     limit, notes, rows = limits(), {}, []
     for work in TINY if arguments.tiny else all_work():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
@@ -169,14 +199,8 @@ def main():
         print_row(rows[-1])
     for what, why in notes.items():
         print(f"without {what}: {why}")
-    flops = {"flops": limit["flops"]["f32"], "bf16_flops": limit["flops"]["bf16"], "exps": 0.0}
-    result = {
-        "kind": "bench", "machine": name, "processors": 1, "date": datetime.date.today().isoformat(),
-        "limits": {"memory_read": limit["memory_read"], "targets": [{"target": name} | flops]},
-        "runs": [{"threads": 1, "target": name, "rows": rows, "notes": notes}],
-    }  # fmt: skip
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.output / "bench.json").write_text(json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
     if arguments.report:
         subprocess.run([str(arguments.report), str(arguments.output / "bench.json")], check=True)
     print(f"wrote {arguments.output}/bench.json")

@@ -13,15 +13,14 @@ BASE = 512
 
 
 def backward_of(work, run, q, k, v, upstream):
-    """The same with a backward pass where the work has one; it returns the output."""
+    """The same with a backward pass where the work has one; it returns the output, and behind it the gradients."""
     if work.kind != "gradient":
         return run
     leaves = [x.requires_grad_() for x in (q, k, v)]
 
     def both():
         output = run()
-        torch.autograd.grad(output, leaves, upstream)
-        return output
+        return output, *torch.autograd.grad(output, leaves, upstream)
 
     return both
 

@@ -14,6 +14,7 @@ import time
 
 import torch
 
+from errors import error_of
 from systems import all_systems
 from work import FULL, QUICK
 
@@ -25,22 +26,6 @@ def tensors_of(work):
     query = (work.batch, work.heads, work.queries, work.dim)
     key = (work.batch, work.key_heads, work.keys, work.dim)
     return [torch.randn(shape).to(DTYPES[work.dtype]) for shape in (query, key, key, query)]
-
-
-def error_of(work, output, q, k, v, rule=None, rows=64):
-    """Largest error of the last rows of the first and the last head, against float64. rule: what it makes of 1/sqrt(d), by
-    the keys that a row sees."""
-    group, worst = work.heads // work.key_heads, 0.0
-    for head in (0, work.heads - 1):
-        of = [x[-1, h].double() for x, h in ((q, head), (k, head // group), (v, head // group))]
-        z = of[0][-rows:] @ of[1].T * work.dim**-0.5
-        hidden = torch.ones_like(z).tril(work.keys - z.shape[0]) == 0 if work.causal else torch.zeros_like(z) == 1
-        if rule is not None:
-            z *= rule((~hidden).sum(-1, keepdim=True).double())
-        z.masked_fill_(hidden, -torch.inf)
-        wanted = z.softmax(-1) @ of[2]
-        worst = max(worst, (output[-1, head, -rows:].double() - wanted).abs().max().item())
-    return worst
 
 
 def prepare(system, work, tensors, notes):
