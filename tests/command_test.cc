@@ -1,6 +1,4 @@
 // isentrope scale and isentrope theory as a user types them.
-#include "tests/support/isentrope.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
+#include "tests/support/isentrope.h"
 
 namespace isentrope {
 namespace {
