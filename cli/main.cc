@@ -77,15 +77,15 @@ const Command* find(std::string_view name) {
   return found == kCommands.end() ? nullptr : found;
 }
 
-// Where the program of a command lies: beside this one first, or beside the script that started it,
-// as wheels have one; then on PATH.
-std::optional<fs::path> program_of(std::string_view command) {
+// Where the program of a command lies: beside this one first, or beside the script that started it
+// and is called as this one is, as wheels have one; then on PATH.
+std::optional<fs::path> program_of(std::string_view command, const char* called_as) {
   const std::string name = "isentrope-" + std::string(command);
   const auto there = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
   std::error_code error;
   const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
   if (!error && there(beside)) return beside;
-  const fs::path called = fs::path(program_invocation_name).parent_path();
+  const fs::path called = fs::path(called_as).parent_path();
   if (!called.empty() && there(called / name)) return called / name;
   const char* path = std::getenv("PATH");
   std::string_view folders = path == nullptr ? "" : path;
@@ -98,13 +98,13 @@ std::optional<fs::path> program_of(std::string_view command) {
   return {};
 }
 
-void print_help() {
+void print_help(const char* called_as) {
   fmt::print(
       "Attention that knows how many keys each row sees.\n\nusage: isentrope COMMAND "
       "[OPTION...]\n\n");
   std::string missing, examples;
   for (const Command& command : kCommands) {
-    if (command.run == nullptr && !program_of(command.name)) {
+    if (command.run == nullptr && !program_of(command.name, called_as)) {
       missing += fmt::format("  {:<13} {}\n", command.name, command.advice);
       continue;
     }
@@ -117,8 +117,8 @@ void print_help() {
 
 // Does not return when there is such a program. `advice`: how to come by it.
 int run_program(std::string_view name, std::string_view advice, char** argv) {
-  const auto program = program_of(name);
-  if (program) execv(program->c_str(), argv);
+  const auto program = program_of(name, argv[0]);
+  if (program) execv(program->c_str(), argv + 1);
   throw Error(fmt::format("no command \"{0}\": there is no program isentrope-{0}{1}{2}{3}", name,
                           program ? fmt::format(" that runs ({})", std::strerror(errno)) : "",
                           advice.empty() ? "" : "; ", advice));
@@ -140,19 +140,19 @@ int main(int argc, char** argv) {
   const Command* command = find(name);
   if (const std::string other = other_backend(argc, argv); name == "check" && !other.empty()) {
     return command::guarded("isentrope check",
-                            [&] { return run_program(other, kPackage, argv + 1); });
+                            [&] { return run_program(other, kPackage, argv); });
   }
   if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
   return command::guarded("isentrope", [&] {
     if (name == "--help" || name == "-h" || name == "help") {
-      print_help();
+      print_help(argc > 0 ? argv[0] : "");
       return argc > 1 ? 0 : 2;
     }
     if (name.starts_with('-') || name.find('/') != std::string_view::npos) {
       throw Error(
           fmt::format("a command must come first; got \"{}\" (see isentrope --help)", name));
     }
-    return run_program(name, command == nullptr ? "" : command->advice, argv + 1);
+    return run_program(name, command == nullptr ? "" : command->advice, argv);
   });
 }
 

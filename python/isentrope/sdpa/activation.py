@@ -58,7 +58,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
     1/sqrt(d), and a mask hides keys from n. Calls with dropout, which torch has no fused kernel for, are taken too;
     what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own. From
-    torch 2.15 on a call of three dimensions is one of four, on CPUs.
+    torch 2.14 on a call of three dimensions is one of four, on CPUs.
 
     Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
 
