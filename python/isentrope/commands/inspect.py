@@ -24,7 +24,8 @@ def _parser() -> Parser:
     parser.add_argument("--texts", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
     parser.add_argument("--max-length", type=token_count, default=4096, help="tokens of each (4096)")
     parser.add_argument("--bases", action="store_true",
-                        help="instead, which base of log n, and which line in ln n, keep the entropy of each head, fitted on every other text")  # fmt: skip
+                        help="instead, which base of log n, and which line in ln n, keep the entropy of each head, "
+                        "fitted on every other text")  # fmt: skip
     parser.add_json()
     parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file; not of --bases")
     return parser
@@ -74,7 +75,8 @@ def _told_bases(found: Any) -> str:
     for what, numbers in {"base": found.base, "line": found.line}.items():
         known = numbers[~numbers.isnan()]
         quartiles = known.quantile(known.new_tensor([0.25, 0.5, 0.75])).tolist() if len(known) else []
-        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {' '.join(f'{x:.4g}' for x in quartiles)}")
+        told = " ".join(f"{x:.4g}" for x in quartiles)
+        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {told}")
     return "\n".join(shown)
 
 
