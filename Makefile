@@ -31,7 +31,8 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
   format clean
 
 help:
-	@echo 'make demo       two position schemes, two scale rules, three seeds, trained and judged; report in results/demo'
+	@echo 'make demo       heads, lengths, a small training and the cost of statistics, measured here in minutes;'
+	@echo '                one page, results/demo/report.html'
 	@echo 'make study      the grid of docs/laboratory.md, into docs/results/study.json: hours; each start goes on'
 	@echo 'make inspect-demo'
 	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
@@ -80,10 +81,14 @@ configure configure-programs:
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON --log-level=NOTICE
 
+# The language model comes over the network while the compiler works. Before its version 1.12 ninja could not tell
+# what time is left.
 demo: configure-programs
-	@cmake --build $(BUILD) --target programs
-	@"$$(scripts/setup --print)" scripts/study lab/demo.json --program $(PROGRAM) --output results/demo --records results/demo/study.json $(ARGS)
-	@$(PROGRAM) report results/demo/study.json
+	@case $$(ninja --version) in 1.[0-9].* | 1.1[01].*) left='%p, %e s' ;; *) left='%p, %W left' ;; esac; \
+	  NINJA_STATUS="[build $$left] " cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
+	  model=$$(scripts/language-model smollm2) && wait $$building && \
+	  PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$model" \
+	    --text data/king-james.txt --program $(PROGRAM) --output results/demo
 
 # What docs/results/study.json holds is not trained again.
 study: configure-programs

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attention over 1, 2 and 4 processes of this machine, in each way: time, bytes, what is hidden, what was foretold.
+"""Attention over 1, 2 and 4 processes of this machine, in each way: time, bytes, what is hidden, what was predicted.
 
     bench/distributed.py [--tokens 4096] [--output results/distributed.json]     # make bench-distributed
     bench/distributed.py --page docs/distributed.md    # writes the page's tables, from docs/results/distributed.json
@@ -168,7 +168,7 @@ def rows_of(ranks, results, one, single, rates, work):
                "least": sum(cost_model.received(method, work, ranks)) * ranks,
                "seconds": max(r["seconds"] for r in of_ranks), "one_process": one}  # fmt: skip
         if layout == "zigzag" or method == "all_to_all":  # what the model describes
-            row["foretold"] = cost_model.seconds(method, work, ranks, machine)
+            row["predicted"] = cost_model.seconds(method, work, ranks, machine)
         if "products" in of_ranks[0]:
             row["products"], row["transfers"] = (max(r[key] for r in of_ranks) for key in ("products", "transfers"))
         yield row
@@ -179,7 +179,7 @@ def cell(value, digits=2):
 
 
 def table(result):
-    lines = ["| processes | way | layout | time over one process | MB sent | over the least | transfers hidden | foretold |",
+    lines = ["| processes | method | layout | time over one process | MB sent | over the least | transfers hidden | predicted |",
              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in result["rows"]:
         zigzag = row["layout"] == "zigzag" or row["method"] == "all_to_all"
@@ -187,10 +187,10 @@ def table(result):
         hidden = None
         if "products" in row:
             hidden = min(max(1 - (row["seconds"] - row["products"]) / row["transfers"], 0), 1)
-        foretold = row["foretold"] / row["seconds"] if "foretold" in row else None
+        predicted = row["predicted"] / row["seconds"] if "predicted" in row else None
         lines.append(
             f"| {row['ranks']} | `{row['method']}` | {row['layout']} | {cell(row['seconds'] / row['one_process'])} | "
-            f"{cell(row['sent'] / 1e6, 1)} | {cell(over)} | {cell(hidden)} | {cell(foretold)} |"
+            f"{cell(row['sent'] / 1e6, 1)} | {cell(over)} | {cell(hidden)} | {cell(predicted)} |"
         )
     return "\n".join(lines)
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "report/assets.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
 #include "report/page.h"
@@ -83,13 +84,8 @@ std::vector<LineChart> charts_against_length(const json& run) {
   for (const auto& [family, systems] : rates) {
     const auto ours = systems.find(kOurs);
     if (ours == systems.end() || ours->second.size() < 3) continue;
-    LineChart chart;
-    chart.title = family;
-    chart.x_label = "keys";
-    chart.y_label = family.starts_with("decode") ? "GB/s" : "GFLOP/s";
-    chart.x_axis = Axis::log2;
-    chart.y_from_zero = true;
-    chart.decimals = 1;
+    LineChart chart = chart_named(
+        "rates", {{"family", family}, {"unit", family.starts_with("decode") ? "GB/s" : "GFLOP/s"}});
     for (const auto& [name, points] : systems) {
       chart.series.push_back(series_of(name, points));
       chart.series.back().colour = colours.at(name);
@@ -119,13 +115,7 @@ LineChart roofline(const json& run, const json& limits) {
   if (target == nullptr)
     throw Error("[bench_report] limits must be given of every run's target; got others");
   const double memory = limits.at("memory_read").get<double>() / 1e9;
-  LineChart chart;
-  chart.title = "Roofline";
-  chart.caption = "Each point is a row of the table.";
-  chart.x_label = "operations a byte";
-  chart.y_label = "GFLOP/s";
-  chart.x_axis = chart.y_axis = Axis::log10;
-  chart.decimals = 1;
+  LineChart chart = chart_named("roofline");
   for (const char* dtype : {"f32", "bf16"}) {
     std::map<double, double> rates;
     for (const json& row : run.at("rows")) {
@@ -149,10 +139,7 @@ LineChart roofline(const json& run, const json& limits) {
 std::string page_of(const json& result) {
   Page page("Attention on the CPU", Text(result.at("machine").get<std::string>())
                                         .plain(", " + result.at("date").get<std::string>()));
-  page.prose(
-      "Isentrope computes all statistics of every row, its peers none. All took turns in one "
-      "process; numbers are medians, in GFLOP/s, for a decode step in GB/s of cache read. Errors "
-      "are against float64, of that very run.");
+  page.markup(part_of(assets::prose_html, "bench"));
   for (const json& run : result.at("runs")) {
     const int threads = run.at("threads").get<int>();
     page.heading(threads == 1 ? std::string("One thread") : fmt::format("{} threads", threads));

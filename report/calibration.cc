@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "report/assets.h"
 #include "report/head_map.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
@@ -82,12 +83,7 @@ Table differences(const json& nll) {
 
 // Each method's difference against position, with bars of two standard errors.
 LineChart difference_chart(const json& nll) {
-  LineChart chart;
-  chart.title = "Loss against position, compared with the first method";
-  chart.caption = "Bars reach two standard errors over blocks. Below 0 is better.";
-  chart.x_label = "position, end of the bin";
-  chart.y_label = "difference, nats a token";
-  chart.decimals = 4;
+  LineChart chart = chart_named("loss difference");
   std::map<std::string, std::size_t> series_of;
   for (const json& row : nll) {
     const auto method = row.at("method").get<std::string>();
@@ -102,20 +98,11 @@ LineChart difference_chart(const json& nll) {
   return chart;
 }
 
-void add_losses(Page& page, const json& nll) {
-  if (nll.empty()) return;
-  page.heading("Loss").plot(line_plot(difference_chart(nll))).table(differences(nll));
-}
-
-Plot change_map(const char* title, const HeadValues& change, double reach) {
-  return head_map_plot({.title = title,
-                        .caption = "Change in entropy against the model without stretch, in nats.",
-                        .quantity = "change",
-                        .scheme = "blueorange",
-                        .lowest = -reach,
-                        .highest = reach,
-                        .decimals = 3,
-                        .values = change});
+Plot change_map(const char* title, HeadValues change, double reach) {
+  HeadMap map = map_named("entropy change map", std::move(change), {{"title", title}});
+  map.lowest = -reach;
+  map.highest = reach;
+  return head_map_plot(map);
 }
 
 double largest_size(const HeadValues& values) {
@@ -146,9 +133,7 @@ Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& ca
     for (const json& kind : layer) ++counts[kind.get<std::string>()];
   }
   Table table;
-  table.caption =
-      "By the mean distance of what a head attends to, as a share of the keys it sees: local below "
-      "1/8, sink above 3/4, global between; averaging over all keys has 1/2.";
+  table.caption = Text::markup(part_of(assets::prose_html, "kinds"));
   table.columns = {"kind", "heads", "dH/d ln n", "stretched", "stretched, with the gain"};
   auto& rows = table.groups.emplace_back().rows;
   for (const auto& [kind, count] : counts) {
@@ -162,18 +147,6 @@ Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& ca
   return table;
 }
 
-Plot slope_map(const HeadValues& slopes) {
-  return head_map_plot({.title = "Slope of entropy in ln n",
-                        .caption = "Without the stretch: 1 is uniform attention, 0 a head whose "
-                                   "entropy does not grow with the length.",
-                        .quantity = "dH/d ln n",
-                        .scheme = "blueorange",
-                        .lowest = -1,
-                        .highest = 1,
-                        .decimals = 2,
-                        .values = slopes});
-}
-
 Text verdict(const json& result) {
   if (result.at("nll").empty()) return "not judged: no text was kept apart";
   return result.at("kept").get<bool>()
@@ -182,6 +155,10 @@ Text verdict(const json& result) {
 }
 
 }  // namespace
+
+void add_losses(Page& page, const json& nll) {
+  page.plot(line_plot(difference_chart(nll))).table(differences(nll));
+}
 
 std::string calibration_report(const json& result) {
   return checked(result, "calibration", [&] {
@@ -206,20 +183,16 @@ std::string calibration_report(const json& result) {
           {"stretched", {signed_decimal(mean_of(stretched), 3)}},
           {"stretched, with the gain", {signed_decimal(mean_of(calibrated), 3)}}}}};
     page.table(facts);
-    add_losses(page, result.at("nll"));
+    if (!result.at("nll").empty()) add_losses(page.heading("Loss"), result.at("nll"));
+    HeadMap map = map_named("entropy map", before);
+    map.highest = std::max(largest_size(before), 0.01);
     const double reach = std::max(largest_size(stretched), 0.01);
     page.heading("Heads")
-        .plot(head_map_plot({.title = "Entropy before",
-                             .caption = "Mean over all rows, in nats.",
-                             .quantity = "entropy",
-                             .scheme = "viridis",
-                             .lowest = 0,
-                             .highest = std::max(largest_size(before), 0.01),
-                             .decimals = 3,
-                             .values = before}))
+        .plot(head_map_plot(map))
         .plot(change_map("Stretched", stretched, reach))
         .plot(change_map("Stretched, with the gain", calibrated, reach))
-        .plot(slope_map(values_of(result.at("heads").at("slope"))))
+        .plot(head_map_plot(
+            map_named("entropy slope map", values_of(result.at("heads").at("slope")))))
         .table(kinds(result.at("heads"), stretched, calibrated));
     return page.html();
   });
@@ -231,12 +204,9 @@ std::string evaluation_report(const json& result) {
         "Loss by position of " + result.at("model").get<std::string>(),
         fmt::format("{} passages of {}, RoPE stretched by {}", result.at("passages").get<int>(),
                     result.at("text").get<std::string>(), result.at("rope").get<std::string>()));
-    add_losses(page, result.at("nll"));
+    if (!result.at("nll").empty()) add_losses(page.heading("Loss"), result.at("nll"));
     if (!result.contains("retrieval")) return page.html();
-    LineChart chart;
-    chart.title = "Loss of an answer against the distance to where it stands";
-    chart.x_label = "distance, tokens";
-    chart.y_label = "nats a token";
+    LineChart chart = chart_named("retrieval");
     for (const json& row : result.at("retrieval")) {
       chart.series.push_back({row.at("method").get<std::string>(),
                               row.at("distance").get<std::vector<double>>(),

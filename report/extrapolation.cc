@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "report/assets.h"
 #include "report/extrapolation_charts.h"
 #include "report/numbers.h"
 #include "report/page.h"
@@ -33,12 +34,6 @@ void summarise_verdicts(Text& text, const Result& result) {
     return;
   }
   for (const std::string& sentence : sentences) text.strong(sentence).plain(" ");
-  text.plain("Leads in points of accuracy over the model trained with ")
-      .code("standard")
-      .plain(
-          ", paired by seed, with 95 % intervals of Student's t. Called is what is below 5 % after "
-          "Benjamini and Hochberg's correction for all rows of its kind, lengths and both "
-          "metrics. ");
 }
 
 void summarise_entropy(Text& text, const Result& result) {
@@ -65,10 +60,12 @@ void summarise_entropy(Text& text, const Result& result) {
 }
 
 Text summary_of(const Result& result) {
-  Text text;
+  Text text, entropy;
   summarise_verdicts(text, result);
-  summarise_entropy(text, result);
-  return text;
+  summarise_entropy(entropy, result);
+  const bool judged = !verdict_sentences(result.leads).empty();
+  return Text::markup(text.html() + (judged ? part_of(assets::prose_html, "judged run") : "") +
+                      entropy.html());
 }
 
 TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy,
@@ -90,8 +87,7 @@ TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy
   return row;
 }
 
-// The highest accuracy at each length among what was trained or rescaled, where there is more than
-// one to choose from.
+// The highest accuracy at each length, where there is more than one to choose from.
 ByLength best_of(const std::vector<const ByLength*>& rows) {
   ByLength best;
   if (rows.size() < 2) return best;
@@ -107,14 +103,11 @@ ByLength best_of(const std::vector<const ByLength*>& rows) {
 TableGroup our_accuracy(const Result& result) {
   TableGroup group{"This run", {}};
   std::vector<const ByLength*> rows;
-  for (const RuleResult& rule : result.rules) {
-    if (!hides_far_keys(rule.kind)) rows.push_back(&rule.mean.accuracy);
-  }
+  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.accuracy);
   const ByLength best = best_of(rows);
   for (const RuleResult& rule : result.rules) {
     group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.accuracy,
-                                      rule.spread.accuracy,
-                                      hides_far_keys(rule.kind) ? ByLength{} : best));
+                                      rule.spread.accuracy, best));
   }
   return group;
 }
@@ -133,10 +126,10 @@ TableGroup their_accuracy(const Result& result) {
 
 Table accuracy_table(const Result& result) {
   Table table;
-  table.caption = "Accuracy in per cent at each test length; the best of each column in bold.";
   const std::size_t seeds = seeds_of(result);
-  if (seeds > 1)
-    table.caption.plain(fmt::format(" Means over {} seeds; ± is their standard deviation.", seeds));
+  const std::string means =
+      seeds > 1 ? fmt::format("Means over {} seeds; ± is their standard deviation.", seeds) : "";
+  table.caption = Text::markup(part_of(assets::prose_html, "best", {{"means", means}}));
   table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   table.groups = {our_accuracy(result), their_accuracy(result)};
@@ -146,9 +139,7 @@ Table accuracy_table(const Result& result) {
 // "+1.0 [0.2, 1.8] helps", length by length.
 Table leads_table(const Result& result) {
   Table table;
-  table.caption =
-      "Leads over the model trained with the standard scale, paired by seed: mean, 95 % interval "
-      "of Student's t, verdict. More accuracy helps, and less cross-entropy.";
+  table.caption = Text::markup(part_of(assets::prose_html, "leads"));
   table.columns = {"length"};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   for (const auto& [metric, heading] :
@@ -228,9 +219,12 @@ Table settings_table(const Result& result) {
   return table;
 }
 
-void add_charts(Page& page, const char* heading, const std::vector<LineChart>& charts) {
+using Heading = Page& (Page::*)(const Text&);
+
+void add_charts(Page& page, Heading heading, const char* text,
+                const std::vector<LineChart>& charts) {
   if (charts.empty()) return;
-  page.heading(heading);
+  (page.*heading)(text);
   for (const LineChart& chart : charts) page.plot(line_plot(chart));
 }
 
@@ -246,19 +240,20 @@ void add_reproduction(Page& page, const Result& result) {
 
 }  // namespace
 
-void add_findings(Page& page, const Result& result) {
-  page.heading("Accuracy").table(accuracy_table(result));
+void add_findings(Page& page, const Result& result, bool of_a_cell) {
+  const Heading heading = of_a_cell ? &Page::subheading : &Page::heading;
+  (page.*heading)("Accuracy").table(accuracy_table(result));
   if (const Table leads = leads_table(result); !leads.groups.empty())
-    page.heading("Leads").table(leads);
+    (page.*heading)("Leads").table(leads);
   for (const LineChart& chart : accuracy_charts(result)) page.plot(line_plot(chart));
-  add_charts(page, "Why", why_charts(result));
-  add_charts(page, "Training", training_charts(result));
+  add_charts(page, heading, "Why", why_charts(result));
+  add_charts(page, heading, "Training", training_charts(result));
 }
 
 std::string extrapolation_report(const json& document) {
   const Result result = parse_result(document);
   Page page("Length extrapolation", summary_of(result));
-  add_findings(page, result);
+  add_findings(page, result, /*of_a_cell=*/false);
   if (seeds_of(result) > 1) page.heading("Every seed").table(seeds_table(result));
   add_reproduction(page, result);
   return page.html();

@@ -13,7 +13,8 @@ namespace isentrope::report {
 // Error naming the key when the document is not what docs/result-schema.md says.
 [[nodiscard]] std::string extrapolation_report(const nlohmann::json& result);
 
-// Its tables and charts: accuracy, leads, why, training.
-void add_findings(Page& page, const Result& result);
+// Its tables and charts: accuracy, leads, why, training. Of one cell of several they stand under
+// the heading of that cell.
+void add_findings(Page& page, const Result& result, bool of_a_cell);
 
 }  // namespace isentrope::report

@@ -14,14 +14,8 @@ namespace {
 
 constexpr int kLossPoints = 60;  // more tell no more, and make the table long
 
-LineChart chart_by_length(const Result& result, const char* title, Text caption,
-                          const char* y_label) {
-  LineChart chart;
-  chart.title = title;
-  chart.caption = std::move(caption);
-  chart.x_label = "length n, tokens";
-  chart.y_label = y_label;
-  chart.x_axis = Axis::log2;
+LineChart chart_by_length(const Result& result, std::string_view name) {
+  LineChart chart = chart_named(name);
   chart.x_ticks.assign(result.lengths.begin(), result.lengths.end());
   return chart;
 }
@@ -48,7 +42,8 @@ void add_spread(Series& series, const ByLength& spread) {
 }
 
 // One series per rule that has numbers; its colour is its place among the rules.
-void add_rules(LineChart& chart, const Result& result, ByLength Measures::* measure) {
+LineChart rules_chart(const Result& result, std::string_view name, ByLength Measures::* measure) {
+  LineChart chart = chart_by_length(result, name);
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
     if ((rule.mean.*measure).empty()) continue;
@@ -58,36 +53,17 @@ void add_rules(LineChart& chart, const Result& result, ByLength Measures::* meas
     add_spread(series, rule.spread.*measure);
     chart.series.push_back(std::move(series));
   }
-}
-
-LineChart accuracy_chart(const Result& result) {
-  LineChart chart = chart_by_length(
-      result, "Accuracy against length",
-      "Tokens to predict, in text the model never saw, that it gets right.", "accuracy, %");
-  add_rules(chart, result, &Measures::accuracy);
   return chart;
 }
 
 LineChart lead_chart(const Result& result) {
-  LineChart chart =
-      chart_by_length(result, "Lead over standard",
-                      "Accuracy minus that of the model trained with the standard "
-                      "scale, paired by seed; bars are 95 % intervals of Student's t.",
-                      "points");
-  chart.y_from_zero = true;
+  LineChart chart = chart_by_length(result, "lead");
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
-    Series series;
+    Series series = lead_series(result.leads, rule.rule, rule.kind);
     series.name.code(rule.name);
     series.colour = static_cast<int>(i);
     series.reference = hides_far_keys(rule.kind);
-    for (const analysis::Lead& lead : result.leads) {
-      if (lead.metric != "accuracy" || lead.rule != rule.rule || lead.kind != rule.kind) continue;
-      series.x.push_back(static_cast<double>(lead.length));
-      series.y.push_back(lead.seeds.mean);
-      const double half = (lead.seeds.high - lead.seeds.low) / 2;
-      series.spread.push_back(std::isfinite(half) ? half : 0);
-    }
     if (!series.x.empty()) chart.series.push_back(std::move(series));
   }
   return chart;
@@ -106,8 +82,8 @@ std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, 
   return {};
 }
 
-// Where each rule is on the curves, dashed. Rules that put all gains alike, as two names of one law
-// do, share a line.
+// Where each rule is on the curves, as references. Rules that put all gains alike, as two names of
+// one law do, share a line.
 std::vector<Series> gain_marks(const GainCurves& gains) {
   std::vector<Series> marks;
   for (const auto& [rule, by_length] : gains.of_rules) {
@@ -129,60 +105,14 @@ std::vector<Series> gain_marks(const GainCurves& gains) {
   return marks;
 }
 
-LineChart share_chart(const Result& result) {
-  LineChart chart = chart_by_length(result, "Weight on far keys",
-                                    "Share of a row's weight on keys farther than any seen in "
-                                    "training: mean over layers, heads and rows.",
-                                    "weight, %");
-  chart.y_from_zero = true;
-  chart.decimals = 1;
-  add_rules(chart, result, &Measures::share_beyond);
-  return chart;
-}
-
-LineChart distance_chart(const Result& result) {
-  LineChart chart = chart_by_length(result, "Attended distance against length",
-                                    Text()
-                                        .symbol("Σ p |i − j|")
-                                        .plain(", how far from its own position a row attends: "
-                                               "mean over layers, heads and rows. All keys alike "
-                                               "give n/3, or n/4 where rows see the past alone."),
-                                    "distance, keys");
-  chart.y_from_zero = true;
-  chart.decimals = 1;
-  add_rules(chart, result, &Measures::distance);
-  return chart;
-}
-
 LineChart entropy_chart(const Result& result) {
-  LineChart chart = chart_by_length(
-      result, "Mean row entropy against length",
-      Text("How widely a row spreads its attention: 0 for a single key, ")
-          .symbol("ln n")
-          .plain(" for all n keys of a row alike. Mean over layers, heads and rows, "
-                 "out of the attention operator itself."),
-      "entropy, nats");
-  chart.y_from_zero = true;
-  add_rules(chart, result, &Measures::entropy);
+  LineChart chart = rules_chart(result, "row entropy", &Measures::entropy);
   if (chart.empty()) return chart;
   Series reference = series_by_length(result, Text().symbol("ln n").plain(", all keys alike"),
                                       result.uniform_entropy());
   reference.colour = kNeutral;
   reference.reference = true;
   chart.series.push_back(std::move(reference));
-  return chart;
-}
-
-LineChart gradient_chart(const Result& result) {
-  LineChart chart = chart_by_length(result, "Gradient mass against length",
-                                    Text()
-                                        .symbol("λ(1 − Σp²)")
-                                        .plain(", half the L1 norm of the softmax's Jacobian: how "
-                                               "much of a gradient passes through a row."),
-                                    "gradient mass");
-  chart.decimals = 4;
-  chart.y_from_zero = true;
-  add_rules(chart, result, &Measures::gradient_mass);
   return chart;
 }
 
@@ -212,16 +142,8 @@ LineChart loss_chart(const Result& result) {
   std::size_t steps = 0;
   for (const RuleResult& rule : result.rules) steps = std::max(steps, rule.loss.size());
   const std::size_t step = steps_per_point(steps);
-  LineChart chart;
-  chart.title = "Training loss";
-  chart.caption = "Cross-entropy of the tokens to predict.";
-  if (step > 1)
-    chart.caption.plain(
-        fmt::format(" Each point is the mean of {} steps.", compact(static_cast<double>(step))));
-  chart.x_label = "step";
-  chart.y_label = "loss, nats a token";
-  chart.markers = false;
-  chart.decimals = 3;
+  const std::string mean = step == 1 ? "one step" : compact(static_cast<double>(step)) + " steps";
+  LineChart chart = chart_named("training loss", {{"steps", mean}});
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     if (result.rules[i].loss.empty()) continue;
     chart.series.push_back(loss_series(result.rules[i], step));
@@ -237,18 +159,21 @@ std::vector<LineChart> not_empty(std::vector<LineChart> charts) {
 
 }  // namespace
 
+Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view rule,
+                   std::string_view kind) {
+  Series series;
+  for (const analysis::Lead& lead : leads) {
+    if (lead.metric != "accuracy" || lead.rule != rule || lead.kind != kind) continue;
+    series.x.push_back(static_cast<double>(lead.length));
+    series.y.push_back(lead.seeds.mean);
+    const double half = (lead.seeds.high - lead.seeds.low) / 2;
+    series.spread.push_back(std::isfinite(half) ? half : 0);
+  }
+  return series;
+}
+
 LineChart gain_chart(const Result& result) {
-  LineChart chart;
-  chart.title = "Accuracy against a constant gain";
-  chart.caption = Text(
-      "The model trained with the standard scale, all rows of at least the training "
-      "length scaled by one number, a curve for each length, on the validation part; where "
-      "there is a position bias, it is scaled too. "
-      "Dashed: where a rule puts the gain, length by length. A curve that peaks at 1 "
-      "has nothing to give; one that peaks right of 1 wants a sharper softmax.");
-  chart.x_label = "gain on the standard scale";
-  chart.y_label = "accuracy, %";
-  chart.x_axis = Axis::log2;
+  LineChart chart = chart_named("gains");
   for (const auto& [length, accuracy] : result.gains.curve) {
     chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
                             .x = result.gains.gains,
@@ -259,12 +184,14 @@ LineChart gain_chart(const Result& result) {
 }
 
 std::vector<LineChart> accuracy_charts(const Result& result) {
-  return not_empty({accuracy_chart(result), lead_chart(result)});
+  return not_empty({rules_chart(result, "accuracy", &Measures::accuracy), lead_chart(result)});
 }
 
 std::vector<LineChart> why_charts(const Result& result) {
-  return not_empty({gain_chart(result), share_chart(result), distance_chart(result),
-                    entropy_chart(result), gradient_chart(result)});
+  return not_empty({gain_chart(result), rules_chart(result, "far keys", &Measures::share_beyond),
+                    rules_chart(result, "attended distance", &Measures::distance),
+                    entropy_chart(result),
+                    rules_chart(result, "gradient mass", &Measures::gradient_mass)});
 }
 
 std::vector<LineChart> training_charts(const Result& result) {

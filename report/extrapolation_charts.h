@@ -1,6 +1,7 @@
 // The charts of the extrapolation report. Rules keep their colour from chart to chart.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "report/line_chart.h"
@@ -21,6 +22,10 @@ inline const ByLength kEntropyInvariant = {
 [[nodiscard]] std::vector<LineChart> accuracy_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> why_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
+
+// What a row leads by in points of accuracy, with the half of its interval; without a name.
+[[nodiscard]] Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view rule,
+                                 std::string_view kind);
 
 // Of why_charts, the first: accuracy against a constant gain at each length, and on it where rules
 // put the gain. Empty without curves.

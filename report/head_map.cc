@@ -59,6 +59,18 @@ json rectangles() {
 
 }  // namespace
 
+HeadMap map_named(std::string_view name, HeadValues values, const Words& words) {
+  const json found = chart_words(name, words);
+  return {.title = found.at("title").get<std::string>(),
+          .caption = Text::markup(found.at("caption").get<std::string>()),
+          .quantity = found.at("quantity"),
+          .scheme = found.at("scheme"),
+          .lowest = found.value("lowest", 0.0),
+          .highest = found.value("highest", 1.0),
+          .decimals = found.at("decimals"),
+          .values = std::move(values)};
+}
+
 Plot head_map_plot(const HeadMap& map) {
   std::size_t most_heads = 0;
   for (const auto& layer : map.values) most_heads = std::max(most_heads, layer.size());

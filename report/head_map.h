@@ -21,6 +21,9 @@ struct HeadMap {
   HeadValues values;
 };
 
+// What charts.json says of the map of that name, with `words` in its places.
+[[nodiscard]] HeadMap map_named(std::string_view name, HeadValues values, const Words& words = {});
+
 [[nodiscard]] Plot head_map_plot(const HeadMap& map);
 
 // The mean over layers and heads of what is a number; NaN where nothing is.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "report/assets.h"
 #include "report/head_map.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
@@ -23,7 +24,7 @@ using Heads = std::vector<Column>;   // of a layer
 using Layers = std::vector<Heads>;
 
 // [layers][heads][bins], and every head with as many bins as there are.
-Layers layers_of(const json& values, std::size_t bins, const char* name) {
+Layers layers_of(const json& values, std::size_t bins, const std::string& name) {
   Layers layers;
   for (const json& layer : values) {
     Heads& heads = layers.emplace_back();
@@ -42,7 +43,7 @@ Layers layers_of(const json& values, std::size_t bins, const char* name) {
   return layers;
 }
 
-void require_heads_of(const Layers& entropy, const Layers& layers, const char* name) {
+void require_heads_of(const Layers& entropy, const Layers& layers, const std::string& name) {
   const auto same = [](const Heads& a, const Heads& b) { return a.size() == b.size(); };
   if (std::ranges::equal(entropy, layers, same)) return;
   throw Error(fmt::format(
@@ -79,16 +80,16 @@ Inspection read(const json& result) {
     if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
     const json& mean = result.at("mean");
     r.entropy = layers_of(mean.at("entropy"), r.n.size(), "mean.entropy");
-    r.keys = layers_of(mean.at("effective_keys"), r.n.size(), "mean.effective_keys");
-    r.max_logit = layers_of(mean.at("max_logit"), r.n.size(), "mean.max_logit");
-    r.mass = layers_of(mean.at("gradient_mass"), r.n.size(), "mean.gradient_mass");
-    r.distance = layers_of(mean.at("distance"), r.n.size(), "mean.distance");
     r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
     require_heads_of(r.entropy, r.spread, "spread.entropy");
-    require_heads_of(r.entropy, r.keys, "mean.effective_keys");
-    require_heads_of(r.entropy, r.max_logit, "mean.max_logit");
-    require_heads_of(r.entropy, r.mass, "mean.gradient_mass");
-    require_heads_of(r.entropy, r.distance, "mean.distance");
+    for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective_keys"},
+                                       {&Inspection::max_logit, "max_logit"},
+                                       {&Inspection::mass, "gradient_mass"},
+                                       {&Inspection::distance, "distance"}}) {
+      const std::string place = fmt::format("mean.{}", name);
+      r.*values = layers_of(mean.at(name), r.n.size(), place);
+      require_heads_of(r.entropy, r.*values, place);
+    }
     r.collapsed = places(result.at("collapsed"));
     r.blurred = places(result.at("blurred"));
     return r;
@@ -115,20 +116,13 @@ double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std
 // Colour: entropy over ln n, the share of the largest it could be, at the longest rows.
 Plot share_map(const Inspection& r) {
   const std::size_t last = r.n.size() - 1;
-  HeadMap map{.title = fmt::format("Entropy at n = {:.0f}", r.n[last]),
-              .caption =
-                  "Each cell is a head. Dark: the row looks at few keys. Bright: it averages "
-                  "over all of them.",
-              .quantity = "entropy / ln n",
-              .scheme = "viridis",
-              .lowest = 0,
-              .highest = 1,
-              .values = {}};
+  HeadValues values;
   for (const Heads& heads : r.entropy) {
-    auto& layer = map.values.emplace_back();
+    auto& layer = values.emplace_back();
     for (const Column& head : heads) layer.push_back(share_of_largest(head[last], r.n[last]));
   }
-  return head_map_plot(map);
+  const std::string n = fmt::format("{:.0f}", r.n[last]);
+  return head_map_plot(map_named("entropy share map", std::move(values), {{"n", n}}));
 }
 
 // The slope of entropy in ln n, by least squares over the bins of at least 8 keys: 0 for a head
@@ -149,21 +143,14 @@ double slope_of(const Column& entropy, const Column& n) {
                                   : (count * xy - x * y) / spread;
 }
 
-Plot slope_map(const Inspection& r) {
-  HeadMap map{.title = "How entropy grows with length",
-              .caption =
-                  "dH / d ln n of each head. 0: as many keys in long rows as in short ones. "
-                  "1: all of them, always.",
-              .quantity = "dH / d ln n",
-              .scheme = "blueorange",
-              .lowest = -1,
-              .highest = 1,
-              .values = {}};
+// `under`: the scale, where there are several.
+Plot growth_map(const Inspection& r, std::string_view under = "") {
+  HeadValues values;
   for (const Heads& heads : r.entropy) {
-    auto& layer = map.values.emplace_back();
+    auto& layer = values.emplace_back();
     for (const Column& head : heads) layer.push_back(slope_of(head, r.n));
   }
-  return head_map_plot(map);
+  return head_map_plot(map_named("entropy growth map", std::move(values), {{"under", under}}));
 }
 
 Table heads_table(const Inspection& r) {
@@ -192,14 +179,9 @@ Table heads_table(const Inspection& r) {
   return table;
 }
 
-// The mean of all layers, and a few layers from first to last.
-LineChart curves(const Inspection& r, const Layers& values, const char* title, const char* label) {
-  LineChart chart;
-  chart.title = title;
-  chart.caption = "Mean over heads; the texts are averaged.";
-  chart.x_label = "keys the row sees, n";
-  chart.y_label = label;
-  chart.x_axis = Axis::log2;
+// A few layers from first to last.
+LineChart curves(const Inspection& r, const Layers& values, std::string_view name) {
+  LineChart chart = chart_named(name);
   const std::size_t layers = values.size(), shown = std::min<std::size_t>(layers, 5);
   std::set<std::size_t> chosen;
   for (std::size_t i = 0; i < shown; ++i)
@@ -213,13 +195,31 @@ LineChart curves(const Inspection& r, const Layers& values, const char* title, c
   return chart;
 }
 
-LineChart entropy_curves(const Inspection& r) {
-  LineChart chart = curves(r, r.entropy, "Entropy against length", "entropy, nats");
-  Series largest{"ln n", r.n, {}};
-  for (const double n : r.n) largest.y.push_back(std::log(n));
-  largest.reference = true;
-  largest.colour = kNeutral;
+void add_largest_entropy(LineChart& chart, const Column& n) {
+  Series largest{.name = "ln n", .x = n, .y = {}, .reference = true, .colour = kNeutral};
+  for (const double keys : n) largest.y.push_back(std::log(keys));
   chart.series.push_back(std::move(largest));
+}
+
+LineChart entropy_curves(const Inspection& r) {
+  LineChart chart = curves(r, r.entropy, "inspected entropy");
+  add_largest_entropy(chart, r.n);
+  return chart;
+}
+
+// The mean over all heads, under the scale of each inspection.
+LineChart entropy_by_scale(const std::vector<Inspection>& inspections) {
+  LineChart chart = chart_named("demo entropy");
+  for (const Inspection& r : inspections) {
+    Series series{.name = Text().code(r.rule), .x = r.n, .y = {}};
+    for (std::size_t bin = 0; bin < r.n.size(); ++bin) {
+      Heads heads;
+      for (const Heads& layer : r.entropy) heads.insert(heads.end(), layer.begin(), layer.end());
+      series.y.push_back(mean_over(heads, bin));
+    }
+    chart.series.push_back(std::move(series));
+  }
+  add_largest_entropy(chart, inspections.front().n);
   return chart;
 }
 
@@ -236,22 +236,24 @@ std::string inspection_report(const json& result) {
                      {r.suggestion.empty() ? Text("too few lengths") : Text().code(r.suggestion)}},
                     {"collapsed heads, entropy near 0", {fmt::format("{}", r.collapsed.size())}},
                     {"blurred heads, entropy near ln n", {fmt::format("{}", r.blurred.size())}}}}};
-  page.table(facts);
-  page.note(
-      "The suggested rule holds the entropy of the longest rows, by one Newton step from the "
-      "measured variance. "
-      "It is where training or calibration may start: a trained model need not get better by it.");
-  page.heading("Heads").plot(share_map(r)).plot(slope_map(r));
+  page.table(facts).markup(part_of(assets::prose_html, "suggestion"));
+  page.heading("Heads").plot(share_map(r)).plot(growth_map(r));
   page.heading("Length").plot(line_plot(entropy_curves(r)));
-  // One layer of averaging heads would hide all others on a linear axis.
-  LineChart keys = curves(r, r.keys, "Effective keys against length", "1 / sum p^2");
-  keys.y_axis = Axis::log10;
-  page.plot(line_plot(keys));
-  page.plot(line_plot(curves(r, r.max_logit, "Largest logit against length", "max z")));
-  page.plot(line_plot(curves(r, r.mass, "Gradient mass against length", "lambda (1 - sum p^2)")));
-  page.plot(line_plot(curves(r, r.distance, "Attended distance against length", "keys")));
+  for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective keys"},
+                                     {&Inspection::max_logit, "largest logit"},
+                                     {&Inspection::mass, "inspected mass"},
+                                     {&Inspection::distance, "inspected distance"}})
+    page.plot(line_plot(curves(r, r.*values, name)));
   page.heading("Numbers").table(heads_table(r));
   return page.html();
+}
+
+void add_scales(Page& page, const json& documents) {
+  std::vector<Inspection> inspections;
+  for (const json& document : documents) inspections.push_back(read(document));
+  if (inspections.empty()) throw Error("[inspection_report] there must be an inspection; got none");
+  page.plot(line_plot(entropy_by_scale(inspections)));
+  for (const Inspection& r : inspections) page.plot(growth_map(r, " under " + r.rule));
 }
 
 }  // namespace isentrope::report

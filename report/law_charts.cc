@@ -17,17 +17,6 @@ namespace {
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kSharpest = 60, kSharpestSphere = 400;  // where the averages over rows end
 
-LineChart chart_of(const char* title, const char* caption, const char* y_label) {
-  LineChart chart;
-  chart.title = title;
-  chart.caption = caption;
-  chart.x_label = "keys n";
-  chart.y_label = y_label;
-  chart.x_axis = Axis::log2;
-  chart.decimals = 3;
-  return chart;
-}
-
 std::vector<double> as_numbers(const std::vector<std::int64_t>& lengths) {
   return {lengths.begin(), lengths.end()};
 }
@@ -96,21 +85,14 @@ std::vector<std::optional<theory::GradientSpread>> Comparison::spreads(std::int6
 }
 
 LineChart scale_chart(const Comparison& comparison) {
-  LineChart chart =
-      chart_of("Softmax scale against length", "lambda of a row of n keys.", "lambda");
-  chart.decimals = 4;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("scale law");
   add_rules(chart, comparison,
             [&](const auto& rule, std::int64_t n) { return comparison.lambda(rule, n); });
   return chart;
 }
 
 LineChart mass_chart(const Comparison& comparison) {
-  LineChart chart =
-      chart_of("Gradient mass against length",
-               "Mean over rows of lambda sqrt(d) (1 - sum p^2), normal scores of variance d.",
-               "gradient mass");
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("mass law");
   add_rules(chart, comparison, [&](const auto& rule, std::int64_t n) {
     const double alpha = comparison.alpha(rule, n);
     if (!(alpha >= 0 && alpha <= kSharpest)) return kMissing;
@@ -120,12 +102,7 @@ LineChart mass_chart(const Comparison& comparison) {
 }
 
 LineChart starved_chart(const Comparison& comparison) {
-  LineChart chart =
-      chart_of("Rows without gradient",
-               "Share of sampled rows where one key has nearly all weight: 1 - sum p^2 below 0.05.",
-               "starved rows, %");
-  chart.decimals = 1;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("starved rows");
   add_rules(chart, comparison, [](const auto&, std::int64_t) { return kMissing; });
   for (std::size_t i = 0; i < comparison.lengths.size(); ++i) {
     const auto spreads = comparison.spreads(comparison.lengths[i]);
@@ -137,12 +114,7 @@ LineChart starved_chart(const Comparison& comparison) {
 }
 
 LineChart entropy_chart(const Comparison& comparison) {
-  LineChart chart = chart_of("Entropy against length",
-                             "Mean over rows, keys on the sphere of radius sqrt(d). "
-                             "Dashed: ln n, all keys alike.",
-                             "entropy, nats");
-  chart.decimals = 2;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("entropy law");
   add_rules(chart, comparison, [&](const auto& rule, std::int64_t n) {
     const double lambda = comparison.lambda(rule, n);
     if (!(lambda >= 0 && lambda * static_cast<double>(comparison.dim) <= kSharpestSphere))
@@ -158,12 +130,7 @@ LineChart entropy_chart(const Comparison& comparison) {
 LineChart normal_optimum_chart() {
   const auto all = figure_lengths(40);
   const theory::Fit fit = theory::fit_sqrt_log(all, values_at(all, theory::normal_optimum));
-  LineChart chart =
-      chart_of("Normal scores",
-               "The scale on scores of unit variance that lets most gradient through.", "alpha");
-  chart.x_axis = Axis::linear;
-  chart.markers = false;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("normal optimum");
   const auto n = figure_lengths(400);
   chart.series.push_back(curve("alpha*", n, theory::normal_optimum));
   chart.series.push_back(curve(
@@ -175,12 +142,7 @@ LineChart normal_optimum_chart() {
 LineChart cosine_optimum_chart(std::int64_t dim) {
   const auto optimum = [dim](double n) { return theory::cosine_optimum(n, dim); };
   const double c = theory::cosine_coefficient(dim);
-  LineChart chart =
-      chart_of("Cosine scores", "The scale on cosines that lets most gradient through.", "alpha");
-  chart.title = fmt::format("Cosine scores, d = {}", dim);
-  chart.x_axis = Axis::linear;
-  chart.markers = false;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("cosine optimum", {{"d", std::to_string(dim)}});
   const auto n = figure_lengths(400);
   chart.series.push_back(curve("alpha*", n, optimum));
   chart.series.push_back(
@@ -189,12 +151,7 @@ LineChart cosine_optimum_chart(std::int64_t dim) {
 }
 
 LineChart coefficient_chart() {
-  LineChart chart = chart_of("The coefficient follows the dimension",
-                             "c of the fit alpha* = c ln n, cosine scores, over n = 40, 80, ... "
-                             "20000. Dashed: as sqrt(d).",
-                             "c");
-  chart.x_label = "head dimension d";
-  chart.y_axis = Axis::log2;
+  LineChart chart = chart_named("coefficient");
   const std::vector<double> dims = {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   const auto coefficient = [](double d) {
     return theory::cosine_coefficient(static_cast<std::int64_t>(d));
@@ -209,15 +166,8 @@ LineChart coefficient_chart() {
 
 LineChart entropy_law_chart(double n, std::int64_t dim) {
   const double d = static_cast<double>(dim), unit = 1 / std::sqrt(d);
-  LineChart chart = chart_of("Entropy against the scale", "", "entropy, nats");
-  chart.title = fmt::format("Entropy against the scale, n = {:g}, d = {}", n, dim);
-  chart.caption =
-      "Law: numerator and denominator of the softmax averaged apart. It leaves the range from 0 to "
-      "ln n "
-      "where few keys carry a row; the mean of rows cannot.";
-  chart.x_label = "lambda sqrt(d)";
-  chart.x_axis = Axis::linear;
-  chart.markers = false;
+  LineChart chart =
+      chart_named("entropy by scale", {{"n", fmt::format("{:g}", n)}, {"d", std::to_string(dim)}});
   std::vector<double> alphas;
   for (double alpha = 0; alpha <= std::min(6.0, 400 * unit); alpha += 0.125)
     alphas.push_back(alpha);
@@ -235,9 +185,7 @@ LineChart entropy_law_chart(double n, std::int64_t dim) {
 }
 
 LineChart dimension_chart(double dim) {
-  LineChart chart = chart_of("Dimensions for n keys", "", "dimensions");
-  chart.decimals = 1;
-  chart.y_from_zero = true;
+  LineChart chart = chart_named("dimensions");
   std::vector<double> n;
   for (double value = 16; value <= (1 << 20); value *= 4) n.push_back(value);
   chart.series.push_back(curve("8 ln n", n, [](double x) { return theory::jl_dimension(x); }));

@@ -107,10 +107,10 @@ std::vector<LegendEntry> legend_of(const LineChart& chart) {
   std::vector<LegendEntry> legend;
   for (std::size_t s = 0; s < chart.series.size(); ++s) {
     const Series& series = chart.series[s];
-    const int colour = series.colour.value_or(static_cast<int>(s));
-    const bool marked = chart.markers && !series.reference && colour != kNeutral;
-    const Marker marker = marked ? kMarkers[colour % std::size(kMarkers)] : Marker::none;
-    legend.push_back({series.name, colour, series.reference, marker});
+    const int index = series.colour.value_or(static_cast<int>(s));
+    const bool marked = chart.markers && !series.reference && index != kNeutral;
+    legend.push_back({series.name, colour(index), dashes(index, series.reference),
+                      marked ? kMarkers[index % std::size(kMarkers)] : Marker::none});
   }
   return legend;
 }
@@ -127,8 +127,8 @@ json spec_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
   for (std::size_t s = 0; s < legend.size(); ++s) {
     for (const char* scale : {"colour", "dash", "shape"})
       named(scales, scale)["domain"].push_back(s);
-    named(scales, "colour")["range"].push_back(colour(legend[s].colour));
-    named(scales, "dash")["range"].push_back(legend[s].dashed ? json{2, 5} : json{1, 0});
+    named(scales, "colour")["range"].push_back(legend[s].colour);
+    named(scales, "dash")["range"].push_back(legend[s].dashes);
     named(scales, "shape")["range"].push_back(shape_of(legend[s].marker));
   }
   spec["axes"][0]["title"] = chart.x_label;
@@ -168,6 +168,25 @@ bool LineChart::empty() const {
     }
     return false;
   });
+}
+
+LineChart chart_named(std::string_view name, const Words& words) {
+  const json found = chart_words(name, words);
+  const auto axis = [&](const char* member) {
+    const std::string kind = found.value(member, "linear");
+    return kind == "log2" ? Axis::log2 : kind == "log10" ? Axis::log10 : Axis::linear;
+  };
+  return {.title = found.at("title").get<std::string>(),
+          .caption = Text::markup(found.value("caption", "")),
+          .x_label = found.at("x"),
+          .y_label = found.at("y"),
+          .x_axis = axis("x_axis"),
+          .y_axis = axis("y_axis"),
+          .x_ticks = found.value("ticks", std::vector<double>()),
+          .y_from_zero = found.value("from_zero", false),
+          .markers = found.value("markers", true),
+          .decimals = found.value("decimals", 2),
+          .series = {}};
 }
 
 Plot line_plot(const LineChart& chart) {

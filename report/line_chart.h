@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/page.h"
@@ -15,7 +16,7 @@ struct Series {
   Text name;
   std::vector<double> x, y;         // same size; points that are not finite are left out
   std::vector<double> spread = {};  // half-length of a bar about y; empty: no bars
-  bool reference = false;           // dashed and without markers: what the others are compared with
+  bool reference = false;           // dotted and without markers: what the others are compared with
   // Counts through the palette, or kNeutral. Its place in the chart when not given: give it where
   // the same thing appears in several charts.
   std::optional<int> colour = {};
@@ -35,6 +36,9 @@ struct LineChart {
   // Whether anything is there to draw.
   [[nodiscard]] bool empty() const;
 };
+
+// What charts.json says of the chart of that name, with `words` in its places; without series.
+[[nodiscard]] LineChart chart_named(std::string_view name, const Words& words = {});
 
 // Throws Error when x and y of a series differ in size, or a logarithmic axis meets a number <= 0.
 [[nodiscard]] Plot line_plot(const LineChart& chart);

@@ -16,6 +16,7 @@
 #include "isentrope/error.h"
 #include "report/bench.h"
 #include "report/calibration.h"
+#include "report/demo.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
 #include "report/study.h"
@@ -43,6 +44,7 @@ constexpr std::array kPages{
     Page{"evaluation", isentrope::report::evaluation_report},
     Page{"study", isentrope::report::study_report},
     Page{"bench", isentrope::report::bench_report},
+    Page{"demo", isentrope::report::demo_report},
 };
 
 // result.json, the oldest of them, names no kind.
@@ -64,9 +66,8 @@ std::string page_of(const nlohmann::json& document) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a JSON file that extrapolate, inspect, calibrate, evaluate, make study or "
-      "make "
-      "bench wrote: one HTML file, complete in itself.",
+      "The report of a JSON file that extrapolate, inspect, calibrate, evaluate, make demo, make "
+      "study or make bench wrote: one HTML file, complete in itself.",
       "isentrope report");
   std::filesystem::path result;
   std::optional<std::filesystem::path> output;

@@ -1,6 +1,7 @@
 #include "report/page.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -9,7 +10,10 @@
 namespace isentrope::report {
 namespace {
 
-constexpr int kColours = 6;             // --series-1 ... of page.css
+constexpr int kColours = 8;  // --series-1 ... of page.css
+// As many as are prime to the colours: only the 41st series looks like the first.
+const std::vector<int> kDashes[] = {{1, 0}, {9, 4}, {4, 4}, {14, 4, 3, 4}, {9, 3, 3, 3, 3, 3}};
+const std::vector<int> kDots = {1, 5};  // of references alone
 constexpr std::size_t kLongTable = 24;  // rows; more are set in smaller type on paper
 
 // JSON for a script element, where "</script>" and "<!--" inside a string would end or bend it.
@@ -74,14 +78,13 @@ std::string_view marker_path(Marker marker) {
 
 // The line as it is drawn, so that neither colour nor shape alone has to tell the series apart.
 std::string key_of(const LegendEntry& entry) {
-  const std::string stroke = colour(entry.colour);
   std::string svg = fmt::format(
       "<svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\"><path d=\"M1,6h26\" "
-      "style=\"stroke:{}\"{}/>",
-      stroke, entry.dashed ? " stroke-dasharray=\"2 5\"" : "");
-  if (entry.marker != Marker::none) {
-    svg += fmt::format("<path d=\"{}\" style=\"fill:{}\"/>", marker_path(entry.marker), stroke);
-  }
+      "style=\"stroke:{}\" stroke-dasharray=\"{}\"/>",
+      entry.colour, fmt::join(entry.dashes, " "));
+  if (entry.marker != Marker::none)
+    svg +=
+        fmt::format("<path d=\"{}\" style=\"fill:{}\"/>", marker_path(entry.marker), entry.colour);
   return svg + "</svg>";
 }
 
@@ -97,21 +100,39 @@ std::string html_of(const std::vector<LegendEntry>& legend) {
 
 }  // namespace
 
-std::string fill(std::string_view text,
-                 const std::map<std::string_view, std::string_view>& values) {
+std::string fill(std::string_view text, const Words& words) {
   std::string result;
   for (;;) {
     const std::size_t begin = text.find("{{");
     if (begin == text.npos) return result.append(text);
     const std::size_t end = text.find("}}", begin);
     result.append(text.substr(0, begin));
-    result.append(values.at(text.substr(begin + 2, end - begin - 2)));
+    result.append(words.at(text.substr(begin + 2, end - begin - 2)));
     text.remove_prefix(end + 2);
   }
 }
 
+std::string part_of(std::string_view pages, std::string_view name, const Words& words) {
+  const std::string mark = fmt::format("<!-- {} -->\n", name);
+  const std::size_t begin = pages.find(mark) + mark.size();
+  return fill(pages.substr(begin, pages.find("<!--", begin) - begin), words);
+}
+
+nlohmann::json chart_words(std::string_view name, const Words& words) {
+  static const nlohmann::json charts = nlohmann::json::parse(assets::charts_json);
+  nlohmann::json found = charts.at(std::string(name));
+  for (nlohmann::json& member : found) {
+    if (member.is_string()) member = fill(member.get<std::string>(), words);
+  }
+  return found;
+}
+
 std::string colour(int index) {
   return index == kNeutral ? "var(--muted)" : fmt::format("var(--series-{})", index % kColours + 1);
+}
+
+std::vector<int> dashes(int index, bool reference) {
+  return reference || index == kNeutral ? kDots : kDashes[index % std::size(kDashes)];
 }
 
 Page::Page(std::string title, const Text& summary) : title_(std::move(title)) {
@@ -123,13 +144,13 @@ Page& Page::heading(const Text& text) {
   return *this;
 }
 
-Page& Page::prose(const Text& text) {
-  body_ += "<p>" + text.html() + "</p>\n";
+Page& Page::subheading(const Text& text) {
+  body_ += "<h3 class=\"part\">" + text.html() + "</h3>\n";
   return *this;
 }
 
-Page& Page::note(const Text& text) {
-  body_ += "<p class=\"note\">" + text.html() + "</p>\n";
+Page& Page::prose(const Text& text) {
+  body_ += "<p>" + text.html() + "</p>\n";
   return *this;
 }
 

@@ -35,17 +35,19 @@ struct Table {
   std::vector<TableGroup> groups;
 };
 
-// "var(--series-1)" and so on: a colour of the palette, round and round, in the reader's colour
-// scheme.
+// How the series of that place in a chart is drawn: "var(--series-1)" and so on, in the reader's
+// colour scheme, and the lengths of its dashes and gaps. Both go round, so that the first forty
+// series all look different; references are dotted.
 [[nodiscard]] std::string colour(int index);
+[[nodiscard]] std::vector<int> dashes(int index, bool reference);
 constexpr int kNeutral = -1;  // grey: no thing of its own, only for comparison
 
 enum class Marker { none, circle, square, diamond, triangle };
 
 struct LegendEntry {
   Text name;
-  int colour = 0;
-  bool dashed = false;
+  std::string colour;
+  std::vector<int> dashes;
   Marker marker = Marker::none;
 };
 
@@ -63,17 +65,22 @@ struct Plot {
   Table numbers;
 };
 
-// Puts values where a template has {{name}}, as they are; a value may hold braces of its own.
-[[nodiscard]] std::string fill(std::string_view text,
-                               const std::map<std::string_view, std::string_view>& values);
+// What stands where a template has {{name}}, as it is; it may hold braces of its own.
+using Words = std::map<std::string_view, std::string_view>;
+[[nodiscard]] std::string fill(std::string_view text, const Words& words);
+// The markup under <!-- NAME --> in a file of several parts.
+[[nodiscard]] std::string part_of(std::string_view pages, std::string_view name,
+                                  const Words& words = {});
+// What charts.json says of the chart of that name.
+[[nodiscard]] nlohmann::json chart_words(std::string_view name, const Words& words);
 
 class Page {
  public:
   explicit Page(std::string title, const Text& summary = {});
 
   Page& heading(const Text& text);
+  Page& subheading(const Text& text);  // which the contents leave out
   Page& prose(const Text& text);
-  Page& note(const Text& text);         // an aside
   Page& code(std::string_view text);    // a command to copy
   Page& markup(std::string_view html);  // of a template, as it is
   Page& table(const Table& table);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "isentrope/rule_catalogue.h"
+#include "report/assets.h"
 #include "report/law_charts.h"
 #include "report/law_pages.h"
 #include "report/line_chart.h"
@@ -38,10 +39,7 @@ std::string scale_page(const std::vector<ScaleRule>& rules,
   const Comparison comparison{rules, lengths, dim, head};
   Page page("Softmax scale by length", fmt::format("Head dimension {}.", dim));
   page.table(rule_table(rules)).plot(line_plot(scale_chart(comparison)));
-  page.heading("What the scale does to a row");
-  page.prose(
-      "Keys on the sphere of radius sqrt(d) for the entropy, normal scores of variance d for the "
-      "gradient.");
+  page.markup(part_of(assets::prose_html, "scale"));
   for (const auto& chart :
        {entropy_chart(comparison), mass_chart(comparison), starved_chart(comparison)}) {
     if (!chart.empty()) page.plot(line_plot(chart));

@@ -5,7 +5,9 @@
 #include "isentrope/error.h"
 #include "lab/analysis/records.h"
 #include "lab/analysis/study.h"
+#include "report/assets.h"
 #include "report/extrapolation.h"
+#include "report/overview.h"
 #include "report/page.h"
 #include "report/result.h"
 #include "report/verdict_words.h"
@@ -27,16 +29,8 @@ auto reading(const Use& use) {
 }
 
 Text summary_of(const Study& study) {
-  Text text;
-  text.strong(progress_words(study));
-  text.plain(
-      " Leads in points of accuracy over the model trained with the standard scale, paired by "
-      "seed, "
-      "with 95 % intervals of Student's t. Called is what is below 5 % after correction: Holm's in "
-      "the family that an experiment declared before it ran, Benjamini and Hochberg's for the "
-      "rest, "
-      "which is exploratory, what is of one kind together.");
-  return text;
+  return Text::markup(Text().strong(progress_words(study)).html() + " " +
+                      part_of(assets::prose_html, "judged study"));
 }
 
 }  // namespace
@@ -60,14 +54,16 @@ std::string study_report(const json& document) {
     Page page(study.question.empty() ? "When does a length rule help" : study.question,
               summary_of(study));
     for (const std::string& sentence : primary_sentences(study)) page.prose(sentence);
-    for (std::size_t i = 0; i < study.cells.size(); ++i) {
+    const std::vector<std::size_t> cells = cells_by_what_they_say(study);
+    if (const Plot overview = overview_plot(study, cells); !overview.numbers.groups.empty())
+      page.plot(overview);
+    for (const std::size_t i : cells) {
       const analysis::Cell& cell = study.cells[i];
-      if (cell.records.empty()) continue;
       const Result result = cell_result(cell.records, study.leads[i]);
       page.heading(cell.name);
       page.code("isentrope extrapolate " + cell.options + " " + document.value("common", ""));
       for (const std::string& sentence : verdict_sentences(result.leads)) page.prose(sentence);
-      add_findings(page, result);
+      add_findings(page, result, /*of_a_cell=*/true);
     }
     return page.html();
   });

@@ -1,6 +1,7 @@
 #include "report/text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "isentrope/error.h"
 
@@ -36,6 +37,12 @@ std::string escape(std::string_view text) {
 Text::Text(std::string_view plain) : html_(escape(plain)) {}
 Text::Text(const std::string& plain) : Text(std::string_view(plain)) {}
 Text::Text(const char* plain) : Text(std::string_view(plain)) {}
+
+Text Text::markup(std::string html) {
+  Text text;
+  text.html_ = std::move(html);
+  return text;
+}
 
 Text& Text::element(std::string_view name, std::string_view text) {
   html_.append("<").append(name).append(">").append(escape(text));

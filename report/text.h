@@ -21,6 +21,9 @@ class Text {
   Text(const std::string& plain);  // NOLINT(google-explicit-constructor)
   Text(const char* plain);         // NOLINT(google-explicit-constructor)
 
+  // Markup of a template of ours, as it is.
+  [[nodiscard]] static Text markup(std::string html);
+
   Text& plain(std::string_view text);
   Text& strong(std::string_view text);
   Text& symbol(std::string_view text);  // a formula or variable

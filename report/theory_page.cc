@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <map>
 #include <random>
 
 #include "isentrope/error.h"
@@ -87,15 +86,6 @@ Table rule_table(std::int64_t dim) {
   return table;
 }
 
-// The paragraphs under <!-- NAME --> in theory.html.
-std::string prose(std::string_view name,
-                  const std::map<std::string_view, std::string_view>& values) {
-  const std::string mark = fmt::format("<!-- {} -->\n", name);
-  const std::size_t begin = assets::theory_html.find(mark) + mark.size();
-  const std::size_t end = assets::theory_html.find("<!--", begin);
-  return fill(assets::theory_html.substr(begin, end - begin), values);
-}
-
 }  // namespace
 
 std::string theory_page(std::int64_t dim) {
@@ -111,9 +101,8 @@ std::string theory_page(std::int64_t dim) {
       "Why the softmax scale should know the length",
       fmt::format(
           "Four derivations of the scale of attention, computed for a head dimension of {}.", dim));
-  const auto says = [&](const char* name,
-                        const std::map<std::string_view, std::string_view>& values = {}) -> Page& {
-    return page.markup(prose(name, values));
+  const auto says = [&](const char* name, const Words& words = {}) -> Page& {
+    return page.markup(part_of(assets::theory_html, name, words));
   };
   const auto draws = [&](const LineChart& chart) { page.plot(line_plot(chart)); };
 

@@ -4,7 +4,10 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "isentrope/error.h"
 #include "report/line_chart.h"
@@ -104,6 +107,15 @@ TEST(LinePlot, RejectsWhatItCannotDraw) {
   EXPECT_NO_THROW((void)line_plot(chart));
   chart.x_axis = Axis::log2;
   EXPECT_THROW((void)line_plot(chart), Error);
+}
+
+TEST(LinePlot, NoTwoSeriesLookAlike) {
+  LineChart chart;
+  for (int i = 0; i < 40; ++i) chart.series.push_back({"a", {1, 2}, {1, 2}});
+  std::set<std::pair<std::string, std::vector<int>>> looks;
+  for (const LegendEntry& entry : line_plot(chart).legend)
+    looks.emplace(entry.colour, entry.dashes);
+  EXPECT_EQ(looks.size(), 40U);
 }
 
 TEST(LinePlot, ALogarithmicBarStaysAboveZero) {

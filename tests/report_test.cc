@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,10 +9,12 @@
 #include "lab/analysis/records.h"
 #include "report/bench.h"
 #include "report/calibration.h"
+#include "report/demo.h"
 #include "report/extrapolation.h"
 #include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
+#include "report/overview.h"
 #include "report/result.h"
 #include "report/study.h"
 #include "report/verdict_words.h"
@@ -100,6 +103,7 @@ TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
         "entropy_invariant(base=64) on the model of standard", "standard, near keys only"}) {
     EXPECT_TRUE(has(own_part(html), number)) << number;
   }
+  EXPECT_TRUE(has(html, "<strong>55.60</strong>"));  // the best of all rows, near keys among them
   EXPECT_EQ(count(html, "<figure>"), 8);
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
@@ -171,6 +175,54 @@ TEST(StudyReport, RefusesAModelWithoutAWidth) {
   json record = curve_record();
   record["configuration"]["heads"] = 0;
   EXPECT_THROW((void)analysis::gains_json({record}), Error);
+}
+
+json study_sample() { return json::parse(std::ifstream(STUDY_JSON)); }
+
+TEST(StudyReport, BeginsWithAnOverviewAndTheClearestCell) {
+  const analysis::Study study = analysis::read_study(study_sample());
+  const std::vector<std::size_t> cells = cells_by_what_they_say(study);
+  EXPECT_EQ(cells.size(), study.cells.size());
+  const auto helps = [&](std::size_t cell) {
+    return std::ranges::any_of(study.leads[cell], [](const analysis::Lead& lead) {
+      return lead.metric == "accuracy" && !hides_far_keys(lead.kind) &&
+             lead.verdict == analysis::Verdict::helps;
+    });
+  };
+  EXPECT_TRUE(std::ranges::is_partitioned(cells, helps));
+  EXPECT_TRUE(helps(cells.front()));
+  const Plot overview = overview_plot(study, cells);
+  EXPECT_EQ(overview.spec["scales"][1]["domain"].front(), study.cells[cells.front()].name);
+  EXPECT_EQ(overview.numbers.groups.size(), cells.size());
+  const std::string html = own_part(study_report(study_sample()));
+  EXPECT_LT(html.find("Every cell at n = 1024"), html.find("<h2>"));
+}
+
+TEST(DemoReport, HoldsItsFourPartsAndTheStudyBesideThem) {
+  const std::string html = own_part(demo_report(small_demo(study_sample())));
+  for (const char* part : {"a processor", "logn<wbr>(train_<wbr>len=8)", ">0.56<", "e^0.250",
+                           ">−0.1250<", "undecided (fewer than 3 seeds)",
+                           "this run has 1, the study 5", ">3.00<", ">11.00<", "2e-06"})
+    EXPECT_TRUE(has(html, part)) << part;
+  const analysis::Study study = analysis::read_study(study_sample());
+  const auto cell = std::ranges::find(study.cells, "rope-bert-500", &analysis::Cell::name);
+  for (const analysis::Lead& lead : study.leads[cell - study.cells.begin()]) {
+    if (lead.metric != "accuracy" || lead.rule != "entropy_invariant(base=512)") continue;
+    EXPECT_TRUE(has(html, lead_words(lead))) << lead_words(lead);
+  }
+}
+
+TEST(DemoReport, SaysWhatIsWrong) {
+  json document = small_demo(study_sample());
+  document["study"]["cells"].erase("rope-bert-500");
+  EXPECT_THROW((void)demo_report(document), Error);
+  for (const char* member : {"heads", "stretched", "training", "study", "cost", "machine"}) {
+    document = small_demo(study_sample());
+    document.erase(member);
+    EXPECT_THROW((void)demo_report(document), Error) << member;
+    document[member] = json::array();
+    EXPECT_THROW((void)demo_report(document), Error) << member;
+  }
 }
 
 // Rows of a causal model see 1 ... n keys, and nothing of it is masked.

@@ -1,22 +1,33 @@
 // A chart as SVG, drawn plainly: the documentation must be readable without a script.
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "docs/generate/tables.h"
+#include "report/assets.h"
 #include "report/numbers.h"
 
 namespace isentrope::docs {
 namespace {
 
-constexpr double kWidth = 640, kHeight = 360, kLeft = 56, kRight = 30, kTop = 34, kBottom = 44,
+constexpr const char* kStyle =
+    "text { font: 11px var(--sans); }\nrect { fill: var(--paper); }\n"
+    ".title { font-size: 13px; font-weight: 650; }\n.title, .name { fill: var(--ink); }\n"
+    ".quiet { fill: var(--muted); }\n.grid { stroke: var(--rule); }\n"
+    ".line { fill: none; stroke-width: 2; }\n";
+
+constexpr double kWidth = 640, kHeight = 376, kLeft = 56, kRight = 30, kTop = 54, kBottom = 44,
                  kLine = 15;
-constexpr std::array<const char*, 8> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                 "#56b4e9", "#e69f00", "#666666", "#7b3294"};
+
+// The colours of the reports, which follow the reader's scheme: the head of their style sheet.
+std::string_view palette() {
+  const std::string_view style = report::assets::page_css;
+  return style.substr(0, style.find("* {"));
+}
 
 // From values to pixels along one axis.
 struct Scale {
@@ -50,9 +61,10 @@ std::vector<double> ticks_of(const Scale& scale) {
   return ticks;
 }
 
-std::string text_at(double x, double y, const std::string& anchor, const std::string& html) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
-                     html);
+std::string text_at(double x, double y, const std::string& anchor, const std::string& html,
+                    const char* kind = "quiet") {
+  return fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
+                     kind, x, y, anchor, html);
 }
 
 // What a name says, without the markup that a page has for it and SVG has not.
@@ -70,11 +82,11 @@ std::string plain(const report::Text& name) {
 std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y) {
   std::string svg;
   for (const double tick : ticks_of(y)) {
-    svg += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, y(tick),
+    svg += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kLeft, y(tick),
                        kWidth - kRight);
     svg += text_at(kLeft - 6, y(tick) + 4, "end", report::compact(tick));
   }
-  for (const double tick : ticks_of(x))
+  for (const double tick : chart.x_ticks.empty() ? ticks_of(x) : chart.x_ticks)
     svg += text_at(x(tick), kHeight - kBottom + 16, "middle", report::compact(tick));
   svg +=
       text_at((kLeft + kWidth - kRight) / 2, kHeight - 8, "middle", report::escape(chart.x_label));
@@ -86,13 +98,14 @@ double reach(const report::Series& series, std::size_t point) {
   return series.spread.empty() ? 0 : series.spread[point];
 }
 
-std::string bars(const report::Series& series, const char* colour, const Scale& x, const Scale& y) {
+std::string bars(const report::Series& series, const std::string& style, const Scale& x,
+                 const Scale& y) {
   std::string path;
   for (std::size_t i = 0; i < series.spread.size(); ++i) {
     path += fmt::format("M{:.1f} {:.1f}V{:.1f}", x(series.x[i]), y(series.y[i] - reach(series, i)),
                         y(series.y[i] + reach(series, i)));
   }
-  return path.empty() ? path : fmt::format("<path d=\"{}\" stroke=\"{}\"/>\n", path, colour);
+  return path.empty() ? path : fmt::format("<path d=\"{}\" {}/>\n", path, style);
 }
 
 }  // namespace
@@ -113,28 +126,29 @@ std::string figure(const report::LineChart& chart) {
   }
   // The names stand below, a line each, for curves may be anywhere and names may be long.
   const double height = kHeight + kLine * static_cast<double>(chart.series.size());
+  const std::string title = plain(chart.title);
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"10\">\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
-      kWidth, height);
-  svg += axes(chart, x, y);
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\">\n"
+      "<title>{}</title>\n<style>\n{}{}</style>\n<rect width=\"100%\" height=\"100%\"/>\n",
+      kWidth, height, title, palette(), kStyle);
+  svg += text_at(8, 18, "start", title, "title") + axes(chart, x, y);
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
-    const char* colour = kColours[i % kColours.size()];
+    const int place = series.colour.value_or(static_cast<int>(i));
+    const std::string colour = fmt::format("style=\"stroke:{}\"", report::colour(place));
+    const std::string line = fmt::format("{} stroke-dasharray=\"{}\"", colour,
+                                         fmt::join(report::dashes(place, series.reference), " "));
     std::string path;
     for (std::size_t j = 0; j < series.x.size(); ++j) {
       if (!std::isfinite(series.y[j])) continue;
       path +=
           fmt::format("{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L', x(series.x[j]), y(series.y[j]));
     }
-    svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path,
-                       colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
+    svg += fmt::format("<path class=\"line\" d=\"{}\" {}/>\n", path, line);
     svg += bars(series, colour, x, y);
-    const double line = kHeight + kLine * (static_cast<double>(i) + 0.6);
-    svg += fmt::format("<path d=\"M8 {:.1f}h20\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", line - 4,
-                       colour, series.reference ? " stroke-dasharray=\"5 4\"" : "");
-    svg += text_at(34, line, "start", plain(series.name));
+    const double below = kHeight + kLine * (static_cast<double>(i) + 0.6);
+    svg += fmt::format("<path class=\"line\" d=\"M8 {:.1f}h26\" {}/>\n", below - 4, line);
+    svg += text_at(42, below, "start", plain(series.name), "name");
   }
   return svg + "</svg>\n";
 }

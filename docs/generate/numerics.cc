@@ -50,6 +50,7 @@ report::LineChart error_over_budget_chart(const std::filesystem::path& docs) {
   const json results = measured(docs);
   const std::string target = targets_of(results).front();
   report::LineChart chart;
+  chart.title = "Errors over their budgets";
   chart.x_label = "share of problems (%)";
   chart.y_label = "worst error over budget, f32, " + target;
   chart.y_from_zero = true;

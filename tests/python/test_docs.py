@@ -1,6 +1,7 @@
 """The examples of the documentation: each page's run in order, and print what the comments behind them say."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,14 @@ def test_examples_run_and_print_what_they_say(page, capsys):
         exec(compile(block, page, "exec"), names)
         said = re.findall(r"^# (.*)$", block, re.MULTILINE)
         assert capsys.readouterr().out.splitlines() == said, block
+
+
+def test_the_commands_of_the_readme_do_what_it_says():
+    text = (ROOT / "README.md").read_text()
+    commands = re.findall(r"^    (\S.*?)(?: +#.*)?$", text, re.MULTILINE)
+    for target in (command.split()[1] for command in commands if command.startswith("make ")):
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert "isentrope doctor" in commands
+    said = re.search(r"Its last line says `(.*?)`", text)[1]
+    doctor = subprocess.run(["isentrope", "doctor", "--seconds", "1"], capture_output=True, text=True, check=True)
+    assert said in doctor.stdout.splitlines()[-1]

@@ -1,9 +1,12 @@
 """The recipes: a page is short, shows a file of examples/ as it stands, and the file runs and prints what the page says."""
 
 import ast
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,13 +77,41 @@ def test_the_experiment_of_a_note_runs(tmp_path):
 def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
     if "ISENTROPE_SMOLLM2" not in os.environ:
         pytest.skip("ISENTROPE_SMOLLM2 names no model")
-    from isentrope.hf.rope import parse
-
     calibration = tmp_path / "rule.json"
-    found = {"kind": "calibration", "version": 1, "trained_length": 8192, "rule": "scaled(gain=1.16)"}
-    calibration.write_text(json.dumps({**found, "rope": {"parameters": parse("yarn:4").parameters}}))
+    calibrate = [sys.executable, "-m", "isentrope.commands.calibrate", os.environ["ISENTROPE_SMOLLM2"], "--text", CORPUS]
+    subprocess.run([*calibrate, "--rope", "yarn:4", "--passages", "0", "--output", calibration], check=True)
     lines = run("generate_longer.py", os.environ["ISENTROPE_SMOLLM2"], CORPUS, calibration)
-    assert "with the calibration" in lines[0] and len(lines[1]) > 20
+    before, after = map(float, re.findall(r"\d\.\d\d", lines[0]))
+    assert after < before / 1.5 and len(lines[1]) > 20  # the page says by how much
+
+
+@pytest.mark.long
+def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch):
+    from tiny_model import model, save
+
+    loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
+    demo = importlib.util.module_from_spec(importlib.util.spec_from_loader("demo", loader))
+    loader.exec_module(demo)
+    plan = json.loads((ROOT / "lab/demo.json").read_text())
+    plan["common"] += " --evaluation-tokens 1024"
+    plan["cells"]["rope-bert-500"] = "--layers 1 --width 16 --heads 2 --steps 2"
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    small = {"COST_LENGTHS": (64, 128), "HEAD_TOKENS": 256, "GAIN_TOKENS": 256, "LONGEST": 768, "BIN": 256}
+    for name, value in (small | {"PLAN": tmp_path / "plan.json"}).items():
+        monkeypatch.setattr(demo, name, value)
+    for display in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(display, raising=False)
+    monkeypatch.chdir(ROOT)
+    save(model(), tmp_path, 3000)
+    demo.main([str(tmp_path / "tiny"), "--text", str(tmp_path / "text.txt"), "--output", str(tmp_path / "out"),
+               "--program", shutil.which("isentrope")])  # fmt: skip
+    page, found = ((tmp_path / "out" / name).read_text() for name in ("report.html", "demo.json"))
+    assert page.count("<figure>") == 6 and "undecided (fewer than 3 seeds)" in page
+    found = json.loads(found)
+    assert [each["rule"]["rule"] for each in found["heads"]] == ["standard", demo.RULE]
+    assert found["heads"][0]["mean"]["entropy"] != found["heads"][1]["mean"]["entropy"]
+    assert found["cost"]["difference"] < 1e-4 and len(found["training"]["cells"]["rope-bert-500"]["records"]) == 2
+    assert [row["to"] for row in found["stretched"]["nll"]] == 2 * [256, 512, 768]
 
 
 def test_the_readme_is_one_screen_after_another():

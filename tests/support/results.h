@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace isentrope::report {
 
@@ -62,6 +63,58 @@ inline nlohmann::json small_evaluation() {
           {"retrieval",
            {{{"method", "standard"}, {"distance", {100, 200}}, {"nll", {1.75, 2.375}}},
             {{"method", "scaled(1.1)"}, {"distance", {100, 200}}, {"nll", {1.5, 2.625}}}}}};
+}
+
+// One layer of two heads, rows of 2 and of 16 keys.
+inline nlohmann::json small_inspection(const std::string& rule) {
+  const nlohmann::json values = {{{0.5, 1.5}, {0.625, nullptr}}};
+  return {{"kind", "inspection"},
+          {"version", 2},
+          {"model", "small"},
+          {"rule", {{"rule", rule}}},
+          {"texts", 2},
+          {"tokens", 34},
+          {"n", {2, 16}},
+          {"mean",
+           {{"entropy", values},
+            {"effective_keys", values},
+            {"max_logit", values},
+            {"gradient_mass", values},
+            {"distance", values}}},
+          {"spread", {{"entropy", values}}},
+          {"collapsed", nlohmann::json::array()},
+          {"blurred", nlohmann::json::array()},
+          {"suggestion", nullptr}};
+}
+
+// `study`: what docs/results/study.json has. What was trained here is the first seed of a cell.
+inline nlohmann::json small_demo(const nlohmann::json& study) {
+  using nlohmann::json;
+  json cell = study.at("cells").at("rope-bert-500"), records = json::array();
+  for (const json& record : cell.at("records")) {
+    const bool pair =
+        record.at("rule") == "standard" || record.at("rule") == "entropy_invariant(base=512)";
+    if (pair && record.at("seed") == 1) records.push_back(record);
+  }
+  cell["records"] = records;
+  json calibration = small_calibration();
+  calibration.update({{"log_gain", 0.25}, {"measured_on", 1024}});
+  return {{"kind", "demo"},
+          {"version", 1},
+          {"machine", "a processor"},
+          {"date", "2026-01-01"},
+          {"heads", {small_inspection("standard"), small_inspection("logn(train_len=8)")}},
+          {"stretched", calibration},
+          {"training", {{"kind", "study"}, {"cells", {{"rope-bert-500", cell}}}}},
+          {"study", study},
+          {"cost",
+           {{"heads", 8},
+            {"dim", 64},
+            {"threads", 2},
+            {"rounds", 3},
+            {"lengths", {512, 1024}},
+            {"difference", 2e-6},
+            {"seconds", {{"ours", {{0.003, 0.002, 0.004}, {0.01, 0.012, 0.011}}}}}}}};
 }
 
 }  // namespace isentrope::report
