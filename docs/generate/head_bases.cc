@@ -85,6 +85,7 @@ std::map<std::string, std::string> head_bases_tables(const std::filesystem::path
 report::LineChart head_bases_chart(const std::filesystem::path& docs) {
   const json found = bases_of(docs);
   report::LineChart chart;
+  chart.title = "Entropy of the heads of SmolLM2-135M";
   chart.x_label = "keys a row sees";
   chart.y_label = "entropy, nats, mean of heads";
   chart.x_axis = report::Axis::log2;
