@@ -147,10 +147,13 @@ isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t d
 }
 
 const char* isentrope_target(int32_t index) {
-  static const std::vector<std::string> names = supported_targets();
-  return index >= 0 && index < static_cast<std::int32_t>(names.size())
-             ? names[static_cast<std::size_t>(index)].c_str()
-             : nullptr;
+  const char* found = nullptr;
+  guarded([&] {
+    static const std::vector<std::string> names = supported_targets();
+    if (index >= 0 && index < static_cast<std::int32_t>(names.size()))
+      found = names[static_cast<std::size_t>(index)].c_str();
+  });
+  return found;
 }
 
 const char* isentrope_active_target(void) {

@@ -194,8 +194,8 @@ ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
 ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim,
                                                      int64_t head, double* lambda);
 
-/* Instruction sets, best first; NULL from index on. The one in use; another one for every thread.
- */
+/* Instruction sets, best first; NULL from index on, and when there is no memory. The one in use;
+ * another one for every thread. */
 ISENTROPE_API const char* isentrope_target(int32_t index);
 ISENTROPE_API const char* isentrope_active_target(void);
 ISENTROPE_API isentrope_status isentrope_use_target(const char* name);

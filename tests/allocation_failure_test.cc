@@ -1,0 +1,213 @@
+// Memory that does not suffice: whichever allocation of a call fails, there is an error, nothing is
+// lost, and the next call is right.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "check/run.h"
+#include "isentrope/attention_state.h"
+#include "isentrope/isentrope.h"
+#include "tests/support/failing_allocator.h"
+
+namespace isentrope {
+namespace {
+
+using check::Data;
+using check::Problem;
+
+// What the call returns where it has memory; nothing where allocation `which` failed. On a thread
+// of its own, whose scratch memory goes with it.
+template <typename Call>
+auto with_failure(const Call& call, std::int64_t which) {
+  std::optional<decltype(call())> result;
+  std::thread([&] {
+    const FailingAllocation failure(which);
+    try {
+      result = call();
+    } catch (const std::bad_alloc&) {
+    }
+  }).join();
+  return result;
+}
+
+// The pool's threads keep scratch memory each, from their first task on.
+const std::int64_t kKeptByPool = std::thread::hardware_concurrency();
+
+// call() returns what can be compared, or throws std::bad_alloc. kept: allocations that may outlive
+// all of it. Of many allocations 400 fail, equally far apart.
+template <typename Call>
+void expect_that_every_allocation_may_fail(const Call& call, std::int64_t kept = 0) {
+  constexpr std::int64_t kMost = 400;
+  const auto want = call();  // what is made once and kept is there now
+  std::int64_t which = 1, allocations = 0;
+  {
+    const FailingAllocation none(std::int64_t{1} << 40);
+    (void)call();
+    allocations = (std::int64_t{1} << 40) - 1 - until_failure;
+  }
+  ASSERT_GT(allocations, 0);
+  const std::int64_t step = std::max<std::int64_t>(1, allocations / kMost);
+  const std::int64_t before = live_allocations;
+  std::int64_t failed = 0;
+  for (;; which += step) {
+    const bool returned = [&] {
+      const auto got = with_failure(call, which);
+      if (got.has_value()) {
+        EXPECT_EQ(*got, want) << which;
+      }
+      return got.has_value();
+    }();
+    EXPECT_LE(live_allocations, before + kept) << which;
+    failed += !returned;
+    EXPECT_EQ(call(), want) << "after allocation " << which;
+    if (returned && which > allocations + 8) break;  // a thread more or less allocates a little
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GE(failed, std::min(allocations, kMost) / 2);
+}
+
+std::vector<float> results_of(const Problem& problem, const ParallelFor& parallel_for) {
+  const Data data(problem);
+  const check::ForwardResult forward = run_forward(data, parallel_for);
+  std::vector<float> all = forward.output;
+  all.insert(all.end(), forward.entropy.begin(), forward.entropy.end());
+  if (!problem.backward) return all;
+  const check::BackwardResult backward =
+      run_backward(data, forward, check::random_gradient(problem), parallel_for);
+  for (const auto* values : {&backward.dq, &backward.dk, &backward.dv, &backward.d_lambda})
+    all.insert(all.end(), values->begin(), values->end());
+  return all;
+}
+
+// In children, where nothing that is made once and kept is there yet: threads, lists of names.
+TEST(AllocationFailure, OfTheFirstCall) {
+  const Problem problem = check::parse_problem("shape=1x8x64x64x16 bwd=1");
+  for (std::int64_t which = 1; which <= 120; ++which) {
+    const pid_t child = fork();
+    if (child == 0) {
+      {
+        const FailingAllocation failure(which);
+        try {
+          (void)isentrope_target(0);
+          (void)results_of(problem, run_on_pool);
+        } catch (const std::bad_alloc&) {
+        }
+      }
+      const bool right = isentrope_target(0) != nullptr &&
+                         results_of(problem, run_on_pool) == results_of(problem, run_serially);
+      _exit(right ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << which;
+  }
+}
+
+TEST(AllocationFailure, Attention) {
+  for (const char* line : {
+           "shape=1x4:2x70x70x16 mask=causal:bottom_right rule=logn(train_len=32) sink=1 bwd=1",
+           "dt=bf16 shape=2x2x33x300x16 mask=window=20:20,left_padding cap=5 bwd=1",
+           "dt=f16 shape=1x2x40x40x8 mask=documents=3 rule=ssmax(s=0.3,b=0.2) bias=1 bwd=1",
+           "shape=2x4:1x1x5000x16 mask=causal:bottom_right pages=16 rule=log_length",
+       }) {
+    SCOPED_TRACE(line);
+    const Problem problem = check::parse_problem(line);
+    expect_that_every_allocation_may_fail([&] { return results_of(problem, run_serially); });
+    expect_that_every_allocation_may_fail([&] { return results_of(problem, run_on_pool); },
+                                          kKeptByPool);
+  }
+}
+
+TEST(AllocationFailure, States) {
+  const Data data(check::parse_problem("shape=1x2x9x30x8"));
+  const AttentionState state = attention_state(data.input(), data.options());
+  expect_that_every_allocation_may_fail([&] {
+    const AttentionState again = attention_state(data.input(), data.options());
+    const std::array<float, 2> sinks = {0.5f, -1};
+    const AttentionState merged =
+        with_sinks(merge(again, state), contiguous_view<const float, 1>(sinks.data(), {2}));
+    return to_bytes(state_from_bytes(to_bytes(merged)));
+  });
+}
+
+// Not as JSON: nlohmann-json 3.11 allocates to destroy a value, and ends the program where it
+// cannot.
+TEST(AllocationFailure, Rules) {
+  for (const char* text :
+       {"entropy_invariant(base=512)", "ssmax(s=[0.1,0.2,0.3],b=0.5)",
+        "longrope(train_len=4096,target_len=131072)", "logn(train_len=64)*yarn_mscale(factor=4)"}) {
+    SCOPED_TRACE(text);
+    expect_that_every_allocation_may_fail([&] { return ScaleRule::parse(text).text(); });
+  }
+}
+
+// A status at every step, never an exception; and options as they were where setting them failed.
+TEST(AllocationFailure, CrossesNoBorderOfC) {
+  constexpr std::array<std::int64_t, 4> kShape = {1, 2, 50, 8};
+  std::vector<float> q(2 * 50 * 8), output(q.size()), lse(2 * 50), dq(q.size()), dk(q.size()),
+      dv(q.size());
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<float>(i % 7) - 3;
+  const auto array = [&](std::vector<float>& of, std::int32_t rank = 4) {
+    return isentrope_array_contiguous(of.data(), ISENTROPE_F32, rank, kShape.data());
+  };
+  const auto done = [](isentrope_status status) {
+    if (status == ISENTROPE_OUT_OF_MEMORY) throw std::bad_alloc();
+    EXPECT_EQ(status, ISENTROPE_OK) << isentrope_last_error();
+  };
+  const auto compute = [&](const isentrope_options* options) {
+    isentrope_statistics statistics{};
+    statistics.struct_size = sizeof statistics;
+    statistics.lse = array(lse, 3);
+    isentrope_forward_call forward{};
+    forward.struct_size = sizeof forward;
+    forward.q = forward.k = forward.v = array(q);
+    forward.output = array(output);
+    forward.statistics = &statistics;
+    done(isentrope_forward(options, &forward));
+    isentrope_backward_call backward{};
+    backward.struct_size = sizeof backward;
+    backward.q = backward.k = backward.v = backward.d_output = array(q);
+    backward.output = array(output);
+    backward.statistics = &statistics;
+    backward.dq = array(dq);
+    backward.dk = array(dk);
+    backward.dv = array(dv);
+    done(isentrope_backward(options, &backward));
+    return std::array{output, dq, dk, dv};
+  };
+  struct Options {
+    isentrope_options* made = isentrope_options_create();
+    ~Options() { isentrope_options_destroy(made); }
+  };
+  const Options standard;
+  const auto want = compute(standard.made);
+  expect_that_every_allocation_may_fail(
+      [&] {
+        const Options options;
+        if (options.made == nullptr) throw std::bad_alloc();
+        done(isentrope_options_set_integer(options.made, "window_left", 9));
+        const isentrope_status status =
+            isentrope_options_set_rule(options.made, "logn(train_len=8)");
+        if (status == ISENTROPE_OUT_OF_MEMORY) {
+          done(isentrope_options_set_integer(options.made, "window_left", -1));
+          EXPECT_EQ(compute(options.made), want);
+        }
+        done(status);
+        double lambda = 0;
+        done(isentrope_rule_lambda("log_length", 100, 64, 0, &lambda));
+        done(isentrope_use_target(isentrope_target(0)));
+        if (isentrope_active_target() == nullptr) throw std::bad_alloc();
+        return compute(options.made);
+      },
+      kKeptByPool);
+}
+
+}  // namespace
+}  // namespace isentrope
