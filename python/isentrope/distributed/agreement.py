@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from importlib import metadata
+from threading import Thread
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,8 @@ from torch.distributed import PrefixStore, ProcessGroup, Store
 
 from isentrope.distributed.exchange import failure, meet, resolved
 from isentrope.distributed.layout import pieces, rows_of
+
+COMPARISON = "as arguments are compared"
 
 
 class Configuration(NamedTuple):
@@ -114,6 +117,26 @@ def time_limit(group: ProcessGroup, device: torch.device) -> timedelta:
 
 
 def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:
+    """In a thread of its own: while the process that holds the store is stopped, torch waits for its answer without end."""
+    outcome: list[Exception | None] = []
+
+    def compare() -> None:
+        try:
+            outcome.append(_compare_in_store(group, limit, number, text))
+        except Exception as error:
+            outcome.append(error)
+
+    thread = Thread(target=compare, daemon=True)
+    thread.start()
+    # Rank 0 waits twice: for what the others have, and until they have heard what is wrong.
+    thread.join(limit.total_seconds() * (2 if group.rank() == 0 else 1) + 1)
+    if not outcome:
+        raise failure(group, [0], COMPARISON, "the store does not answer")
+    if outcome[0] is not None:
+        raise outcome[0]
+
+
+def _compare_in_store(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:
     store = PrefixStore(f"isentrope/{number}", group.get_group_store())
     others = range(1, group.size())
     if group.rank() == 0:
@@ -157,7 +180,7 @@ def _read(group: ProcessGroup, store: Store, key: str, writer: int, limit: timed
         store.wait([key], limit)
         return store.get(key).decode()
     except RuntimeError as error:
-        raise failure(group, [writer], error) from error
+        raise failure(group, [writer], COMPARISON, error) from error
 
 
 def difference(text: str, other: str, rank: int) -> str:

@@ -38,7 +38,8 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     packed = torch.cat([output.double(), torch.stack([x.double() for x in found.values()], -1)], -1)
     tag = _tag(tuple(output.shape), output.dtype, tuple(found))
     sizes = [packed.numel()] * ranks
-    received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, name).view(ranks, *packed.shape)
+    received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, "as states are merged", name)
+    received = received.view(ranks, *packed.shape)
     merged = None
     for part in received.unbind(0):
         columns = dict(zip(found, part[..., output.shape[3] :].unbind(-1)))

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributed import DeviceMesh, ProcessGroup
 from torch.distributed.distributed_c10d import _resolve_process_group
 
+FORWARD, BACKWARD = "in the forward pass", "in the backward pass"
 Group = ProcessGroup | DeviceMesh | None
 
 
@@ -32,8 +33,8 @@ def group_name(group: Group) -> str:
 class Pending:
     """Messages under way."""
 
-    def __init__(self, group: ProcessGroup, works: list, kept: list[Tensor], peers: Iterable[int]) -> None:
-        self._group, self._works, self._kept, self._peers = group, works, kept, sorted(peers)
+    def __init__(self, group: ProcessGroup, works: list, kept: list[Tensor], peers: Iterable[int], phase: str) -> None:
+        self._group, self._works, self._kept, self._peers, self._phase = group, works, kept, sorted(peers), phase
 
     def wait(self) -> None:
         """Raises RuntimeError, within the group's time limit, when a peer does not do its part."""
@@ -41,15 +42,15 @@ class Pending:
             for work in self._works:
                 work.wait()
         except RuntimeError as error:
-            raise failure(self._group, self._peers, error) from error
+            raise failure(self._group, self._peers, self._phase, error) from error
         self._works, self._kept = [], []
 
 
-def failure(group: ProcessGroup, peers: list[int], error: object) -> RuntimeError:
+def failure(group: ProcessGroup, peers: list[int], phase: str, error: object) -> RuntimeError:
     names = ", ".join(map(str, peers))
     return RuntimeError(
-        f"[isentrope.distributed] rank {group.rank()} of {group.size()} must hear from rank {names} within the group's "
-        f"time limit; got none: it has ended, is stuck, or called with other arguments ({error})"
+        f"[isentrope.distributed] rank {group.rank()} of {group.size()} must hear from rank {names} {phase}, within the "
+        f"group's time limit; got none: it has ended, is stuck, or called with other arguments ({error})"
     )
 
 
@@ -57,8 +58,8 @@ Messages = dict[int, list[Tensor]]
 """Of each peer, in the order in which they are sent; contiguous, and none of them empty."""
 
 
-def start(group: ProcessGroup, tag: int, sends: Messages, receives: Messages) -> Pending:
-    """Sends the peers their tensors and fills those that are to come."""
+def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: Messages) -> Pending:
+    """Sends the peers their tensors and fills those that are to come. `phase`: what errors say of it."""
     operations = [
         dist.P2POp(way, tensor, None, group, tag, peer)
         for way, messages in ((dist.isend, sends), (dist.irecv, receives))
@@ -69,8 +70,8 @@ def start(group: ProcessGroup, tag: int, sends: Messages, receives: Messages) ->
     try:
         works = dist.batch_isend_irecv(operations) if operations else []
     except RuntimeError as error:
-        raise failure(group, sorted(peers), error) from error
-    return Pending(group, works, [operation.tensor for operation in operations], peers)
+        raise failure(group, sorted(peers), phase, error) from error
+    return Pending(group, works, [operation.tensor for operation in operations], peers, phase)
 
 
 def meet(group: ProcessGroup, device: torch.device) -> None:
@@ -88,7 +89,7 @@ def resolved(name: str) -> ProcessGroup:
 
 
 @torch.library.custom_op("isentrope::exchange", mutates_args=())
-def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, group: str) -> Tensor:
+def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, phase: str, group: str) -> Tensor:
     """[sum of sends] to [sum of receives]: rank r gets the next sends[r] of `values`, and ours come in the same order."""
     ranks = resolved(group)
     result = values.new_empty(sum(receives))
@@ -97,7 +98,7 @@ def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, gr
     incoming[me].copy_(outgoing[me])
     peers = [rank for rank in range(ranks.size()) if rank != me]
     start(
-        ranks, tag,
+        ranks, tag, phase,
         {peer: [outgoing[peer]] for peer in peers if sends[peer]},
         {peer: [incoming[peer]] for peer in peers if receives[peer]},
     ).wait()  # fmt: skip
@@ -105,7 +106,7 @@ def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, gr
 
 
 @exchange.register_fake
-def _(values: Tensor, sends: list[int], receives: list[int], tag: int, group: str) -> Tensor:
+def _(values: Tensor, sends: list[int], receives: list[int], tag: int, phase: str, group: str) -> Tensor:
     return values.new_empty(sum(receives))
 
 
@@ -114,8 +115,8 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _back(ctx, gradient: Tensor) -> tuple:
-    sends, receives, tag, group = ctx.call
-    return exchange(gradient, receives, sends, tag, group), None, None, None, None
+    sends, receives, tag, _, group = ctx.call
+    return exchange(gradient, receives, sends, tag, BACKWARD, group), None, None, None, None, None
 
 
 exchange.register_autograd(_back, setup_context=_save)

@@ -23,7 +23,7 @@ from isentrope._core.autograd import no_second_order
 from isentrope._core.library import AXES, CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.exchange import Messages, Pending, resolved, start
+from isentrope.distributed.exchange import BACKWARD, FORWARD, Messages, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
 from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient, upstream_of_blocks
 from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
@@ -41,8 +41,10 @@ class Block(NamedTuple):
 class KeyExchange:
     """One pass of keys and values over the ranks of a call."""
 
-    def __init__(self, configuration: Configuration, masks: Masks, group: ProcessGroup, k: Tensor, v: Tensor) -> None:
-        self.group, self.k, self.v = group, k, v
+    def __init__(
+        self, configuration: Configuration, masks: Masks, group: ProcessGroup, k: Tensor, v: Tensor, phase: str
+    ) -> None:
+        self.group, self.k, self.v, self.phase = group, k, v, phase
         self.rank, self.ranks, self.tag = group.rank(), group.size(), configuration.tag
         self.length, self.documents = configuration.sequence_length, documents_of(masks, configuration.sequence_length)
         self.held = pieces(self.length, self.ranks, configuration.layout)
@@ -81,7 +83,7 @@ class KeyExchange:
                 received = self._empty(ranges)
                 receives[owner] = [x for block in received for x in block[1:]]
                 blocks += received
-        return blocks, start(self.group, self.tag, sends, receives)
+        return blocks, start(self.group, self.tag, self.phase, sends, receives)
 
     def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
         """Sends the gradients of a step's blocks, in float32, to their owners; what comes are those that others have for our
@@ -96,7 +98,7 @@ class KeyExchange:
                 received = self._empty(ranges, torch.float32)
                 receives[to] = [x for block in received for x in block[1:]]
                 blocks += received
-        return blocks, start(self.group, self.tag, sends, receives)
+        return blocks, start(self.group, self.tag, self.phase, sends, receives)
 
     def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
         """To whom our keys go, and whose come, at each shift that is one."""
@@ -176,7 +178,7 @@ def ring_attention(
     masks = listed.on(q.device)
     # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
     CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
-    exchange = KeyExchange(c, listed, resolved(group), k, v)
+    exchange = KeyExchange(c, listed, resolved(group), k, v, FORWARD)
     held = exchange.held[exchange.rank]
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
@@ -206,7 +208,7 @@ def ring_attention_backward(
     *lists, configuration, group, output, statistics, largest, d_output, d_statistics = rest
     c = parsed(configuration)
     listed = _masks(c, lists)
-    masks, exchange = listed.on(q.device), KeyExchange(c, listed, resolved(group), k, v)
+    masks, exchange = listed.on(q.device), KeyExchange(c, listed, resolved(group), k, v, BACKWARD)
     held = exchange.held[exchange.rank]
     upstream = upstream_of_blocks(sinks, with_needs(c.statistics), output, statistics, d_output, d_statistics, largest)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
@@ -232,7 +234,7 @@ def ring_attention_backward(
             totals[2][:, :, at] += block.v
 
     returned: list[Block] = []
-    under_way = start(exchange.group, exchange.tag, {}, {})
+    under_way = start(exchange.group, exchange.tag, exchange.phase, {}, {})
     for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
         if 0 in exchange.steps[step]:

@@ -45,7 +45,8 @@ def gather(
     columns = tensor.new_empty(rest).numel()
     rows = tensor.movedim(dim, 0).reshape(-1)
     sizes = [rows_of(ranges) * columns for ranges in held]
-    received = exchange(rows.repeat(ranks.size()), [rows.numel()] * ranks.size(), sizes, _TAG, name)
+    sent = [rows.numel()] * ranks.size()
+    received = exchange(rows.repeat(ranks.size()), sent, sizes, _TAG, "as rows are gathered", name)
     parts = []
     for ranges, values in zip(held, received.split(sizes)):
         values = values.view(-1, *rest)

@@ -18,7 +18,7 @@ from isentrope._core.library import CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
 from isentrope.distributed.exchange import exchange as exchange_values
-from isentrope.distributed.exchange import resolved
+from isentrope.distributed.exchange import FORWARD, resolved
 from isentrope.distributed.layout import Range, local_slices, pieces, rows_of
 from isentrope.statistics import _DETACHED, Statistics
 
@@ -75,7 +75,7 @@ class HeadExchange(NamedTuple):
         sends = [sum(x.numel() for x in to) for to in outgoing]
         sizes = [[prod(shape) for shape in sender] for sender in shapes]
         values = torch.cat([x.reshape(-1) for to in outgoing for x in to])
-        received = exchange_values(values, sends, [sum(of) for of in sizes], self.tag, self.name)
+        received = exchange_values(values, sends, [sum(of) for of in sizes], self.tag, FORWARD, self.name)
         parts = iter(received.split([size for of in sizes for size in of]))
         return [[next(parts).view(shape) for shape in sender] for sender in shapes]
 

@@ -1,0 +1,111 @@
+"""Two hundred random schedules in which a rank is killed, stopped for half a minute or late, at a message or where arguments
+are compared: every other rank ends with an error that names the phase within the group's time limit, none hangs, and
+whatever any rank returns is right."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from cases import rows_of, tensors, whole
+from ranks import outcomes
+
+from isentrope import distributed
+from isentrope.distributed import agreement, exchange, ring
+
+LIMIT, PAUSE, STOPPED = 10.0, 1.0, 30
+LENGTH = 24
+PHASES = ("as arguments are compared", "in the forward pass", "in the backward pass")
+METHODS = ("ring", "all_gather", "all_to_all")
+SCHEDULES = 200
+
+
+def schedule(number):
+    draw = random.Random(number)
+    ranks = draw.choice((2, 4))
+    method = draw.choice(METHODS)
+    messages = {"ring": 3 * ranks, "all_gather": 4, "all_to_all": 4}[method]
+    return {"ranks": ranks, "method": method, "victim": draw.randrange(ranks),
+            "what": draw.choice(("killed", "stopped", "late")), "at": draw.randrange(-1, messages)}  # fmt: skip
+
+
+def strike(what):
+    if what == "late":
+        time.sleep(PAUSE)
+    elif what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        with subprocess.Popen(["sh", "-c", f"sleep {STOPPED}; kill -CONT {os.getpid()}"]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def struck_at(at, what):
+    """The comparison, -1, or the message of that number is preceded by what strikes this rank."""
+    begun = iter(range(1 << 30))
+
+    def before(function, is_it):
+        def called(*arguments):
+            if is_it():
+                strike(what)
+            return function(*arguments)
+
+        return called
+
+    agreement._compare = before(agreement._compare, lambda: at < 0)
+    exchange.start = ring.start = before(exchange.start, lambda: next(begun) == at)
+
+
+def right(rank, ranks, method):
+    """One call forward and backward. AssertionError where a number is not that of one process."""
+    whole_inputs = tensors(LENGTH)
+    mine = rows_of(rank, ranks, LENGTH, "contiguous")
+    part = [x.detach()[:, :, mine].requires_grad_() for x in whole_inputs]
+    want, _ = whole(*whole_inputs, {})
+    output = distributed.attention(*part, method=method)
+    torch.testing.assert_close(output, want[:, :, mine], rtol=1e-4, atol=1e-5)
+    output.sum().backward()
+    want.sum().backward()
+    for x, y in zip(part, whole_inputs):
+        torch.testing.assert_close(x.grad, y.grad[:, :, mine], rtol=1e-4, atol=1e-5)
+
+
+def rank_of(rank, ranks, method, victim, what, at):
+    """What the rank was told, and after how long; None where it was told nothing in two calls."""
+    if rank == victim:
+        struck_at(at, what)
+    for _ in range(2):
+        began = time.monotonic()
+        try:
+            right(rank, ranks, method)
+        except RuntimeError as error:
+            return str(error), time.monotonic() - began
+    return None
+
+
+def complaint(number):
+    """What is wrong with a schedule; nothing where all is well."""
+    made = schedule(number)
+    arguments = [made[name] for name in ("ranks", "method", "victim", "what", "at")]
+    for rank, (told, error) in enumerate(outcomes(made["ranks"], rank_of, *arguments, limit=LIMIT)):
+        is_victim = rank == made["victim"]
+        if is_victim and made["what"] == "killed":
+            good = error == "the process ended"
+        elif made["what"] == "late":
+            good = error is None and told is None
+        else:
+            # A victim that goes on after its sleep may find its messages waiting.
+            good = error is None and (is_victim if told is None else any(phase in told[0] for phase in PHASES))
+            good = good and (told is None or is_victim or told[1] < LIMIT + 5)
+        if not good:
+            return f"schedule {number}, {made}, rank {rank}: {told} {error}"
+    return None
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, 25))
+def test_schedules(first):
+    with ThreadPoolExecutor(4) as several:
+        assert not [found for found in several.map(complaint, range(first, first + 25)) if found]
