@@ -44,13 +44,7 @@ void assign_shape(View<const float, Rank>& to, const TorchTensor& tensor, std::s
   to = {reinterpret_cast<const float*>(view.data), view.extents, view.strides};
 }
 void assign(ScaleRule& to, const std::string& text, std::string_view) { to = parsed_rule(text); }
-void assign(Causal& to, std::int64_t number, std::string_view) {
-  if (number < 0 || number > 2) {
-    throw Error("[attention] causal must be 0 (none), 1 (top left) or 2 (bottom right); got " +
-                std::to_string(number));
-  }
-  to = static_cast<Causal>(number);
-}
+void assign(Causal& to, std::int64_t number, std::string_view) { to = causal_of(number); }
 void assign(std::int64_t& to, std::int64_t number, std::string_view) { to = number; }
 void assign(std::uint64_t& to, const TorchTensor& tensor, std::string_view name) {
   if (tensor) to = static_cast<std::uint64_t>(integer_of(name_in_python(name).c_str(), tensor));
@@ -103,6 +97,14 @@ bool parts_rows(std::string_view name) {
 }
 
 }  // namespace
+
+Causal causal_of(std::int64_t number) {
+  if (number < 0 || number > 2) {
+    throw Error("[attention] causal must be 0 (none), 1 (top left) or 2 (bottom right); got " +
+                std::to_string(number));
+  }
+  return static_cast<Causal>(number);
+}
 
 CallArguments::CallArguments(Arguments& from)
     : q(from.tensor()),

@@ -36,6 +36,9 @@ class CallArguments {
   TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 
+// By its number in the schema.
+[[nodiscard]] Causal causal_of(std::int64_t number);
+
 // Python keeps the word lambda for itself.
 [[nodiscard]] inline std::string name_in_python(std::string_view name) {
   return name == "lambda" ? "lambda_" : std::string(name);

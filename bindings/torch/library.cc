@@ -27,6 +27,10 @@ void define(TorchLibraryHandle library) {
          "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks, " +
          "bool in_float32)" +
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
+  const std::string plain = "Tensor q, Tensor k, Tensor v, str rule, int causal";
+  schema("attention.plain(" + plain + ", int wanted) -> Tensor[]");
+  schema("attention_backward.plain(" + plain + ", Tensor output, Tensor lse, Tensor d_output)" +
+         " -> (Tensor dq, Tensor dk, Tensor dv)");
   schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
   schema("decode_codes(" + call +
          ", Tensor k_scale, Tensor v_scale, Tensor block_table, Tensor seqused_k, int wanted)" +
@@ -69,6 +73,8 @@ const bool registered = [] {
   const TorchLibraryHandle cpu = implementations("CPU", __LINE__);
   implement(cpu, "attention", attention);
   implement(cpu, "attention_backward", attention_backward);
+  implement(cpu, "attention.plain", attention_plain);
+  implement(cpu, "attention_backward.plain", attention_backward_plain);
   implement(cpu, "decode", decode);
   implement(cpu, "decode_codes", decode_codes);
   implement(cpu, "quantize", quantize);

@@ -10,6 +10,9 @@ namespace isentrope::stable {
 // On tensors; library.cc has their schemas.
 void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Of nothing but q, k and v, a rule and a causal mask.
+void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode_codes(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void quantize(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

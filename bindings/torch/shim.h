@@ -12,15 +12,17 @@ extern "C" {
 struct AtenTensorOpaque;
 struct TorchLibraryOpaque;
 struct StringOpaque;
+struct StableListOpaque;
 using AtenTensorHandle = AtenTensorOpaque*;
 using TorchLibraryHandle = TorchLibraryOpaque*;
 using StringHandle = StringOpaque*;
+using StableListHandle = StableListOpaque*;
 
 // 0 when all went well.
 using AOTITorchError = int32_t;
 
-// An argument or a result of a kernel: the bits of a number, an owned handle of a tensor or of a
-// string, or for an optional a pointer to one of those on the heap, null when there is none.
+// An argument or a result of a kernel: the bits of a number, an owned handle of a tensor, a string
+// or a list, or for an optional a pointer to one of those on the heap, null when there is none.
 using StableIValue = std::uint64_t;
 
 std::int32_t aoti_torch_device_type_cpu();
@@ -54,6 +56,9 @@ AOTITorchError torch_new_string_handle(const char* data, std::size_t length, Str
 AOTITorchError torch_delete_string(StringHandle string);
 AOTITorchError torch_string_length(StringHandle string, std::size_t* result);
 AOTITorchError torch_string_c_str(StringHandle string, const char** result);
+
+AOTITorchError torch_new_list_reserve_size(std::size_t size, StableListHandle* result);
+AOTITorchError torch_list_push_back(StableListHandle list, StableIValue element);
 
 AOTITorchError torch_parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain_size,
                                   void (*body)(std::int64_t begin, std::int64_t end, void* context),

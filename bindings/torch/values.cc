@@ -196,4 +196,12 @@ StableIValue to_value(std::string_view text) {
   return reinterpret_cast<StableIValue>(handle);
 }
 
+StableIValue to_value(std::span<TorchTensor> tensors) {
+  StableListHandle list = nullptr;
+  must(torch_new_list_reserve_size(tensors.size(), &list), "make a list");
+  for (TorchTensor& tensor : tensors)
+    must(torch_list_push_back(list, to_value(std::move(tensor))), "add to a list");
+  return reinterpret_cast<StableIValue>(list);
+}
+
 }  // namespace isentrope::stable

@@ -98,5 +98,7 @@ inline StableIValue to_value(TorchTensor tensor) {
 }
 inline StableIValue to_value(double number) { return std::bit_cast<StableIValue>(number); }
 StableIValue to_value(std::string_view text);
+// As a list, which takes them.
+StableIValue to_value(std::span<TorchTensor> tensors);
 
 }  // namespace isentrope::stable

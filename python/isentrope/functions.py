@@ -17,6 +17,8 @@ from isentrope._core.checks import kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
+from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
+from isentrope._core.plain import attend_plainly
 from isentrope.rules import is_integer, shown
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
@@ -91,6 +93,10 @@ def attention(
     Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
     Source of the rules: docs/scale-rules.md.
     """
+    if not torch.compiler.is_compiling() and options.keys() <= PLAIN_OPTIONS:
+        plain = attend_plainly(q, k, v, return_stats, **options)
+        if plain is not None:
+            return plain
     options = without_sdpa_names(q, k, check_names("attention", options))
     if type(q) is not Tensor and is_jagged(q):
         return jagged_attention(q, k, v, return_stats, options)

@@ -46,24 +46,24 @@ def samples():
 @pytest.mark.parametrize("wanted", [pytest.param(0b1, marks=pytest.mark.long), ALL])
 @pytest.mark.parametrize("name", ["plain", "padded", "masked", "dropped", "learned"])
 def test_opcheck(name, wanted):
-    torch.library.opcheck(torch.ops.isentrope.attention, (*samples()[name], wanted))
+    torch.library.opcheck(torch.ops.isentrope.attention.default, (*samples()[name], wanted))
 
 
 def test_opcheck_heads_inside_rows():
     q, k, v = (torch.randn(B, 5, H, D).transpose(1, 2).requires_grad_() for _ in range(3))
     call = Call(q, k, v, rule=RULE)
-    torch.library.opcheck(torch.ops.isentrope.attention, (*call, ALL))
+    torch.library.opcheck(torch.ops.isentrope.attention.default, (*call, ALL))
 
 
 def test_opcheck_of_the_others():
     call = [x.detach() if isinstance(x, torch.Tensor) else x for x in samples()["plain"]]
-    torch.library.opcheck(torch.ops.isentrope.row_lengths, call)
+    torch.library.opcheck(torch.ops.isentrope.row_lengths.default, call)
     table, used = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([9, 11])
-    torch.library.opcheck(torch.ops.isentrope.decode, (*call, table, used, ALL))
+    torch.library.opcheck(torch.ops.isentrope.decode.default, (*call, table, used, ALL))
     output, statistics, _ = torch.ops.isentrope.attention(*call, 3)
     backward = (*call, 3, output, statistics, output, statistics, True, True, True)
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(torch.ops.isentrope.attention_backward, backward, test_utils=tests)
+    torch.library.opcheck(torch.ops.isentrope.attention_backward.default, backward, test_utils=tests)
 
 
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.long)])

@@ -51,14 +51,17 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
     if d_statistics is not None:
         d_statistics = d_statistics.contiguous()
     arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants, False)
-    if torch._C._are_functorch_transforms_active():
-        backward = TransformableBackward.apply
-    elif torch.is_grad_enabled() or torch.compiler.is_compiling():
-        backward = CHECKED.attention_backward
-    else:
-        backward = _attention_backward
-    found = backward(*arguments)
+    found = backward_operator()(*arguments)
     return found if all(wants) else (*found[:3], *(x if want else None for x, want in zip(found[3:], wants)))
+
+
+def backward_operator() -> Any:
+    """On the way that the state of torch asks for."""
+    if torch._C._are_functorch_transforms_active():
+        return TransformableBackward.apply
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return CHECKED.attention_backward
+    return _attention_backward
 
 
 def below_autograd(operator: Any) -> Any:

@@ -90,7 +90,7 @@ def _call_of(
         options["dropout_seed"] = drawn_seed(q)
     given: dict[str, Any] = {"rule": rule_text(rule, scale)}
     if masks is None:
-        given["causal"], (given["window_left"], given["window_right"]) = _alignment(causal), _window(window_size)
+        given["causal"], (given["window_left"], given["window_right"]) = alignment(causal), _window(window_size)
     else:
         given |= masks._asdict()
     for name, value in options.items():
@@ -126,7 +126,7 @@ def _warn_of_float64() -> None:
         warnings.warn(message, stacklevel=5)
 
 
-def _alignment(causal: Any) -> int:
+def alignment(causal: Any) -> int:
     try:
         return _CAUSAL[causal]
     except (KeyError, TypeError):

@@ -82,7 +82,7 @@ _NAMES = (
 # The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
 _FIRST_NAMES = {name: ("rule",) for name in _NAMES if name.startswith("rule_")} | {"quantize": ("rows", "groups")}
 CHECKED = SimpleNamespace(
-    **{name: checked(getattr(OPS, name), names=_FIRST_NAMES.get(name, ())) for name in _NAMES}
+    **{name: checked(getattr(OPS, name).default, names=_FIRST_NAMES.get(name, ())) for name in _NAMES}
 )
 
 # The arguments that all operators share beside q, k and v, tensors first: name, default, what the dimensions of a tensor

@@ -1,0 +1,103 @@
+// The operators for the calls that most calls are: q, k and v, a rule and a causal mask. Each
+// argument of an operator, and each of its results, costs torch a tenth to a fifth of a microsecond
+// to take apart, which for a few rows is more than all there is to compute.
+
+#include <bit>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "bindings/torch/call.h"
+#include "bindings/torch/operators.h"
+#include "bindings/torch/results.h"
+#include "bindings/torch/threads.h"
+
+namespace isentrope::stable {
+namespace {
+
+// The arguments that both share. float64 they refuse, as whatever else the kernels do not take.
+class PlainCall {
+ public:
+  explicit PlainCall(Arguments& from)
+      : q(from.tensor()),
+        k(from.tensor()),
+        v(from.tensor()),
+        rule_(from.text()),
+        causal_(from.integer()) {}
+
+  [[nodiscard]] AttentionInput input() const {
+    return {number_view("q", q), number_view("k", k), number_view("v", v)};
+  }
+
+  // Until the next call on this thread: those of one rule, as calls one after another have it, are
+  // made once.
+  [[nodiscard]] const AttentionOptions& options() const {
+    thread_local std::string rule = ScaleRule().text();
+    thread_local AttentionOptions options{.parallel_for = run_on_torch_threads};
+    if (rule != rule_) {
+      options.rule = ScaleRule::parse(rule_);
+      rule = rule_;
+    }
+    options.mask.causal = causal_of(causal_);
+    return options;
+  }
+
+  const TorchTensor q, k, v;
+
+ private:
+  const std::string rule_;
+  const std::int64_t causal_;
+};
+
+TorchTensor gradient_of(const TorchTensor& tensor, const ConstTensor& view) {
+  return empty_laid_out_as(tensor, view.extents[2], view.extents[3], tensor.dtype());
+}
+
+}  // namespace
+
+void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const PlainCall call(from);
+  const std::int64_t wanted = from.integer();
+  const AttentionInput in = call.input();
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const Rows rows{batch, heads, queries};
+  std::vector<TorchTensor> results;
+  results.reserve(static_cast<std::size_t>(1 + std::popcount(static_cast<std::uint64_t>(wanted))));
+  results.push_back(empty_laid_out_as(call.q, queries, in.v.extents[3], call.q.dtype()));
+  AttentionOutput views{output_view(results.front())};
+  std::int64_t bit = 1;
+  for_each_statistic(
+      [&](const Statistic&, auto& view) {
+        if (wanted & bit) {
+          using Number = std::remove_pointer_t<decltype(view.data)>;
+          const TorchTensor& its = results.emplace_back(rows, dtype_of_numbers<Number>());
+          view = contiguous_view(static_cast<Number*>(its.write()), rows);
+        }
+        bit <<= 1;
+      },
+      views.statistics);
+  attention_forward(in, call.options(), views);
+  stack[0] = to_value(results);
+}
+
+void attention_backward_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const PlainCall call(from);
+  const TorchTensor output = from.tensor(), lse = from.tensor(), d_output = from.tensor();
+  const AttentionInput in = call.input();
+  TorchTensor dq = gradient_of(call.q, in.q);
+  TorchTensor dk = gradient_of(call.k, in.k);
+  TorchTensor dv = gradient_of(call.v, in.v);
+  AttentionGradientInput gradient{.output = number_view("output", output),
+                                  .d_output = number_view("d_output", d_output)};
+  gradient.statistics.lse = view_of<float, 3>("lse", lse);
+  isentrope::attention_backward(in, call.options(), gradient,
+                                {output_view(dq), output_view(dk), output_view(dv)});
+  stack[0] = to_value(std::move(dq));
+  stack[1] = to_value(std::move(dk));
+  stack[2] = to_value(std::move(dv));
+}
+
+}  // namespace isentrope::stable

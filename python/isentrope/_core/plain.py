@@ -1,0 +1,107 @@
+"""The calls that most calls are: q, k and v on the CPU, a rule and a causal mask, and nobody who watches.
+
+For a few rows they cost what torch needs to take an operator's arguments apart, so they have operators of their own, with no
+more of them. Whoever traces, transforms or watches sees one operator of attention and never these; and what these refuse
+goes the long way, which takes it or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from isentrope._core import listening
+from isentrope._core.autograd import backward_operator
+from isentrope._core.call import Call, alignment
+from isentrope._core.library import BITS, LSE, OPS, checked
+from isentrope.rules import rule_text
+from isentrope.statistics import StatisticNames, Statistics, statistic_names
+
+OPTIONS = frozenset(("rule", "scale", "causal", "is_causal"))
+
+_LIBRARY = torch.library.Library("isentrope", "IMPL")
+for _name in ("attention.plain", "attention_backward.plain"):
+    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+# The handles in C++, past a call in Python. They are private to torch.
+_attention, _backward = (
+    getattr(operator, "_op", operator) for operator in (OPS.attention.plain, OPS.attention_backward.plain)
+)
+
+
+def attend_plainly(
+    q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNames, rule: Any = "standard", scale: float | None = None,
+    causal: bool | str = False, is_causal: bool = False,
+) -> Any:  # fmt: skip
+    """As `attention` returns it, or None: the call must go the long way. Not for compilers to see."""
+    if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu) or _watched():
+        return None
+    if is_causal is not False:
+        if is_causal is not True or causal is not False:
+            return None
+        causal = "top_left"
+    names = None if return_stats is False else statistic_names(return_stats)
+    text, number = rule_text(rule, scale), alignment(causal)
+    try:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(q, k, v):
+            return _apply(q, k, v, (text, number)) if names is None else None
+        if names is None:
+            return _attention(q, k, v, text, number, 0)[0]
+        wanted, named = _statistics(names)
+        results = _attention(q, k, v, text, number, wanted)
+    except (RuntimeError, ValueError):
+        return None
+    output, results[0] = results[0], None
+    return output, Statistics._make(named(results))
+
+
+def _watched() -> bool:
+    return (
+        torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._is_torch_function_mode_enabled()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._get_tracing_state() is not None
+        or forward_ad._current_level >= 0
+        or listening.listener is not None
+        or torch.is_autocast_enabled("cpu")
+    )
+
+
+@lru_cache
+def _statistics(names: tuple[str, ...]) -> tuple[int, Any]:
+    """The bits of those names, and what makes the fields of `Statistics` of None and the statistics in the order of bits."""
+    places = {name: at for at, name in enumerate((name for name in BITS if name in names), 1)}
+    return sum(BITS[name] for name in places), itemgetter(*(places.get(name, 0) for name in Statistics._fields))
+
+
+class _Plain(torch.autograd.Function):
+    """With gradients of q, k and v."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, numbers: tuple[str, int]) -> Tensor:
+        output, lse = _attention(q, k, v, *numbers, LSE)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(q, k, v, output, lse)
+        ctx.numbers = numbers
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None) -> tuple:
+        if d_output is None:
+            return (None,) * 4
+        q, k, v, output, lse = ctx.saved_tensors
+        text, number = ctx.numbers
+        if type(d_output) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or _watched()):
+            return *_plain_backward(q, k, v, text, number, output, lse, d_output), None
+        call = Call(q, k, v, rule=text, causal=number)
+        gradients = backward_operator()(*call, LSE, output, lse[None], d_output, None, False, False, False, False)
+        return *gradients[:3], None
+
+
+_plain_backward = checked(_backward)
+# Past what Function.apply does for torch.func in Python, which is not at work here.
+_apply = super(torch.autograd.Function, _Plain).apply
