@@ -134,8 +134,9 @@ bench-gpu-carry: wheel
 	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry
 
 bench bench-quick: configure
-	@cmake --build $(BUILD) --target isentrope isentrope_report_program isentrope_shared
-	@python3 bench/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(if $(filter bench-quick,$@),--quick) $(ARGS)
+	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_report_program isentrope_shared
+	@python3 bench/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(BUILD)/python \
+	  $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 bench-distributed: configure
 	@cmake --build $(BUILD) --target isentrope_operators

@@ -88,7 +88,9 @@ def main():
     rows = []
     for work in QUICK if arguments.quick else FULL:
         print(f"{arguments.threads} thread(s): {work.name}", file=sys.stderr)
-        rows.append(measure(systems, work, arguments.repetitions, clock, notes))
+        # To enter it for each call would cost as much as a small call does.
+        with torch.inference_mode(not work.kind.endswith("gradient")):
+            rows.append(measure(systems, work, arguments.repetitions, clock, notes))
     target = systems[0].library.target
     print(json.dumps({"threads": arguments.threads, "target": target, "rows": rows, "notes": notes}))
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Isentrope and its peers on this machine: a table, bench.json and report.html.
 
-    bench/run.py PROGRAM LIBRARY              # what make bench runs: isentrope and libisentrope.so
-    bench/run.py PROGRAM LIBRARY --quick      # make bench-quick: fewer shapes, one thread
+    bench/run.py PROGRAM LIBRARY PACKAGE      # what make bench runs: isentrope, libisentrope.so and the folder of the
+                                              # Python package
+    bench/run.py PROGRAM LIBRARY PACKAGE --quick      # make bench-quick: fewer shapes, one thread
 
 Peers live in a virtual environment of their own, made at the first run. Run it on a machine that does
 nothing else.
@@ -54,7 +55,8 @@ def limits_of(program):
 def measured(python, arguments, threads):
     command = [str(python), str(HERE / "measure.py"), str(arguments.library), "--threads", str(threads)]
     command += ["--quick"] if arguments.quick else []
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    package = os.environ | {"PYTHONPATH": str(arguments.package)}
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
 def add_rates(run, limits):
@@ -101,6 +103,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
     parser.add_argument("library", type=Path)
+    parser.add_argument("package", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("results/bench"))
     parser.add_argument("--environment", type=Path, default=Path("build/bench/venv"))

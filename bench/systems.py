@@ -1,5 +1,6 @@
 """Isentrope and its peers, each a way to run a piece of work. A system that cannot run some work says None."""
 
+import isentrope
 import numpy
 import torch
 import torch.nn.functional as F
@@ -7,8 +8,28 @@ import torch.nn.functional as F
 from isentrope_c import Isentrope, all_statistics
 
 
+def with_gradients(attention, q, k, v, d_output, **options):
+    """Forward and backward from Python."""
+    inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+
+    def run():
+        output = attention(*inputs, **options)
+        torch.autograd.grad(output, inputs, d_output)
+        return output.detach()
+
+    return run
+
+
+def call_from_python(work, q, k, v, d_output):
+    if work.kind == "call gradient":
+        return with_gradients(isentrope.attention, q, k, v, d_output)
+    if work.kind == "call entropy":
+        return lambda: isentrope.attention(q, k, v, return_stats=("entropy",))[0]
+    return lambda: isentrope.attention(q, k, v)
+
+
 class Ours:
-    """Isentrope through its C interface; all statistics unless told otherwise."""
+    """Isentrope through its C interface, with all statistics unless told otherwise, and its calls from Python."""
 
     def __init__(self, library, statistics=True):
         self.library = Isentrope(library)
@@ -18,6 +39,8 @@ class Ours:
     def prepare(self, work, q, k, v, d_output):
         if not self.statistics and work.kind != "forward":
             return None
+        if work.from_python:
+            return call_from_python(work, q, k, v, d_output)
         statistics = all_statistics(q)
         output = torch.empty_like(q)
         wanted = statistics if self.statistics else {"lse": statistics["lse"]}
@@ -35,22 +58,12 @@ class Torch:
     def prepare(self, work, q, k, v, d_output):
         if work.kind == "entropy":
             return lambda: entropy_in_chunks(q, k, v)
+        if work.kind.endswith("gradient"):
+            return with_gradients(F.scaled_dot_product_attention, q, k, v, d_output, is_causal=work.causal)
         grouped = work.key_heads != work.heads
-        if work.kind != "gradient":
-            return torch.inference_mode()(
-                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=work.causal, enable_gqa=grouped)
-            )
-        inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
-
-        def run():
-            output = F.scaled_dot_product_attention(*inputs, is_causal=work.causal)
-            torch.autograd.grad(output, inputs, d_output)
-            return output.detach()
-
-        return run
+        return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=work.causal, enable_gqa=grouped)
 
 
-@torch.inference_mode()
 def entropy_in_chunks(q, k, v):
     """The cheapest way to the entropy of every row that torch has: softmax by chunks of 256 rows."""
     outputs = []
@@ -72,7 +85,7 @@ class Zentorch:
         if work.kind not in ("forward", "decode"):
             return None
         attention = torch.ops.zentorch.zentorch_sdpa
-        return torch.inference_mode()(lambda: attention(q, k, v, 0.0, work.causal)[0])
+        return lambda: attention(q, k, v, 0.0, work.causal)[0]
 
 
 class OpenVino:

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Work:
-    kind: str  # forward, gradient (forward and backward), decode or entropy (forward with row entropy)
+    # forward, gradient (forward and backward), decode or entropy (forward with row entropy); the same from Python, for a few
+    # rows: call, call gradient, call entropy
+    kind: str
     batch: int
     heads: int
     queries: int
@@ -20,6 +22,10 @@ class Work:
         return self.kv_heads or self.heads
 
     @property
+    def from_python(self):
+        return self.kind.startswith("call")
+
+    @property
     def name(self):
         kv = f":{self.kv_heads}" if self.kv_heads else ""
         mask = "causal" if self.causal else "full"
@@ -31,7 +37,7 @@ class Work:
         """4 d for each pair of query and key that sees it, half of the square when causal; the backward
         pass counts 2.5 times as much."""
         pairs = self.batch * self.heads * self.queries * self.keys * (0.5 if self.causal else 1)
-        return 4 * pairs * self.dim * (3.5 if self.kind == "gradient" else 1)
+        return 4 * pairs * self.dim * (3.5 if self.kind.endswith("gradient") else 1)
 
     @property
     def bytes(self):
@@ -50,7 +56,16 @@ def decode(keys, dtype):
     return Work("decode", 1, 32, 1, keys, 128, dtype, False, 8)
 
 
+# What leads to a kernel is all that they cost. Peers have no entropy to tell.
+CALLS = [
+    square("call", 1, 8, 1, 64),
+    square("call entropy", 1, 8, 1, 64),
+    square("call", 1, 8, 16, 64),
+    square("call gradient", 1, 8, 16, 64),
+]
+
 QUICK = [
+    *CALLS,
     square("forward", 64, 8, 64, 32),
     square("forward", 1, 8, 512, 64),
     square("forward", 1, 8, 2048, 64),
@@ -64,6 +79,7 @@ QUICK = [
 ]
 
 FULL = [
+    *CALLS,
     *(square("forward", 64, 8, 64, 32, dtype) for dtype in ("f32", "bf16")),
     *(
         square("forward", 1, 8, n, dim, dtype, causal)
