@@ -46,11 +46,9 @@ def on_local_tensors(
         raise ValueError(
             f"[isentrope.distributed] q must be sharded by batch, heads and rows alone; got {list(placements)}"
         )
-    rule = rule_text(options.get("rule", "standard"), None)
-    if Shard(1) in placements and CHECKED.rule_heads(rule) > 1:
-        raise ValueError(f"[isentrope.distributed] rule must have one number for all heads that are sharded; got {rule!r}")
     local = [x.to_local() for x in (q, k, v)]
     options = {name: _local(name, x, mesh, placements) for name, x in options.items()}
+    options["rule"] = _local_rule(rule_text(options.get("rule", "standard"), None), q)
     result = function(*local, group=mesh[mesh.mesh_dim_names[at]] if mesh.mesh_dim_names else mesh.get_group(at),
                       sequence_length=q.shape[2], **options, **way)  # fmt: skip
 
@@ -65,6 +63,18 @@ def on_local_tensors(
         return placed(result, (v.shape[3],))
     output, statistics = result
     return placed(output, (v.shape[3],)), Statistics(*(None if x is None else placed(x, ()) for x in statistics))
+
+
+def _local_rule(rule: str, q: DTensor) -> str:
+    """The rule as the heads on this rank have it. One for another number of heads is the operator's to refuse."""
+    here = range(q.shape[1])
+    if Shard(1) not in q.placements or CHECKED.rule_heads(rule) != len(here):
+        return rule
+    for at, placement in enumerate(q.placements):
+        if placement == Shard(1):
+            each = -(-len(here) // q.device_mesh.size(at))
+            here = here[q.device_mesh.get_local_rank(at) * each :][:each]
+    return CHECKED.rule_of_heads(rule, here.start, len(here)) if here else rule
 
 
 def _local(name: str, x: Any, mesh: DeviceMesh, placements: tuple) -> Any:
