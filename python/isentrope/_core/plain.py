@@ -102,6 +102,6 @@ class _Plain(torch.autograd.Function):
         return *gradients[:3], None
 
 
-_plain_backward = checked(_backward)
+_plain_backward = checked(_backward, names="qkv")
 # Past what Function.apply does for torch.func in Python, which is not at work here.
 _apply = super(torch.autograd.Function, _Plain).apply
