@@ -61,7 +61,7 @@ def test_opcheck_of_the_others():
     table, used = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([9, 11])
     torch.library.opcheck(torch.ops.isentrope.decode.default, (*call, table, used, ALL))
     output, statistics, _ = torch.ops.isentrope.attention(*call, 3)
-    backward = (*call, 3, output, statistics, output, statistics, True, True, True)
+    backward = (*call, 3, output, statistics, output, statistics, True, True, True, False)
     tests = ("test_schema", "test_faketensor")
     torch.library.opcheck(torch.ops.isentrope.attention_backward.default, backward, test_utils=tests)
 
