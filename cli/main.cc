@@ -139,8 +139,7 @@ int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "--help";
   const Command* command = find(name);
   if (const std::string other = other_backend(argc, argv); name == "check" && !other.empty()) {
-    return command::guarded("isentrope check",
-                            [&] { return run_program(other, kPackage, argv); });
+    return command::guarded("isentrope check", [&] { return run_program(other, kPackage, argv); });
   }
   if (command != nullptr && command->run != nullptr) return command->run(argc - 1, argv + 1);
   return command::guarded("isentrope", [&] {
