@@ -118,7 +118,7 @@ class Results:
     """
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
-        self._path = path
+        self._path, self._settings = path, settings
         self._found: dict[tuple[str, int], list[float]] = {}
         if path is None:
             return
@@ -137,17 +137,21 @@ class Results:
                 method, passage, nll = _finished(path, number, line)
                 self._found[method, passage] = nll
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
-        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+        self._write()
 
     def get(self, method: str, passage: int) -> list[float] | None:
         return self._found.get((method, passage))
 
     def add(self, method: str, passage: int, nll: list[float]) -> None:
         self._found[method, passage] = nll
-        if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(json.dumps({"method": method, "passage": passage, "nll": nll}) + "\n")
+        self._write()
+
+    def _write(self) -> None:
+        """All of it, at once: a line that is appended may be half of one after a power cut."""
+        if self._path is None:
+            return
+        lines = [self._settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
+        write_text(self._path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _parsed(path: Path, number: int, line: str) -> Any:
