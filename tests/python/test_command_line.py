@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import stat
@@ -290,7 +291,11 @@ def test_progress_rewrites_its_line_on_a_terminal_alone(folder):
     with os.fdopen(theirs, "w") as terminal, contextlib.redirect_stderr(terminal):
         main = importlib.import_module("isentrope.commands.inspect").main
         assert main(list(map(str, arguments[1:]))) == 0
-        assert "[inspect] text: 1 of 2\r\x1b[K[inspect] text: 2 of 2\r\n" in os.read(ours, 1 << 16).decode()
+        # What was written comes through a terminal in pieces.
+        want, got = b"[inspect] text: 1 of 2\r\x1b[K[inspect] text: 2 of 2\r\n", b""
+        while want not in got and select.select([ours], [], [], 30)[0]:
+            got += os.read(ours, 1 << 16)
+        assert want in got
 
 
 class FullDisk(io.StringIO):

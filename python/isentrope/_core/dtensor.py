@@ -77,7 +77,7 @@ def _(*args: Any) -> list:
 
 @register_sharding(OPS.attention_backward.default)
 def _(*args: Any) -> list:
-    wants = args[-3:]
+    wants = args[SHARED + 5 : SHARED + 8]
     numbers = [None] * (SHARED + 1 - TENSORS)
 
     def strategy(places: list, statistics: Any) -> tuple[list, list]:
@@ -85,6 +85,6 @@ def _(*args: Any) -> list:
         d_sinks = Partial() if places is BY_BATCH else Call(*places).sinks
         optional = [place if want else KEEP for place, want in zip((places[0], places[0], d_sinks), wants)]
         upstream = _inputs([places[0], statistics] * 2, args[SHARED + 1 : SHARED + 5])
-        return [places[0]] * 3 + optional, _inputs(places, args) + numbers + upstream + [None] * 3
+        return [places[0]] * 3 + optional, _inputs(places, args) + numbers + upstream + [None] * 4
 
     return [strategy(*way) for way in _ways(args)]

@@ -24,8 +24,13 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _goes_the_long_way(*_: Any) -> Any:
+    raise ValueError("[attention] plain calls are the CPU's own; got one for other kernels")
+
+
 _IMPLEMENTATIONS = {
     "attention": on_its_device(launch.attention),
+    "attention.plain": _goes_the_long_way,
     "attention_backward": on_its_device(launch.attention_backward),
     "decode": on_its_device(launch.decode),
     "row_lengths": on_its_device(launch.row_lengths),
