@@ -1,12 +1,12 @@
 """Output, statistics and gradients against dense float64 torch, for every mask the operator takes."""
 
+import in_float32
 import pytest
 import torch
 from dense import dense
 
 import isentrope
-from isentrope._core.call import call_of
-from isentrope._core.library import CHECKED, LSE, STATISTICS
+from isentrope._core.library import STATISTICS
 
 B, H, KV, S, K, D, DV = 2, 4, 2, 19, 31, 16, 24
 DIFFERENTIABLE = [statistic["name"] for statistic in STATISTICS if statistic["differentiable"]]
@@ -281,13 +281,5 @@ def test_ssmax_module_is_the_rule():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_in_float32_are_those_before_rounding(dtype):
-    """What ranks sum, who each have a part of the keys."""
     q, k, v = (x.to(dtype) for x in tensors())
-    call = call_of(q, k, v, rule="log_length", causal=True)
-    output, statistics, _ = CHECKED.attention(*call, LSE)
-    narrow, wide = (
-        CHECKED.attention_backward(*call, LSE, output, statistics, output, statistics, False, False, False, in_float32)[:3]
-        for in_float32 in (False, True)
-    )
-    for a, b in zip(narrow, wide):
-        assert (a.dtype, b.dtype) == (dtype, torch.float32) and torch.equal(a, b.to(dtype)) and not torch.equal(a.float(), b)
+    in_float32.are_those_before_rounding(q, k, v)

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 
+import in_float32
 import pytest
 import torch
 import typing_extensions
@@ -11,7 +12,6 @@ import typing_extensions
 import isentrope
 import isentrope.gpu
 from isentrope._core.call import call_of
-from isentrope._core.library import CHECKED, LSE
 from isentrope.gpu.operands import Operands
 
 
@@ -44,13 +44,5 @@ def test_an_argument_too_many_is_an_error():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_in_float32_are_those_before_rounding(dtype):
-    """What ranks sum, who each have a part of the keys."""
     q, k, v = (torch.randn(1, heads, rows, 16).to(dtype) for heads, rows in ((4, 19), (2, 31), (2, 31)))
-    call = call_of(q, k, v, rule="log_length", causal=True)
-    output, statistics, _ = CHECKED.attention(*call, LSE)
-    narrow, wide = (
-        CHECKED.attention_backward(*call, LSE, output, statistics, output, statistics, False, False, False, in_float32)[:3]
-        for in_float32 in (False, True)
-    )
-    for a, b in zip(narrow, wide):
-        assert (a.dtype, b.dtype) == (dtype, torch.float32) and torch.equal(a, b.to(dtype)) and not torch.equal(a.float(), b)
+    in_float32.are_those_before_rounding(q, k, v)
