@@ -19,7 +19,7 @@ from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
-from isentrope.rules import is_integer, shown
+from isentrope._core.values import is_integer, shown
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:

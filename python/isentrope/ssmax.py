@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from isentrope._core.checks import kind
 from isentrope._core.options import KNOWN
+from isentrope._core.values import checked_number, is_integer, shown
 from isentrope.functions import attention_rows, row_lengths
-from isentrope.rules import checked_number, is_integer, shown
 
 # As rules have it.
 _MOST_HEADS, _LARGEST = 65536, 1e9

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from isentrope._core.library import BITS, LSE, STATISTICS, WITH_NEEDS
-from isentrope.rules import shown
+from isentrope._core.values import shown
 
 StatisticNames = bool | Sequence[str]
 """What a caller asks for: none, all, or some by name."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_hf import CAUSAL
+from families import CAUSAL
 from transformers import AutoModelForCausalLM, StaticCache
 
 import isentrope.hf

@@ -1,81 +1,12 @@
 """The attention in transformers equals the library's own: logits, generated tokens, and the known traps."""
 
-import json
-import warnings
-
 import pytest
 import torch
 import transformers as hf
+from families import CAUSAL, ENCODERS, GQA, SIZES, logits, padding, tokens, twins
 from transformers import StaticCache
 
 import isentrope.hf
-from isentrope import ScaleRule
-
-pytestmark = pytest.mark.filterwarnings("ignore:.set_rule.*length=total")  # the warning's own test is below
-
-SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
-GQA = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
-
-CAUSAL = {
-    "llama": lambda: hf.LlamaConfig(**GQA),
-    "mistral": lambda: hf.MistralConfig(**GQA, sliding_window=5),
-    "qwen3": lambda: hf.Qwen3Config(**GQA),
-    "gemma2": lambda: hf.Gemma2Config(**GQA, query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=2.0),
-    "gemma3": lambda: hf.Gemma3TextConfig(**GQA, query_pre_attn_scalar=12, sliding_window=5),
-    "gpt_oss": lambda: hf.GptOssConfig(**GQA, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
-    "gpt2": lambda: hf.GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0,
-                                  resid_pdrop=0.0, embd_pdrop=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=0),
-    "gpt_neox": lambda: hf.GPTNeoXConfig(**SIZES),
-}  # fmt: skip
-ENCODERS = {
-    "bert": lambda: (hf.BertConfig(**SIZES, attention_probs_dropout_prob=0.0), hf.BertModel),
-    "modernbert": lambda: (hf.ModernBertConfig(**SIZES, local_attention=6, cls_token_id=1, sep_token_id=2),
-                           hf.ModernBertModel),
-    "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-                               dropout_rate=0.0), hf.T5EncoderModel),
-}  # fmt: skip
-# sdpa knows neither sinks nor soft-caps.
-EAGER = {"gemma2", "gpt_oss"}
-
-
-def twins(name):
-    """The model with the library's own attention, and with ours."""
-    models = []
-    for implementation in ("eager" if name in EAGER else "sdpa", "isentrope"):
-        torch.manual_seed(5)
-        if name in CAUSAL:
-            model = hf.AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation=implementation)
-        else:
-            config, kind = ENCODERS[name]()
-            model = kind._from_config(config, attn_implementation=implementation)
-        models.append(model.eval())
-    models[1].load_state_dict(models[0].state_dict())
-    for module in models[0].modules():
-        if hasattr(module, "sinks"):
-            torch.nn.init.normal_(module.sinks)
-    models[1].load_state_dict(models[0].state_dict())
-    assert models[1].config._attn_implementation == "isentrope"
-    return models
-
-
-def tokens(batch=2, length=12):
-    return torch.randint(3, 61, (batch, length))
-
-
-def padding(side):
-    mask = torch.ones(2, 12, dtype=torch.long)
-    if side == "left":
-        mask[1, :5] = 0
-    if side == "right":
-        mask[1, -5:] = 0
-    return mask
-
-
-def logits(model, **inputs):
-    with torch.no_grad():
-        result = model(**inputs)
-    return result.logits if hasattr(result, "logits") else result.last_hidden_state
 
 
 @pytest.mark.parametrize("side", ["none", "left", "right"])
@@ -123,6 +54,17 @@ def test_masks_of_the_callers_own(kind):
     ids = tokens()
     want, got = (logits(m, input_ids=ids, attention_mask=mask) for m in (theirs, ours))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def test_gradients_are_the_same():
+    gradients = []
+    for model in twins("qwen3"):
+        torch.manual_seed(1)
+        ids = tokens()
+        model(ids, attention_mask=padding("right"), labels=ids).loss.backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters()})
+    for name, want in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], want, rtol=1e-4, atol=1e-6, msg=lambda m: f"{name}: {m}")
 
 
 # --- the traps of the interface, one a test
@@ -220,187 +162,3 @@ def test_trap_9_a_second_length_rule_is_refused_unless_forced(name):
     with pytest.raises(ValueError, match="must not scale by length already"):
         isentrope.hf.set_rule(model, "logn(8)")
     isentrope.hf.set_rule(model, "logn(8)", force=True)
-
-
-# --- rules
-
-
-def test_a_rule_grows_with_the_keys_a_row_sees_without_padding():
-    _, ours = twins("gemma2")
-    isentrope.hf.set_rule(ours, "logn(4)", layers=[1])
-    with isentrope.hf.record("lambda_", "support") as records:
-        logits(ours, input_ids=tokens(), attention_mask=padding("left"))
-    rule = ScaleRule("logn(4)")
-    own = 12**-0.5
-    plain, ruled = (r.statistics for r in records)
-    seen = plain.support > 0
-    torch.testing.assert_close(plain.lambda_[seen], torch.full_like(plain.lambda_[seen], own))
-    assert ruled.support[1, 0].tolist() == [0] * 5 + list(range(1, 8))
-    want = torch.tensor([own * 8**0.5 * rule.lambda_(n, 8) for n in range(1, 8)])
-    torch.testing.assert_close(ruled.lambda_[1, 0, 5:], want)
-
-
-@pytest.mark.parametrize("rule", ["llama_4_scaling(beta=1, train_len=2)", "log_length(length=total)", "dual_chunk(2, 1)"])
-@pytest.mark.parametrize("how", ["padded", "static", "decode"])
-def test_rules_of_position_and_total_see_no_padding_and_no_empty_cache(rule, how):
-    _, ours = twins("llama")
-    isentrope.hf.set_rule(ours, rule)
-    ids, mask = tokens(), padding("left")
-    with isentrope.hf.record("lambda_") as alone:
-        logits(ours, input_ids=ids[1:, 5:])
-    want = alone[0].statistics.lambda_[0, 0]
-    with isentrope.hf.record("lambda_") as records:
-        if how == "padded":
-            logits(ours, input_ids=ids, attention_mask=mask)
-            got = records[0].statistics.lambda_[1, 0, 5:]
-        else:
-            cache = StaticCache(ours.config, max_cache_len=40) if how == "static" else hf.DynamicCache()
-            logits(ours, input_ids=ids[1:, 5:11], past_key_values=cache)
-            logits(ours, input_ids=ids[1:, 11:], past_key_values=cache)
-            got, want = records[2].statistics.lambda_[0, 0], want[-1:]
-    torch.testing.assert_close(got, want)
-
-
-POSITION_RULES = [
-    "llama_4_scaling(beta=1, train_len=2)", "log_length(length=total)", "logn(4) * dual_chunk(2, 1, length=position)",
-]  # fmt: skip
-
-
-def lambdas(model, **inputs):
-    with isentrope.hf.record("lambda_") as records:
-        logits(model, **inputs)
-    return records[0].statistics.lambda_
-
-
-@pytest.mark.parametrize("rule", POSITION_RULES)
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_rules_of_position_and_total_know_what_a_window_has_dropped(rule, cache, chunk):
-    _, ours = twins("mistral")
-    isentrope.hf.set_rule(ours, rule)
-    ids, mask = tokens(), padding("left")
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    want = lambdas(ours, input_ids=ids, attention_mask=mask, position_ids=positions)[..., -1]
-    if cache == "dynamic":
-        past = hf.DynamicCache(config=ours.config)
-    else:
-        past = StaticCache(ours.config, max_cache_len=12)
-    steps = [slice(0, 6), *(slice(at, at + chunk) for at in range(6, 12, chunk))]
-    for step in steps:
-        inputs = {"input_ids": ids[:, step], "attention_mask": mask[:, : step.stop], "position_ids": positions[:, step]}
-        got = lambdas(ours, past_key_values=past, **inputs)[..., -1]
-    torch.testing.assert_close(got, want)
-    rule = ScaleRule(rule)
-    if "logn" not in str(rule):
-        torch.testing.assert_close(want[:, 0], torch.tensor([rule.lambda_(12, 8), rule.lambda_(7, 8)]))
-
-
-@pytest.mark.parametrize("rule", POSITION_RULES)
-def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
-    _, ours = twins("llama")
-    isentrope.hf.set_rule(ours, rule)
-    lengths, ids = (5, 1, 6), tokens(1)
-    positions = torch.cat([torch.arange(n) for n in lengths])[None]
-    with isentrope.hf.record("lambda_", "entropy") as records:
-        got = logits(ours, input_ids=ids, position_ids=positions, use_cache=False)
-    parts = ids.split(lengths, 1)
-    want = torch.cat([lambdas(ours, input_ids=part, use_cache=False) for part in parts], 2)
-    torch.testing.assert_close(records[0].statistics.lambda_, want)
-    alone = torch.cat([logits(ours, input_ids=part, use_cache=False) for part in parts], 1)
-    torch.testing.assert_close(got, alone, rtol=0, atol=1e-5)
-
-
-@pytest.mark.long
-def test_rules_of_position_in_compiled_models():
-    _, ours = twins("llama")
-    isentrope.hf.set_rule(ours, POSITION_RULES[0])
-    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
-    mask = padding("left").bool()[:, None, None] & torch.ones(12, 12, dtype=torch.bool).tril()
-    padded = {"input_ids": tokens(), "attention_mask": mask, "use_cache": False}
-    torch.testing.assert_close(logits(compiled, **padded), logits(ours, **padded))
-    ids, cache = tokens(1), StaticCache(ours.config, max_cache_len=16)
-    logits(ours, input_ids=ids[:, :8], past_key_values=cache)
-    got = [logits(compiled, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in (8, 9)]
-    torch.testing.assert_close(got[1], logits(ours, input_ids=ids[:, :10])[:, -1:], rtol=0, atol=1e-5)
-    packed = {"input_ids": ids, "position_ids": torch.arange(12)[None] % 6, "use_cache": False}
-    apart = torch.block_diag(*[torch.ones(6, 6).tril()] * 2).bool()[None, None]
-    with pytest.raises(RuntimeError, match="packed documents need a model that is not compiled"):
-        logits(compiled, attention_mask=apart, **packed)
-
-
-def test_a_window_without_positions_is_refused():
-    q, k = torch.randn(1, 4, 1, 8), torch.randn(1, 2, 5, 8)
-    module = torch.nn.Module()
-    module.isentrope_rule, module.isentrope_rule_reads_position = "log_length(length=total)", True
-    with pytest.raises(ValueError, match="position_ids must reach a layer with a sliding window"):
-        isentrope.hf.attention_forward(module, q, k, k, None, sliding_window=5)
-
-
-@pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])
-def test_a_cached_generation_is_a_whole_pass_or_one_is_warned(rule):
-    """Of every rule: what it makes of a token does not depend on those that come later, or one is told."""
-    _, ours = twins("llama")
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        try:
-            isentrope.hf.set_rule(ours, rule)
-        except ValueError as error:
-            assert "only the first rule of a product may have another base" in str(error)
-            return
-    ids, cache = tokens(), hf.DynamicCache()
-    want = logits(ours, input_ids=ids)
-    logits(ours, input_ids=ids[:, :8], past_key_values=cache)
-    got = torch.cat([logits(ours, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in range(8, 12)], 1)
-    if warned:
-        assert len(warned) == 1 and f"[set_rule] {ScaleRule(rule).text} counts all keys" in str(warned[0].message)
-        assert "length=total" in ScaleRule(rule).text or json.loads(ScaleRule(rule).to_json())["length"] == "total"
-    else:
-        torch.testing.assert_close(got, want[:, 8:], rtol=0, atol=1e-5)
-
-
-def test_an_encoder_may_count_the_whole_call():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        isentrope.hf.set_rule(twins("bert")[1], "dual_chunk(2)")
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt_neox", "bert", "modernbert", "t5"])
-def test_numbers_of_other_heads_are_refused_when_they_are_set(name):
-    _, ours = twins(name)
-    with pytest.raises(ValueError, match="rule must have a number for each of the 4 heads, or one for all; got 3"):
-        isentrope.hf.set_rule(ours, "ssmax(s=[1, 2, 3])")
-    isentrope.hf.set_rule(ours, "ssmax(s=[1, 2, 3, 4])")
-
-
-def test_a_rule_is_taken_away_again():
-    theirs, ours = twins("llama")
-    ids = tokens()
-    isentrope.hf.set_rule(ours, "entropy_invariant(base=4)")
-    assert (logits(ours, input_ids=ids) - logits(theirs, input_ids=ids)).abs().max() > 1e-4
-    isentrope.hf.set_rule(ours, None)
-    torch.testing.assert_close(logits(ours, input_ids=ids), logits(theirs, input_ids=ids), rtol=0, atol=1e-5)
-
-
-def test_rules_that_cannot_be_are_named():
-    _, ours = twins("llama")
-    for index in (2, -1):
-        with pytest.raises(ValueError, match=f"layers must be at least 0 and below 2; got {index}"):
-            isentrope.hf.set_rule(ours, "logn(8)", layers=[0, index])
-    for layers in (1, "1", [0.0]):
-        with pytest.raises(TypeError, match="layers must be indices"):
-            isentrope.hf.set_rule(ours, "logn(8)", layers=layers)
-    with pytest.raises(ValueError, match="did you mean logn"):
-        isentrope.hf.set_rule(ours, "lognn(8)")
-    with pytest.raises(ValueError, match="base"):
-        isentrope.hf.set_rule(ours, "constant(0.5)")
-
-
-def test_gradients_are_the_same():
-    gradients = []
-    for model in twins("qwen3"):
-        torch.manual_seed(1)
-        ids = tokens()
-        model(ids, attention_mask=padding("right"), labels=ids).loss.backward()
-        gradients.append({n: p.grad for n, p in model.named_parameters()})
-    for name, want in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], want, rtol=1e-4, atol=1e-6, msg=lambda m: f"{name}: {m}")

@@ -10,7 +10,7 @@ import isentrope
 
 # From the bottom up. A folder stands for what it contains, unless that has a line of its own.
 LAYERS = (
-    ("_core.after_import", "_core.files", "_core.library", "_moved"),
+    ("_core.after_import", "_core.files", "_core.library", "_core.values", "_moved"),
     ("rules", "statistics"),
     ("_core",),
     ("states",),

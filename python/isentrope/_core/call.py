@@ -12,7 +12,8 @@ from torch import Tensor
 from isentrope._core.checks import CHECKS, beside, kind
 from isentrope._core.library import DEFAULTS, refuse_arguments
 from isentrope._core.masks import Masks
-from isentrope.rules import Rule, is_integer, rule_text, shown
+from isentrope._core.values import is_integer, shown
+from isentrope.rules import Rule, rule_text
 
 Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
 """The arguments that all operators share, in the order of their schema."""

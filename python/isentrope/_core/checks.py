@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isentrope._core.library import DEFAULTS
-from isentrope.rules import checked_number, is_integer, shown
+from isentrope._core.values import checked_number, is_integer, shown
 
 
 def kind(value: object) -> str:

@@ -11,7 +11,7 @@ from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import kind
 from isentrope._core.options import DocumentOptions
-from isentrope.rules import shown
+from isentrope._core.values import shown
 from isentrope.statistics import StatisticNames, Statistics
 
 _OPTIONS = frozenset(DocumentOptions.__annotations__)

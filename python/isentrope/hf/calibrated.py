@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 from torch import nn
 
 from isentrope._core.files import read_text
+from isentrope._core.values import shown
 from isentrope.hf.rope import Stretch, parse, stretch_rope
 from isentrope.hf.rules import attentions, give, set_rule
-from isentrope.rules import ScaleRule, shown
+from isentrope.rules import ScaleRule
 
 LayerRules = list[ScaleRule]
 """One rule for each layer, or a single one for all."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from isentrope._core.library import CHECKED
+from isentrope._core.values import shown
 from isentrope.hf import saved_rules
-from isentrope.rules import ScaleRule, rule_text, shown
+from isentrope.rules import ScaleRule, rule_text
 
 NAME = "isentrope"
 CONTEXT_PARALLEL = "isentrope_context_parallel"

@@ -30,7 +30,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.listening import listening
-from isentrope.rules import checked_integer, checked_number
+from isentrope._core.values import checked_integer, checked_number
 from isentrope.sdpa.activation import active_rule
 from isentrope.sdpa.drop_in import under_rule
 from isentrope.statistics import Statistics

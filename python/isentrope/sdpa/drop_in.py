@@ -9,8 +9,9 @@ from torch import Tensor
 
 from isentrope._core.layouts import is_jagged
 from isentrope._core.library import refuse_arguments
+from isentrope._core.values import shown
 from isentrope.functions import attention
-from isentrope.rules import Rule, shown
+from isentrope.rules import Rule
 
 
 def scaled_dot_product_attention(

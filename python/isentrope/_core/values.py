@@ -1,0 +1,37 @@
+"""Numbers of the caller's: checked, and shown as an error can carry them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_LONGEST_SHOWN = 120
+
+
+def is_integer(value: object) -> bool:
+    """Also of one that torch traces."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """As errors can carry it."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def checked_integer(function: str, name: str, value: Any) -> int:
+    if not is_integer(value):
+        raise TypeError(f"[{function}] {name} must be an integer; got {shown(value)}")
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"[{function}] {name} must be an integer of 64 bits; got {shown(value)}")
+    return value
+
+
+def checked_number(function: str, name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"[{function}] {name} must be a number; got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"[{function}] {name} must be a number that a double holds; got {shown(value)}") from None

@@ -1,0 +1,70 @@
+"""Small random models of transformers' families, with tokens and padding for them."""
+
+import torch
+import transformers as hf
+
+import isentrope.hf  # so that transformers knows the attention by its name
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
+GQA = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
+
+CAUSAL = {
+    "llama": lambda: hf.LlamaConfig(**GQA),
+    "mistral": lambda: hf.MistralConfig(**GQA, sliding_window=5),
+    "qwen3": lambda: hf.Qwen3Config(**GQA),
+    "gemma2": lambda: hf.Gemma2Config(**GQA, query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=2.0),
+    "gemma3": lambda: hf.Gemma3TextConfig(**GQA, query_pre_attn_scalar=12, sliding_window=5),
+    "gpt_oss": lambda: hf.GptOssConfig(**GQA, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    "gpt2": lambda: hf.GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=64, attn_pdrop=0.0,
+                                  resid_pdrop=0.0, embd_pdrop=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=0),
+    "gpt_neox": lambda: hf.GPTNeoXConfig(**SIZES),
+}  # fmt: skip
+ENCODERS = {
+    "bert": lambda: (hf.BertConfig(**SIZES, attention_probs_dropout_prob=0.0), hf.BertModel),
+    "modernbert": lambda: (hf.ModernBertConfig(**SIZES, local_attention=6, cls_token_id=1, sep_token_id=2),
+                           hf.ModernBertModel),
+    "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                               dropout_rate=0.0), hf.T5EncoderModel),
+}  # fmt: skip
+# sdpa knows neither sinks nor soft-caps.
+EAGER = {"gemma2", "gpt_oss"}
+
+
+def twins(name):
+    """The model with the library's own attention, and with ours."""
+    models = []
+    for implementation in ("eager" if name in EAGER else "sdpa", "isentrope"):
+        torch.manual_seed(5)
+        if name in CAUSAL:
+            model = hf.AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation=implementation)
+        else:
+            config, kind = ENCODERS[name]()
+            model = kind._from_config(config, attn_implementation=implementation)
+        models.append(model.eval())
+    models[1].load_state_dict(models[0].state_dict())
+    for module in models[0].modules():
+        if hasattr(module, "sinks"):
+            torch.nn.init.normal_(module.sinks)
+    models[1].load_state_dict(models[0].state_dict())
+    assert models[1].config._attn_implementation == "isentrope"
+    return models
+
+
+def tokens(batch=2, length=12):
+    return torch.randint(3, 61, (batch, length))
+
+
+def padding(side):
+    mask = torch.ones(2, 12, dtype=torch.long)
+    if side == "left":
+        mask[1, :5] = 0
+    if side == "right":
+        mask[1, -5:] = 0
+    return mask
+
+
+def logits(model, **inputs):
+    with torch.no_grad():
+        result = model(**inputs)
+    return result.logits if hasattr(result, "logits") else result.last_hidden_state
