@@ -35,22 +35,23 @@ struct Rows {
   std::int64_t dim = 0;
 };
 
-Rows rows_of(const ordered_json& json, const std::string& name) {
+Rows rows_of(const Json& json, const std::string& name) {
   Rows rows;
-  if (!json.is_object() || !json.contains(name) || !json[name].is_array() || json[name].empty()) {
+  const Json* const list = json.find(name);
+  if (list == nullptr || !list->is_array() || list->items.empty()) {
     throw Error(
         "[variance] the file must hold {\"q\": [[...], ...], \"k\": [[...], ...]}; got no " + name);
   }
-  rows.dim = json[name][0].is_array() ? static_cast<std::int64_t>(json[name][0].size()) : 0;
-  for (const auto& row : json[name]) {
-    if (!row.is_array() || static_cast<std::int64_t>(row.size()) != rows.dim) {
+  rows.dim = static_cast<std::int64_t>(list->items.front().items.size());
+  for (const Json& row : list->items) {
+    if (!row.is_array() || static_cast<std::int64_t>(row.items.size()) != rows.dim) {
       throw Error("[variance] the rows of " + name + " must have one length; got " +
                   shortened(row));
     }
-    for (const auto& value : row) {
-      if (!value.is_number())
-        throw Error("[variance] " + name + " must hold numbers; got " + shortened(value));
-      rows.numbers.push_back(value.get<double>());
+    for (const Json& item : row.items) {
+      if (!item.value.is_number())
+        throw Error("[variance] " + name + " must hold numbers; got " + shortened(item));
+      rows.numbers.push_back(item.value.get<double>());
     }
   }
   return rows;
@@ -66,7 +67,7 @@ std::vector<double> draw(const VarianceArguments& arguments, std::uint64_t seed)
 
 theory::ScoreVariance measure(VarianceArguments& arguments) {
   if (arguments.input) {
-    const ordered_json json = parse_json("variance", command::read_file(*arguments.input));
+    const Json json = parse_json("variance", command::read_file(*arguments.input));
     const Rows q = rows_of(json, "q"), k = rows_of(json, "k");
     arguments.dim = q.dim;
     if (q.dim != k.dim)

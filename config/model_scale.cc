@@ -1,42 +1,40 @@
 // Which rule a model uses: the keys of its config.json, family by family.
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "config/parse_json.h"
 #include "isentrope/config/scale_rule_json.h"
+#include "isentrope/error.h"
 
 namespace isentrope {
 namespace {
 
-using nlohmann::ordered_json;
-
 // Reads keys and remembers which ones there were.
 class Config {
  public:
-  Config(const ordered_json& json, std::string prefix, std::vector<std::string>& keys)
+  Config(const Json& json, std::string prefix, std::vector<std::string>& keys)
       : json_(json), prefix_(std::move(prefix)), keys_(&keys) {}
 
-  [[nodiscard]] bool has(const std::string& key) const {
-    return json_.contains(key) && !json_[key].is_null();
-  }
+  [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
 
   // A number that decides: null counts as absent, anything but a number is an error.
   std::optional<double> number(const std::string& key) const {
-    if (!has(key)) return {};
-    if (!json_[key].is_number()) {
+    const Json* const found = find(key);
+    if (found == nullptr) return {};
+    if (!found->value.is_number()) {
       throw Error("[scale_of_config] " + prefix_ + key + " must be a number; got " +
-                  shortened(json_[key]));
+                  shortened(*found));
     }
     note(key);
-    return json_[key].get<double>();
+    return found->value.get<double>();
   }
 
   bool flag(const std::string& key) const {
-    if (!has(key)) return false;
-    const ordered_json& value = json_[key];
+    const Json* const found = find(key);
+    if (found == nullptr) return false;
+    const auto& value = found->value;
     const bool set =
         value.is_boolean() ? value.get<bool>() : value.is_number() && value.get<double>() != 0;
     if (set) note(key);
@@ -44,20 +42,27 @@ class Config {
   }
 
   std::string text(const std::string& key) const {
-    return has(key) && json_[key].is_string() ? json_[key].get<std::string>() : "";
+    const Json* const found = find(key);
+    return found != nullptr && found->value.is_string() ? found->value.get<std::string>() : "";
   }
 
   // The object under a key; empty when it is absent.
   Config part(const std::string& key) const {
-    static const ordered_json kEmpty = ordered_json::object();
-    const bool object = has(key) && json_[key].is_object();
-    return {object ? json_[key] : kEmpty, prefix_ + key + ".", *keys_};
+    static const Json kEmpty = {};
+    const Json* const found = find(key);
+    const bool object = found != nullptr && found->is_object();
+    return {object ? *found : kEmpty, prefix_ + key + ".", *keys_};
   }
 
   void note(const std::string& key) const { keys_->push_back(prefix_ + key); }
 
  private:
-  const ordered_json& json_;
+  const Json* find(const std::string& key) const {
+    const Json* const found = json_.find(key);
+    return found == nullptr || found->value.is_null() ? nullptr : found;
+  }
+
+  const Json& json_;
   std::string prefix_;
   std::vector<std::string>* keys_;
 };
@@ -159,14 +164,15 @@ std::int64_t dim_of(const Config& config) {
 }  // namespace
 
 ModelScale scale_of_config(std::string_view text) {
-  const ordered_json json = parse_json("scale_of_config", text);
+  const Json json = parse_json("scale_of_config", text);
   if (!json.is_object())
     throw Error("[scale_of_config] a config must be an object; got " + shortened(json));
   ModelScale model;
   model.layers = "all";
   // Models of several media keep the language model's keys in an object of their own.
-  const bool nested = json.contains("text_config") && json["text_config"].is_object();
-  const ordered_json& root = nested ? json["text_config"] : json;
+  const Json* const text_config = json.find("text_config");
+  const bool nested = text_config != nullptr && text_config->is_object();
+  const Json& root = nested ? *text_config : json;
   std::vector<std::string> width_keys;
   model.dim = dim_of(Config(root, "", width_keys));
   const Config config(root, nested ? "text_config." : "", model.keys);

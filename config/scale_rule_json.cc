@@ -1,7 +1,7 @@
 #include "isentrope/config/scale_rule_json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "config/parse_json.h"
 #include "isentrope/error.h"
@@ -11,65 +11,77 @@
 namespace isentrope {
 namespace {
 
-using nlohmann::ordered_json;
-
 // Numbers, lists of numbers and booleans become JSON's own; names and infinities stay strings.
-ordered_json value_of(const std::string& text) {
-  if (text.starts_with('[')) return ordered_json::parse(text);
-  if (text == "true" || text == "false") return text == "true";
+Json value_of(const std::string& text) {
+  if (text.starts_with('[')) return parse_json("to_json", text);
+  Json json;
   const auto number = number_of(text);
-  if (!number || text.ends_with("inf")) return text;
-  // Whole numbers without ".0", as they were written.
-  if (*number == std::floor(*number) && std::abs(*number) < 1e15)
-    return static_cast<std::int64_t>(*number);
-  return *number;
+  if (text == "true" || text == "false") {
+    json.value = text == "true";
+  } else if (!number || text.ends_with("inf")) {
+    json.value = text;
+  } else if (*number == std::floor(*number) && std::abs(*number) < 1e15) {
+    json.value = static_cast<std::int64_t>(*number);  // without ".0", as it was written
+  } else {
+    json.value = *number;
+  }
+  return json;
 }
 
 // Which length a term counts is written out, also where it is the rule's own: a file says the same
 // whatever the defaults of its reader are.
-ordered_json json_of(const ScaleRule::Term& term) {
-  ordered_json json = {{"rule", term.name}};
-  for (const auto& [name, value] : argument_texts(term)) json[std::string(name)] = value_of(value);
+Json json_of(const ScaleRule::Term& term) {
+  Json json;
+  json.value = nlohmann::ordered_json::object();
+  json.member("rule").value = term.name;
+  for (const auto& [name, text] : argument_texts(term)) {
+    Json& member = json.member(name);
+    Json value = value_of(text);
+    member.value = std::move(value.value);
+    member.items = std::move(value.items);
+  }
   const LengthSource source = term.form.length.source;
   if (term.form.growth != Growth::one && source != LengthSource::fixed)
-    json["length"] = source_name(source);
+    json.member("length").value = source_name(source);
   return json;
 }
 
-[[noreturn]] void reject(const std::string& required, const ordered_json& got) {
+[[noreturn]] void reject(const std::string& required, const Json& got) {
   throw Error("[scale_rule_from_json] " + required + "; got " + shortened(got));
 }
 
 // The text of a value; what could break out of an argument of the text form is no value.
-std::string text_of(const std::string& name, const ordered_json& value) {
+std::string text_of(const std::string& name, const Json& json) {
+  const auto& value = json.value;
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_number()) return number_text(value.get<double>());
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (!text.empty() && text.find_first_of("()[],=* ") == std::string::npos) return text;
   }
-  if (value.is_array() && !value.empty()) {
+  if (json.is_array() && !json.items.empty()) {
     std::string list;
-    for (const auto& item : value) {
-      if (!item.is_number()) reject(name + " must hold numbers", value);
-      list.append(list.empty() ? "[" : ",").append(number_text(item.get<double>()));
+    for (const Json& item : json.items) {
+      if (!item.value.is_number()) reject(name + " must hold numbers", json);
+      list.append(list.empty() ? "[" : ",").append(number_text(item.value.get<double>()));
     }
     return list.append("]");
   }
-  reject(name + " must be a number, numbers, a name or a boolean", value);
+  reject(name + " must be a number, numbers, a name or a boolean", json);
 }
 
-std::string term_of(const ordered_json& json) {
-  if (!json.is_object() || !json.contains("rule") || !json["rule"].is_string()) {
+std::string term_of(const Json& json) {
+  const Json* const rule = json.find("rule");
+  if (rule == nullptr || !rule->value.is_string())
     reject("a rule must be an object with a \"rule\"", json);
-  }
-  std::string text = text_of("rule", json["rule"]);
+  std::string text = text_of("rule", *rule);
   char separator = '(';
-  for (const auto& [name, value] : json.items()) {
+  for (const Json& argument : json.items) {
+    const std::string& name = argument.name;
     if (name == "rule") continue;
     if (name.empty() || name.find_first_of("()[],=* ") != std::string::npos)
-      reject("an argument's name", name);
-    text.append(1, separator).append(name).append("=").append(text_of(name, value));
+      reject("an argument's name", {.name = {}, .value = name});
+    text.append(1, separator).append(name).append("=").append(text_of(name, argument));
     separator = ',';
   }
   return separator == '(' ? text : text.append(")");
@@ -79,21 +91,23 @@ std::string term_of(const ordered_json& json) {
 
 std::string to_json(const ScaleRule& rule) {
   if (rule.terms().size() == 1) return json_of(rule.terms().front()).dump();
-  ordered_json factors = ordered_json::array();
-  for (const auto& term : rule.terms()) factors.push_back(json_of(term));
-  return ordered_json{{"product", factors}}.dump();
+  Json product;
+  product.value = nlohmann::ordered_json::object();
+  Json& factors = product.member("product");
+  factors.value = nlohmann::ordered_json::array();
+  for (const auto& term : rule.terms()) factors.items.push_back(json_of(term));
+  return product.dump();
 }
 
 ScaleRule scale_rule_from_json(std::string_view text) {
-  const ordered_json json = parse_json("scale_rule_from_json", text);
-  if (json.is_string()) return ScaleRule::parse(json.get<std::string>());
-  if (!json.is_object() || !json.contains("product")) return ScaleRule::parse(term_of(json));
-  const ordered_json& factors = json["product"];
-  if (!factors.is_array() || factors.empty() || json.size() != 1) {
+  const Json json = parse_json("scale_rule_from_json", text);
+  if (json.value.is_string()) return ScaleRule::parse(json.value.get<std::string>());
+  const Json* const factors = json.find("product");
+  if (factors == nullptr) return ScaleRule::parse(term_of(json));
+  if (!factors->is_array() || factors->items.empty() || json.items.size() != 1)
     reject("a product must be a list of rules and nothing else", json);
-  }
   std::string product;
-  for (const auto& factor : factors)
+  for (const Json& factor : factors->items)
     product.append(product.empty() ? "" : "*").append(term_of(factor));
   return ScaleRule::parse(product);
 }

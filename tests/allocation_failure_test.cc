@@ -13,6 +13,8 @@
 
 #include "check/run.h"
 #include "isentrope/attention_state.h"
+#include "isentrope/config/scale_rule_json.h"
+#include "isentrope/error.h"
 #include "isentrope/isentrope.h"
 #include "tests/support/failing_allocator.h"
 
@@ -137,15 +139,41 @@ TEST(AllocationFailure, States) {
   });
 }
 
-// Not as JSON: nlohmann-json 3.11 allocates to destroy a value, and ends the program where it
-// cannot.
 TEST(AllocationFailure, Rules) {
   for (const char* text :
        {"entropy_invariant(base=512)", "ssmax(s=[0.1,0.2,0.3],b=0.5)",
         "longrope(train_len=4096,target_len=131072)", "logn(train_len=64)*yarn_mscale(factor=4)"}) {
     SCOPED_TRACE(text);
     expect_that_every_allocation_may_fail([&] { return ScaleRule::parse(text).text(); });
+    const std::string json = to_json(ScaleRule::parse(text));
+    expect_that_every_allocation_may_fail(
+        [&] { return to_json(scale_rule_from_json(json)) + scale_rule_from_json(json).text(); });
   }
+}
+
+// What is wrong with JSON is said, or that there is no memory to say it; never the one for the
+// other.
+TEST(AllocationFailure, WrongJson) {
+  for (const char* text : {R"({"rule": "logn", "train_len": {"of": [1, 2, ["three"]]}})",
+                           R"({"rule": "logn", "train_len": 1e999})", R"({"rule": ["a", )"}) {
+    SCOPED_TRACE(text);
+    expect_that_every_allocation_may_fail([&]() -> std::string {
+      try {
+        return scale_rule_from_json(text).text();
+      } catch (const Error& error) {
+        return error.what();
+      }
+    });
+  }
+}
+
+TEST(AllocationFailure, RulesOfModels) {
+  constexpr const char* kConfig =
+      R"({"model_type": "deepseek_v3", "text_config": {"hidden_size": 512, "num_attention_heads": 8,
+          "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1, "mscale_all_dim": 1,
+                           "lists": [[1, 2], {"and": "objects"}]}}})";
+  expect_that_every_allocation_may_fail(
+      [&] { return to_json(scale_of_config(kConfig).rule) + scale_of_config(kConfig).layers; });
 }
 
 // A status at every step, never an exception; and options as they were where setting them failed.

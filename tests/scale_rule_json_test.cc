@@ -39,6 +39,35 @@ TEST(ScaleRuleJson, Forms) {
   EXPECT_EQ(scale_rule_from_json("\"logn(4096)\""), ScaleRule::logn(4096));
 }
 
+TEST(ScaleRuleJson, OfMembersOfOneNameTheLastOneCounts) {
+  EXPECT_EQ(
+      scale_rule_from_json(R"({"rule":"sqrt","train_len":[1,2],"rule":"logn","train_len":9})"),
+      ScaleRule::logn(9));
+}
+
+TEST(ScaleRuleJson, IsQuotedAsItWasRead) {
+  try {
+    (void)scale_rule_from_json(R"({"rule":"logn","train_len":{"a":[1,2.0,"\u00e9"],"b":null}})");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "[scale_rule_from_json] train_len must be a number, numbers, a name or a boolean; "
+                 R"(got {"a":[1,2.0,"\u00e9"],"b":null})");
+  }
+  const auto nested = [](std::size_t deep) {
+    return std::string(deep, '[') + std::string(deep, ']');
+  };
+  for (const std::size_t deep : {64, 65}) {
+    try {
+      (void)scale_rule_from_json(nested(deep));
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find("nested too deeply") != std::string::npos,
+                deep > 64);
+    }
+  }
+}
+
 TEST(ScaleRuleJson, RejectsWhatIsNoRule) {
   for (const char* text :
        {"", "{", "[]", "1", "{}", R"({"rule":1})", R"({"rule":"logn","train_len":null})",
