@@ -27,6 +27,7 @@ from cost_model import Machine, Work
 
 import isentrope
 from isentrope import distributed
+from isentrope._core.files import write_text
 from isentrope.distributed import ring
 
 CORES = len(os.sched_getaffinity(0))
@@ -224,7 +225,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.page:
         result = json.loads((arguments.page.parent / "results/distributed.json").read_text())
-        arguments.page.write_text(page(arguments.page.read_text(), result))
+        write_text(arguments.page, page(arguments.page.read_text(), result))
         return
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     work, repeats = Work(arguments.tokens, 8, 8, 64, 4), arguments.repeats
@@ -240,7 +241,7 @@ def main():
                 if line.startswith("model name")), platform.processor())  # fmt: skip
     rates["flops"] = (1 + cost_model.BACKWARD) * cost_model.flops(work) / single
     result = {"cpu": cpu, "cores": CORES, "load_before": load, "work": work._asdict(), "rates": rates, "rows": rows}
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    write_text(arguments.output, json.dumps(result, indent=1) + "\n")
     print(table(result))
     print(f"\n{machine_of(result)} {arguments.output}", file=sys.stderr)
 

@@ -25,6 +25,7 @@ if not torch.cuda.is_available():
 import isentrope.gpu  # noqa: E402, after it is decided who interprets
 from errors import error_of, gradient_error_of  # noqa: E402
 from gpu_systems import all_systems  # noqa: E402
+from isentrope._core.files import write_text  # noqa: E402
 from isentrope.gpu.interpreter import speed_up  # noqa: E402
 from work import Work, square  # noqa: E402
 
@@ -200,7 +201,7 @@ def main():
     for what, why in notes.items():
         print(f"without {what}: {why}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "bench.json").write_text(json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
+    write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
     if arguments.report:
         subprocess.run([str(arguments.report), str(arguments.output / "bench.json")], check=True)
     print(f"wrote {arguments.output}/bench.json")

@@ -27,6 +27,7 @@ from gpu_systems import Isentrope, all_systems
 from work import Work, square
 
 import isentrope
+from isentrope._core.files import write_text
 from isentrope.gpu import plan
 
 CHECKS, SEED, SIZE = 300, 40, 200_000
@@ -81,9 +82,7 @@ class Run:
         found |= {"checks": {"outcomes": dict(self.outcomes), "failed": self.failed}}
         found |= {"decode_under_a_graph": self.graphs, "tiles": self.tiles}
         found |= {"versions": versions(), "seconds": round(time.monotonic() - self.began, 1)}
-        part = self.output / "bench.json.part"
-        part.write_text(json.dumps(found, indent=1) + "\n")
-        os.replace(part, self.output / "bench.json")
+        write_text(self.output / "bench.json", json.dumps(found, indent=1) + "\n")
 
     def within(self, what: str, items: list, share: float = 1.0) -> Iterator[Any]:
         """Those for which there is time; of the others a note says so."""

@@ -26,6 +26,7 @@ from gpu_time_model import Estimate, estimate
 from triton.compiler import ASTSource
 
 from isentrope._core.call import call_of
+from isentrope._core.files import write_text
 from isentrope._core.library import BITS, SUPPORT
 from isentrope.gpu import launch, plan
 from isentrope.statistics import ALL
@@ -165,7 +166,7 @@ def main() -> int:
                 missed += not bar.holds
     print("\n".join(table(kernels)))
     if arguments.json:
-        arguments.json.write_text(json.dumps(as_json(kernels)) + "\n")
+        write_text(arguments.json, json.dumps(as_json(kernels)) + "\n")
     return missed > 0
 
 

@@ -59,6 +59,14 @@ def measured(python, arguments, threads):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
+def write(python, arguments, text):
+    """bench.json, whole, by the package: this Python may have none that it could import."""
+    statement = "import sys, pathlib; from isentrope._core.files import write_text; "
+    statement += "write_text(pathlib.Path(sys.argv[1]), sys.stdin.read())"
+    command = [str(python), "-c", statement, str(arguments.output / "bench.json")]
+    subprocess.run(command, input=text, text=True, check=True, env=os.environ | {"PYTHONPATH": str(arguments.package)})
+
+
 def add_rates(run, limits):
     """Rate of each system, ratio to the best peer and fraction of the limit, where there is one."""
     target = next(t for t in limits["targets"] if t["target"] == run["target"])
@@ -123,7 +131,7 @@ def main():
         add_rates(result["runs"][-1], result["limits"])
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "bench.json").write_text(json.dumps(result, indent=1) + "\n")
+    write(python, arguments, json.dumps(result, indent=1) + "\n")
     report = arguments.program.with_name("isentrope-report")
     subprocess.run([str(report), str(arguments.output / "bench.json")], check=True)
     print(f"\nwrote {arguments.output}/bench.json and report.html")

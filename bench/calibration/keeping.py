@@ -2,12 +2,11 @@
 
 import json
 
+from isentrope._core.files import write_text
+
 
 def kept(file, measure):
     """What `measure` finds, asked for once."""
     if not file.exists():
-        found = measure()
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(found))
-        part.replace(file)
+        write_text(file, json.dumps(measure()))
     return json.loads(file.read_text())

@@ -21,6 +21,7 @@ from tune import tuned
 from verdicts import judged
 
 from isentrope import hf
+from isentrope._core.files import write_text
 from isentrope.commands.frame import progress_of
 from isentrope.commands.reading import load_causal, passages_of
 from isentrope.hf.calibrated import set_rules
@@ -194,7 +195,7 @@ def main():
         models[name] = {"what": reader.settings["what"], "stretches": found, "tuning": tuning_of(reader)}
         documents = [file.stem for file in reader.files["test"]]
         result = judged(models, protocol) | {"documents": documents}
-        arguments.output.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+        write_text(arguments.output, json.dumps(result, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

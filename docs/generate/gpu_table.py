@@ -13,6 +13,7 @@ sys.path[:0] = [str(ROOT / "tests/python/gpu"), str(ROOT / "bench")]
 
 import gpu_static  # noqa: E402
 import table  # noqa: E402
+from isentrope._core.files import write_text  # noqa: E402
 
 PAGE = ROOT / "docs/contributors/gpu.md"
 
@@ -25,6 +26,6 @@ def put(text: str, name: str, lines: list[str]) -> str:
 
 
 kernels = [x for dtype in gpu_static.DTYPES for dim in gpu_static.DIMS for x in gpu_static.measured(dtype, dim)]
-(ROOT / "docs/results/gpu-static.json").write_text(json.dumps(gpu_static.as_json(kernels)) + "\n")
+write_text(ROOT / "docs/results/gpu-static.json", json.dumps(gpu_static.as_json(kernels)) + "\n")
 text = put(PAGE.read_text(), "static", list(gpu_static.table([x for x in kernels if x.dtype == "bf16"])))
-PAGE.write_text(put(text, "compiled", list(table.lines())))
+write_text(PAGE, put(text, "compiled", list(table.lines())))

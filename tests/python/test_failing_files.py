@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,9 @@ def check_order(calls):
     return [calls[index][3] for index in renames]
 
 
-def check(arguments, tmp_path, fails=lambda call: True, old="old\n"):
-    """arguments(folder): the command that writes into it; `fails`: which of its calls shall fail, each in a run of its own."""
+def check(arguments, tmp_path, fails=lambda call: True, old="old\n", status=2):
+    """arguments(folder): the command that writes into it; `fails`: which of its calls shall fail, each in a run of its
+    own; `status`: what it ends with then, 1 with a traceback."""
     folder = tmp_path / "files"
     folder.mkdir()
     done, calls = run(arguments(folder), folder)
@@ -70,8 +72,8 @@ def check(arguments, tmp_path, fails=lambda call: True, old="old\n"):
         for file in files if old else ():
             file.write_text(old)
         done, _ = run(arguments(folder), folder, f"{call} {met[call]} {ERRORS.get(call, errno.EIO)}")
-        assert done.returncode == 2 and done.stderr, (call, path)
-        assert str(folder) in done.stderr and "Traceback" not in done.stderr, (call, path, done.stderr)
+        assert done.returncode == status and str(folder) in done.stderr, (call, path, done.stderr)
+        assert ("Traceback" in done.stderr) == (status == 1), (call, path, done.stderr)
         for file in filter(Path.is_file, folder.rglob("*")):
             assert file.suffix != ".part", (call, path)
             assert file.suffix == ".lock" or old and file.read_text() == old or is_whole(file), (call, path, file)
@@ -130,3 +132,18 @@ def test_evaluate(made, tmp_path):
     options = ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
                "--json", "@result.json"]  # fmt: skip
     check(of_commands("evaluate", made, *options), tmp_path, old=None)
+
+
+BENCH = Path(__file__).parents[2] / "bench"
+KEPT = "from keeping import kept; kept(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
+MEASURED = """import argparse, run
+options = argparse.Namespace(output=pathlib.Path(sys.argv[1]), package=os.environ["PYTHONPATH"])
+run.write(sys.executable, options, '{"kind": "bench"}')"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("of, statements, old", [("calibration", KEPT, None), ("", MEASURED, "old\n")])
+def test_measurements(of, statements, old, tmp_path):
+    program = f"import os, pathlib, sys; sys.path.insert(0, {str(BENCH / of)!r})\n{statements}"
+    command = lambda folder: [sys.executable, "-c", program, folder]  # noqa: E731
+    check(command, tmp_path, lambda call: call[0] in ("write", "fsync", "rename"), old, status=1)
