@@ -22,6 +22,7 @@ constexpr const char* kStyle =
 
 constexpr double kWidth = 640, kHeight = 376, kLeft = 56, kRight = 30, kTop = 54, kBottom = 44,
                  kLine = 15;
+constexpr std::size_t kNameLetters = 90;  // of a legend's line, which fit beside its stroke
 
 // The colours of the reports, which follow the reader's scheme: the head of their style sheet.
 std::string_view palette() {
@@ -79,6 +80,20 @@ std::string plain(const report::Text& name) {
   return text;
 }
 
+// The lines of a legend that lists several names: broken behind commas.
+std::vector<std::string> legend_lines(const report::Text& name) {
+  std::string rest = plain(name);
+  std::vector<std::string> lines;
+  while (rest.size() > kNameLetters) {
+    const std::size_t comma = rest.rfind(", ", kNameLetters);
+    if (comma == std::string::npos) break;
+    lines.push_back(rest.substr(0, comma + 1));
+    rest.erase(0, comma + 2);
+  }
+  lines.push_back(rest);
+  return lines;
+}
+
 std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y) {
   std::string svg;
   for (const double tick : ticks_of(y)) {
@@ -124,14 +139,18 @@ std::string figure(const report::LineChart& chart) {
       y.include(series.y[i] + reach(series, i));
     }
   }
-  // The names stand below, a line each, for curves may be anywhere and names may be long.
-  const double height = kHeight + kLine * static_cast<double>(chart.series.size());
+  // The names stand below, for curves may be anywhere and names may be long.
+  std::vector<std::vector<std::string>> names;
+  for (const auto& series : chart.series) names.push_back(legend_lines(series.name));
+  double height = kHeight;
+  for (const auto& lines : names) height += kLine * static_cast<double>(lines.size());
   const std::string title = plain(chart.title);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\">\n"
       "<title>{}</title>\n<style>\n{}{}</style>\n<rect width=\"100%\" height=\"100%\"/>\n",
       kWidth, height, title, palette(), kStyle);
   svg += text_at(8, 18, "start", title, "title") + axes(chart, x, y);
+  double below = kHeight + kLine * 0.6;
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
     const auto& series = chart.series[i];
     const int place = series.colour.value_or(static_cast<int>(i));
@@ -146,9 +165,11 @@ std::string figure(const report::LineChart& chart) {
     }
     svg += fmt::format("<path class=\"line\" d=\"{}\" {}/>\n", path, line);
     svg += bars(series, colour, x, y);
-    const double below = kHeight + kLine * (static_cast<double>(i) + 0.6);
     svg += fmt::format("<path class=\"line\" d=\"M8 {:.1f}h26\" {}/>\n", below - 4, line);
-    svg += text_at(42, below, "start", plain(series.name), "name");
+    for (const std::string& name : names[i]) {
+      svg += text_at(42, below, "start", name, "name");
+      below += kLine;
+    }
   }
   return svg + "</svg>\n";
 }

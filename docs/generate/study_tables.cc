@@ -185,13 +185,15 @@ std::map<std::filesystem::path, report::LineChart> gain_figures(const Study& stu
   std::map<std::filesystem::path, report::LineChart> figures;
   for (const Cell& cell : study.cells) {
     if (cell.records.empty()) continue;
-    const report::LineChart chart = report::gain_chart(report::cell_result(cell.records));
+    report::LineChart chart = report::gain_chart(report::cell_result(cell.records));
+    chart.title.plain(", ").plain(cell.name);
     if (!chart.empty()) figures["figures/gains-" + cell.name + ".svg"] = chart;
   }
   return figures;
 }
 
-// What masked RoPE models gain by base 512, trained with it or laid upon a finished model.
+// What masked RoPE models gain by base 512, trained with it, by base 64 on a finished model, and by
+// hiding the far keys.
 report::LineChart pooled_chart(const Study& study) {
   report::LineChart chart;
   chart.title = "Lead over standard, RoPE";
@@ -201,7 +203,8 @@ report::LineChart pooled_chart(const Study& study) {
   chart.y_from_zero = true;
   const std::pair<RowName, const char*> shown[] = {
       {{"entropy_invariant(base=512)", "trained"}, "trained with base 512"},
-      {{"entropy_invariant(base=64)", "rescaled"}, "standard, rescaled"}};
+      {{"entropy_invariant(base=64)", "rescaled"}, "standard, rescaled by base 64"},
+      {{"standard", "near"}, "standard, near keys only"}};
   for (const auto& [row, name] : shown) {
     report::Series series{.name = name, .x = {}, .y = {}};
     for (const PooledLead& pooled : study.pooled) {
