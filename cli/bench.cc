@@ -253,7 +253,7 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--all-threads", arguments.all_threads, "the library's threads instead of one");
   app.add_flag("--explain", arguments.explain, "show the plan: tasks, tiles, their order");
   app.add_flag("--limits", arguments.limits,
-               "measure what this machine could do at best, instead of problems");
+               "measure the limits of this machine instead of problems");
   app.add_flag("--json", arguments.json, "JSON on stdout");
   app.callback([&] { run_bench(arguments); });
   return command::run(app, argc, argv);

@@ -93,13 +93,13 @@ int check_command(int argc, char** argv) {
       "A window lies around key i + keys - queries for query i, causal or not; with "
       "causal:top_left "
       "around key i.\n"
-      "Exit status 1 when one fails, 2 for input that is no problem.",
+      "Exit status 1 when one fails, 2 for a line that is not a problem.",
       "isentrope check");
   CheckArguments arguments;
   int status = 0;
   app.add_option("LINE", arguments.lines, "a problem, as one argument");
   app.add_option("--file", arguments.file, "problems, one a line; # begins a comment");
-  app.add_option("--generate", arguments.generate, "so many problems, from --seed")
+  app.add_option("--generate", arguments.generate, "number of problems to generate from --seed")
       ->check(command::whole_number(0, 10'000'000));
   app.add_option("--seed", arguments.seed, "names the set of generated problems (1)")
       ->check(command::whole_number(0, std::numeric_limits<std::int64_t>::max()));

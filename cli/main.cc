@@ -60,7 +60,7 @@ constexpr std::array kCommands = {
     Command{"inspect",
             "entropy of every layer and head of a Hugging Face or GGUF model against the length",
             nullptr, kFromPython},
-    Command{"report", "write the report of a JSON result once more", nullptr,
+    Command{"report", "write the report of a JSON result again", nullptr,
             "it is built and installed beside isentrope"},
     Command{
         "scale",
@@ -112,7 +112,7 @@ void print_help(const char* called_as) {
     if (!command.example.empty()) examples += fmt::format("  {}\n", command.example);
   }
   if (!missing.empty()) fmt::print("\nnot installed here:\n\n{}", missing);
-  fmt::print("\nisentrope COMMAND --help tells more. Examples:\n\n{}", examples);
+  fmt::print("\nisentrope COMMAND --help says more. Examples:\n\n{}", examples);
 }
 
 // Does not return when there is such a program. `advice`: how to come by it.

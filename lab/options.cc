@@ -88,8 +88,7 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
       "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, none, SwiGLU");
   choice("--init", typed.init, names_of<Init>(),
          "bert: normal 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
-  choice("--positions", typed.positions, names_of<Positions>(),
-         "How the model tells where keys are");
+  choice("--positions", typed.positions, names_of<Positions>(), "How positions are encoded");
   choice("--objective", typed.objective, names_of<Objective>(),
          "mlm: masked tokens; causal: the next one");
   app.add_option("--embedding-norm", typed.embedding_norm,
@@ -110,7 +109,7 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
   auto* tokenizer =
       app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
   app.add_option("--vocabulary", o.vocabulary,
-                 "Train a SentencePiece model of so many pieces on the training part")
+                 "Train a SentencePiece model of this many pieces on the training part")
       ->check(whole_number(kFewestPieces, kMostPieces))
       ->excludes(tokenizer);
   app.add_option("--train-length", o.train_length, "Tokens of a training sequence")
@@ -150,28 +149,27 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
   app.add_option("--seed", o.seed, "Seed of the first run")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; verdicts take three");
+  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; a verdict needs three");
   count("--threads", o.threads, kMostThreads,
-        "Threads of a training; another count gives other last digits");
+        "Threads of a training; another number changes the last digits");
 }
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   ExperimentOptions& o = line.experiment;
   // Of an option given twice the last counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option(
-         "--rules", typed.rules,
-         "Scale rules, one model each, separated by commas; all: every rule there is, where it\n"
-         "has a training length tied to this one; learned(RULE): with a factor for each head\n"
-         "(standard,entropy_invariant(base=512), with scale_bias=true under t5 and alibi)")
+  app.add_option("--rules", typed.rules,
+                 "Scale rules, one model each, separated by commas; all: every rule, with this\n"
+                 "training length where it has one; learned(RULE): with a factor for each head\n"
+                 "(standard,entropy_invariant(base=512), with scale_bias=true under t5 and alibi)")
       ->type_name("RULES");
   app.add_option("--rescaled", typed.rescaled,
-                 "Rules to lay upon the model of standard; none: none\n"
+                 "Rules to apply to the model trained with standard; none: none\n"
                  "(entropy_invariant(base=TRAIN_LENGTH), with scale_bias=true under t5 and alibi)")
       ->type_name("RULES");
   app.add_flag("--probes", o.probes,
-               "Ask every model for length and far keys: its scale frozen at the training length\n"
-               "and growing with ln n, keys that training never saw seen and hidden");
+               "Evaluate every model once more with its scale frozen at the training length\n"
+               "and growing with ln n, each with far keys seen and hidden");
   app.add_option("--preset", typed.preset,
                  "demo, or seed: the size of the original experiment, RoFormer-small")
       ->check(CLI::IsMember({"demo", "seed"}))
@@ -182,7 +180,7 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   app.add_option("--output", o.output, "Folder for result.json, report.html and the models")
       ->capture_default_str();
   auto* resume = app.add_flag("--resume", typed.resume, "Go on with the run in the output folder");
-  app.add_flag("--overwrite", typed.overwrite, "Put this run in the place of the one there")
+  app.add_flag("--overwrite", typed.overwrite, "Replace the run in the output folder")
       ->excludes(resume);
   app.add_flag("--json", line.json, "Print result.json instead of the tables");
   app.add_flag("--quiet", line.quiet, "No progress");

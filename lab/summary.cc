@@ -91,9 +91,8 @@ std::string summary(const json& result) {
   if (!text.empty()) {
     text =
         "Leads over standard in points of accuracy, paired by seed, with 95 % intervals of "
-        "Student's "
-        "t; a verdict\nis below 5 % after correction for all leads of its kind, and takes three "
-        "seeds:\n" +
+        "Student's t; a verdict\nneeds three seeds, and p below 5 % after correction for all leads "
+        "of its kind:\n" +
         text + "\n";
   }
   return text +

@@ -23,7 +23,7 @@ struct Kind {
 // Of what else was measured, the probes, an overview would be none.
 constexpr Kind kDrawn[] = {
     {"trained", "trained with a rule", Marker::circle, "circle"},
-    {"rescaled", "a rule laid upon the model of standard", Marker::diamond, "diamond"},
+    {"rescaled", "a rule applied to the model of standard", Marker::diamond, "diamond"},
     {"near", "near keys only", Marker::square, "square"}};
 
 // Smaller says more: the verdict, then the size of the lead.

@@ -31,9 +31,11 @@ void validate_decode(AttentionInput in, const AttentionOptions& options,
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     const std::int64_t count = keys(batch);
     if (page_size > 0 && (count < 0 || count / page_size + (count % page_size > 0) > columns)) {
-      throw Error("[decode] seqused_k must be at least 0 and at most the keys of block_table's " +
-                  std::to_string(columns) + " pages of " + std::to_string(page_size) + "; got " +
-                  std::to_string(count));
+      throw Error(
+          "[decode] seqused_k must be at least 0 and fit the pages that block_table has for a "
+          "sequence (" +
+          std::to_string(columns) + ", of " + std::to_string(page_size) + " keys each); got " +
+          std::to_string(count));
     }
     fewest = std::min(fewest, count);
     most = std::max(most, count);

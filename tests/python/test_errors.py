@@ -140,7 +140,7 @@ def test_varlen_attention_names_the_argument(changed, error, message):
         ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must name pages below 2; got 9"),
         ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must name pages below 2; got 4294967296"),
         ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must name pages below 2; got -4294967296"),
-        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "seqused_k must be at least 0 and at most the keys of block_table's 1 pages of 7; got 8"),
+        ({"seqused_k": torch.tensor([8, 3])}, ValueError, r"seqused_k must be at least 0 and fit the pages that block_table has for a sequence \(1, of 7 keys each\); got 8"),
         ({"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),
         ({"seqused_k": torch.tensor([1 << 62, 3])}, ValueError, "seqused_k must be .*; got 4611686018427387904"),
         ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),

@@ -18,22 +18,22 @@ from isentrope.commands.reading import dtype_of, load_causal, passages_of
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope calibrate",
-        description="Measures the gain of the logits that gives a model with stretched RoPE the entropy it has "
-        "without, and keeps it where passages that were kept apart are read better with it, by Student's t.",
+        description="Measures the gain on the logits that gives a model with stretched RoPE the entropy it has "
+        "without the stretch, and keeps it if it lowers the loss of held-out passages, by Student's t.",
         epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
     )
     parser.add_model_and_text(
-        "ordinary text; its first half calibrates, its second decides. Several: documents, which are what Student's t is over",
+        "ordinary text; its first half calibrates, its second decides. Several files are documents, the units of Student's t",
         nargs="+",
     )
     parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
     parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text that calibrates (3072)")
-    parser.add_argument("--texts", type=text_count, default=2, help="how many of them (2); of several files one each")
+    parser.add_argument("--texts", type=text_count, default=2, help="how many such texts (2); with several files, one of each")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
     scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
     parser.add_argument("--passages", type=whole_number(0, 10_000), default=3,
-                        help="passages that decide (3), of several files one each; 0: keep the gain as measured")  # fmt: skip
+                        help="passages that decide (3); with several files, one of each; 0: keep the gain as measured")  # fmt: skip
     parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
                         help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
     parser.add_dtype_and_resume()

@@ -27,12 +27,12 @@ def _parser() -> Parser:
         "machine, or without one in Triton's interpreter, where a problem should be small.",
         epilog="example: isentrope check --backend gpu 'dt=bf16 shape=1x4:2x33x65x16 mask=causal:bottom_right bwd=1'. "
         "A window lies around key i + keys - queries for query i, causal or not; with causal:top_left around key i. "
-        "Exit status 1 when one fails, 2 for input that is no problem.",
+        "Exit status 1 when one fails, 2 for a line that is not a problem.",
     )
     parser.add_argument("lines", nargs="*", metavar="LINE", help="a problem, as one argument")
     parser.add_argument("--backend", choices=["gpu"], default="gpu", help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help="problems, one a line; # begins a comment")
-    parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="so many problems, from --seed")
+    parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="number of problems to generate from --seed")
     parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="names the set of generated problems (1)")
     parser.add_argument("--work", type=whole_number(1, 10**12), default=8000,
                         help="size of generated problems: multiplications of a forward pass (8000)")  # fmt: skip

@@ -20,8 +20,8 @@ def _parser() -> Parser:
         description="Entropy of every layer and head of a model against the number of keys a row sees.",
         epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
     )
-    parser.add_model_and_text("what the model reads")
-    parser.add_argument("--texts", type=text_count, default=4, help="how many stretches of the file, evenly spread (4)")
+    parser.add_model_and_text("the text that the model reads")
+    parser.add_argument("--texts", type=text_count, default=4, help="how many passages of the file, evenly spread (4)")
     parser.add_argument("--max-length", type=token_count, default=4096, help="tokens of each (4096)")
     parser.add_argument("--bases", action="store_true",
                         help="instead, which base of log n, and which line in ln n, keep the entropy of each head, "
