@@ -1,0 +1,105 @@
+"""What a reader sees of every kind of page, on a desktop and on a phone, by day and by night.
+
+    report_pages_test.py ISENTROPE REPORT DATA RESULTS [--browser chromium] [--screenshots FOLDER]
+
+DATA has the result of an extrapolation, RESULTS those of the study and of make bench.
+"""
+
+import argparse
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zlib
+from pathlib import Path
+
+from browser import Browser
+
+SCREENS = {"desktop": (1400, 1, False), "phone": (390, 2, True)}  # width, pixels to each, touched
+FITS = """[document.documentElement.scrollWidth <= document.documentElement.clientWidth,
+  [...document.querySelectorAll('.plot svg')].filter((svg) => svg.getBoundingClientRect().right > innerWidth).length]"""
+# Whether they are open, and whether they stand beside the text; null where the page has none.
+CONTENTS = """(([contents, main]) => contents && [contents.open, contents.getBoundingClientRect().width > 0 &&
+  contents.getBoundingClientRect().right <= main.getBoundingClientRect().left])(
+  [document.querySelector('.contents'), document.querySelector('main')])"""
+
+
+def picture(png):
+    """Width of a PNG of 8 bits a channel, and the brightness of its first pixel, which no filter touches: 0 to 1."""
+    position, data = 8, b""
+    while position < len(png):
+        length, kind = struct.unpack(">I4s", png[position : position + 8])
+        if kind == b"IDAT":
+            data += png[position + 8 : position + 8 + length]
+        position += 12 + length
+    return struct.unpack(">I", png[16:20])[0], sum(zlib.decompress(data)[1:4]) / (3 * 255)
+
+
+class PagesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="isentrope-pages-")
+        cls.browser = Browser(arguments.browser)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        cls.folder.cleanup()
+
+    def page(self, name, *command):
+        page = os.path.join(self.folder.name, f"{name}.html")
+        subprocess.run([*command, "--output", page], check=True, stdout=subprocess.DEVNULL)
+        return page
+
+    def see(self, page, screen, dark):
+        """Opens the page, asserts what holds of every page, and returns its picture."""
+        width, scale, mobile = SCREENS[screen]
+        self.browser.emulate(width, dark=dark, mobile=mobile, scale=scale)
+        self.browser.open(page)
+        self.browser.wait("document.documentElement.dataset.plots")
+        drawn, plots = self.browser.evaluate("document.documentElement.dataset.plots").removeprefix("drawn:").split("/")
+        self.assertEqual(drawn, plots)
+        self.assertGreater(int(plots), 0)
+        self.assertEqual(self.browser.evaluate(FITS), [True, 0])
+        parts = self.browser.evaluate("document.querySelectorAll('h2').length")
+        self.assertEqual(self.browser.evaluate(CONTENTS), [screen == "desktop"] * 2 if parts >= 3 else None)
+        self.assertEqual(self.browser.console, [])
+        path = os.path.join(arguments.screenshots or self.folder.name,
+                            f"{Path(page).stem}-{screen}-{'dark' if dark else 'light'}.png")
+        self.browser.screenshot(path)
+        return Path(path).read_bytes()
+
+    def assert_can_be_read(self, page):
+        for screen, (width, scale, _) in SCREENS.items():
+            light, dark = (self.see(page, screen, dark) for dark in (False, True))
+            self.assertEqual([picture(light)[0], picture(dark)[0]], [width * scale] * 2, screen)
+            self.assertGreater(picture(light)[1], 0.9, screen)
+            self.assertLess(picture(dark)[1], 0.2, screen)
+
+    def test_an_extrapolation(self):
+        self.assert_can_be_read(self.page("extrapolation", arguments.report, Path(arguments.data, "extrapolation_result.json")))
+
+    def test_the_study(self):
+        page = self.page("study", arguments.report, Path(arguments.results, "study.json"))
+        self.assert_can_be_read(page)
+        self.assertGreater(self.browser.evaluate("document.querySelectorAll('.contents a').length"), 10)
+        first = "document.querySelector('figure').compareDocumentPosition(document.querySelector('h2'))"
+        self.assertEqual(self.browser.evaluate(first), 4, "the overview stands before the first cell")
+
+    def test_speeds(self):
+        self.assert_can_be_read(self.page("bench", arguments.report, Path(arguments.results, "bench.json")))
+
+    def test_the_laws(self):
+        self.assert_can_be_read(self.page("theory", arguments.isentrope, "theory", "report"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("isentrope", "report", "data", "results"):
+        parser.add_argument(name)
+    parser.add_argument("--browser", default="chromium")
+    parser.add_argument("--screenshots", help="folder for pictures of the pages, to look at")
+    arguments = parser.parse_args()
+    unittest.main(argv=sys.argv[:1], verbosity=2)
