@@ -32,6 +32,7 @@ html_title = "Isentrope"
 html_extra_path = ["index.html"]
 html_copy_source = False
 html_show_copyright = False
+html_show_search_summary = False  # a browser fetches none from pages that lie on a disk
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 highlight_language = "text"
