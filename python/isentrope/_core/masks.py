@@ -24,17 +24,16 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
         """Those among the arguments of a call."""
         return cls(*(getattr(call, name) for name in cls._fields))
 
-    @property
+    # Methods: torch 2.10 does not compile what reads a property of a named tuple.
     def lists(self) -> dict[str, Tensor | None]:
         return {name: x for name, x in self._asdict().items() if AXES[name]}
 
-    @property
     def numbers(self) -> dict[str, int]:
         return {name: x for name, x in self._asdict().items() if not AXES[name]}
 
     def on(self, device: torch.device) -> Masks:
         """With lists that lie there. From the CPU they go without a wait."""
-        lists = {name: x.to(device, non_blocking=True) for name, x in self.lists.items() if x is not None}
+        lists = {name: x.to(device, non_blocking=True) for name, x in self.lists().items() if x is not None}
         return self._replace(**lists)
 
     @property

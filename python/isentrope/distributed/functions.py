@@ -87,16 +87,16 @@ def attention(
     name = group_name(group)
     # Ranks compare numbers: a graph that is compiled for lengths of any kind is, here, one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
-    given = tuple(name for name, x in {"sinks": sinks, **masks.lists}.items() if x is not None)
+    given = tuple(name for name, x in {"sinks": sinks, **masks.lists()}.items() if x is not None)
     soft_cap = float(options.get("soft_cap", 0.0))
     text = agreed(
         name, q.device, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
-        masks.numbers | {"causal": masks.causal > 0}, soft_cap, wanted, given,
+        masks.numbers() | {"causal": masks.causal > 0}, soft_cap, wanted, given,
     )  # fmt: skip
     if method == "all_to_all":
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
-        output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists.values(), text, name)
+        output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists().values(), text, name)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 

@@ -52,7 +52,7 @@ class HeadExchange(NamedTuple):
 
     def to_heads(self, tensors: list[Tensor], key_heads: list[bool]) -> list[Tensor]:
         """[batch, heads, our rows, columns] to [batch, our heads, all rows, columns]."""
-        outgoing = [[x[:, slice(*self.heads[to][of_keys])] for x, of_keys in zip(tensors, key_heads)]
+        outgoing = [[x[:, slice(*self.heads[to][int(of_keys)])] for x, of_keys in zip(tensors, key_heads)]
                     for to in range(len(self.held))]  # fmt: skip
         shapes = [[(*x.shape[:2], rows_of(self.held[sender]), x.shape[3]) for x in outgoing[self.me]]
                   for sender in range(len(self.held))]  # fmt: skip

@@ -73,9 +73,9 @@ def _some(tensor: Tensor | None, other: Tensor) -> Tensor:
 
 def _mask_arguments(masks: Masks, other: Tensor) -> dict[str, Any]:
     """Every part by its name, and of each list whether it is there."""
-    given = {f"HAS_{name.upper()}": x is not None for name, x in masks.lists.items()}
-    lists = {name: _some(x, other) for name, x in masks.lists.items()}
-    return given | lists | {name: min(number, _FAR) for name, number in masks.numbers.items()}
+    given = {f"HAS_{name.upper()}": x is not None for name, x in masks.lists().items()}
+    lists = {name: _some(x, other) for name, x in masks.lists().items()}
+    return given | lists | {name: min(number, _FAR) for name, number in masks.numbers().items()}
 
 
 class _Rows:
@@ -145,7 +145,7 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
 def _hides(call: Operands, by_key: bool = False) -> bool:
     """Whether rows of a query block may see other keys of a tile than its other rows; by_key: or whether keys of a tile
     may be seen by other rows than its other keys."""
-    lists = [x for name, x in call.masks.lists.items() if by_key or "batch" not in AXES[name]]
+    lists = [x for name, x in call.masks.lists().items() if by_key or "batch" not in AXES[name]]
     if call.dilation > 1 or any(x is not None for x in (call.attn_mask, call.bias, *lists)):
         return True
     ranges = any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
