@@ -176,13 +176,16 @@ Outcomes run(const AttentionInput& in, const AttentionOptions& options) {
   return got;
 }
 
-// Bit for bit, on every path: a decode step, split and not, paged, columns that lie apart, groups
-// of less than a vector, and rows too many for a step.
+// Bit for bit, on every path: a decode step of one row to eight, split and not, paged, columns that
+// lie apart, groups of less than a vector and of three, and rows too many for a step.
 TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
   for (const char* line :
        {"dt=bf16 shape=2x8:2x1x300x64 cache=32", "dt=bf16 shape=1x4:1x1x4500x64 cache=64",
         "dt=bf16 shape=2x4:2x2x333x32 cache=8 pages=7 mask=causal:bottom_right",
-        "dt=f16 shape=1x3x2x90x64:32 cache=16 mask=window=40:0", "shape=1x4:1x40x70x20 cache=4"}) {
+        "dt=f16 shape=1x3x2x90x64:32 cache=16 mask=window=40:0", "shape=1x4:1x40x70x20 cache=4",
+        "dt=bf16 shape=2x4:2x3x333x64 cache=32 pages=7 mask=causal:bottom_right",
+        "shape=1x6:2x1x77x144 cache=48", "shape=1x5:1x1x130x256:96 cache=32",
+        "shape=1x8:1x1x67x160:16 cache=16"}) {
     const Data data(parse_problem(line));
     AttentionInput in = data.input();
     // The reference point has q in f32, as the products of a cache in 8 bits have it.

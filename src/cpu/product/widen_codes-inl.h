@@ -1,8 +1,9 @@
 // Floats from codes of 8 bits and their scales: a few rows of a cache, on their way to the products
 // of a decode step.
 //
-// In memory they are a quarter of what the products read, which then lies in L1, and the products
-// stay those of f32.
+// Where a vector of codes has one scale they are widened on their way into registers
+// (decode_codes-inl.h). Of groups that end within a vector, rows are widened into L1, from where the
+// products of f32 read them.
 //
 // Per-target header: compiled once for every instruction set.
 

@@ -16,6 +16,7 @@
 #include "hwy/highway.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/row_stream-inl.h"
+#include "src/cpu/steps/decode_codes-inl.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -72,6 +73,8 @@ HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t que
 // A third row reads it again, from L1.
 HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std::size_t rows,
                            const Operand& keys, float* memory, float* scores, std::size_t stride) {
+  if (are_whole_codes(keys))
+    return score_codes(queries, queries_stride, rows, keys, scores, stride);
   const std::size_t keys_count = keys.count();
   for_type(keys.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
@@ -133,6 +136,8 @@ HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t strid
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
                            const Operand& values, std::size_t first, std::size_t last,
                            float* memory, float* sums, std::size_t sums_stride) {
+  if (are_whole_codes(values))
+    return add_codes(weights, stride, rows, values, first, last, sums, sums_stride);
   for_type(values.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::size_t j = first; j < last; j += kFewKeys) {
