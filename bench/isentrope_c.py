@@ -74,6 +74,20 @@ class Isentrope:
         tensors = {"q": q, "k": k, "v": v, "output": output}
         return self._caller(self.library.isentrope_forward, Forward, causal, tensors, statistics)
 
+    def quantized(self, rows):
+        """Codes of 8 bits of keys or values, and their scales, one a row."""
+        codes, scales = torch.empty_like(rows, dtype=torch.int8), torch.empty(*rows.shape[:3], 1)
+        arrays = [array_of(x) for x in (rows, codes, scales)]
+        if self.library.isentrope_quantize(*map(ctypes.byref, arrays)) != 0:
+            raise RuntimeError(self.library.isentrope_last_error().decode())
+        return codes, scales
+
+    def forward_quantized(self, q, k, v, output, statistics):
+        tensors = {"q": q, "output": output}
+        for name, (codes, scales) in {"k": k, "v": v}.items():
+            tensors |= {name: codes, f"{name}_scale": scales}
+        return self._caller(self.library.isentrope_forward, Forward, False, tensors, statistics)
+
     def backward(self, q, k, v, output, causal, statistics, d_output, dq, dk, dv):
         tensors = {"q": q, "k": k, "v": v, "output": output}
         tensors |= {"d_output": d_output, "dq": dq, "dk": dk, "dv": dv}

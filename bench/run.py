@@ -87,13 +87,15 @@ def add_rates(run, limits):
         row["of_limit"] = ours["rate"] / row["limit"] if row["limit"] else None
         lse_alone = [s for s in row["systems"] if s["name"] == OURS + ", lse alone"]
         row["statistics_cost"] = ours["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
+        eight_bits = [s for s in row["systems"] if s["name"] == OURS + ", 8 bits"]
+        row["eight_bits"] = ours["seconds"] / eight_bits[0]["seconds"] if eight_bits else None
 
 
 def print_table(result):
     for run in result["runs"]:
         print(f"\n{run['threads']} thread(s), {run['target']}: GFLOP/s, decode GB/s of cache")
-        head = ("work", "isentrope", "best peer", "", "ratio", "limit", "error", "peer's", "statistics")
-        form = "{:<42} {:>9} {:>9} {:<13} {:>6} {:>6} {:>8} {:>8} {:>10}"
+        head = ("work", "isentrope", "best peer", "", "ratio", "limit", "error", "peer's", "statistics", "8 bits")
+        form = "{:<42} {:>9} {:>9} {:<13} {:>6} {:>6} {:>8} {:>8} {:>10} {:>6}"
         print(form.format(*head))
         for row in run["rows"]:
             ours = next(s for s in row["systems"] if s["name"] == OURS)
@@ -102,7 +104,9 @@ def print_table(result):
             rates = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}")
             errors = (f"{ours['error']:.1e}", f"{best['error']:.1e}")
             ratio = f"{row['ratio']:.2f}"
-            print(form.format(row["work"]["name"], *rates, best["name"], ratio, percent[0], *errors, percent[1]))
+            eight_bits = f"{row['eight_bits']:.2f}" if row["eight_bits"] else ""
+            name = row["work"]["name"]
+            print(form.format(name, *rates, best["name"], ratio, percent[0], *errors, percent[1], eight_bits))
         for what, why in run["notes"].items():
             print(f"  without {what}: {why}")
 
