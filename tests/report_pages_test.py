@@ -79,7 +79,8 @@ class PagesTest(unittest.TestCase):
             self.assertLess(picture(dark)[1], 0.2, screen)
 
     def test_an_extrapolation(self):
-        self.assert_can_be_read(self.page("extrapolation", arguments.report, Path(arguments.data, "extrapolation_result.json")))
+        result = Path(arguments.data, "extrapolation_result.json")
+        self.assert_can_be_read(self.page("extrapolation", arguments.report, result))
 
     def test_the_study(self):
         page = self.page("study", arguments.report, Path(arguments.results, "study.json"))

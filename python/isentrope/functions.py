@@ -55,18 +55,18 @@ def attention(
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
             all float32, bfloat16 or float16, of any strides, or float64 on the CPU: slow, and for tests. kv_heads
             divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged, `layout=torch.jagged`
-            with queries and keys of another number in each sequence: then what comes back is so too, and of the options
-            there are those of `varlen_attention`.
-        rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks leave a row.
-        scale: takes the place of the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
+            with queries and keys of another number in each sequence: the results are then jagged too, and the options
+            are those of `varlen_attention`.
+        rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks let a row see.
+        scale: replaces the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
         window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i lies at position
             i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
-        dilation: of these keys those whose distance from the row's position is a multiple of it, every so many-th of a
-            window's (Longformer, LongNet); 0 or 1: all.
-        chunk_size: a row sees the keys of its own chunk of so many positions, counted from the first key that is no
+        dilation: of these keys those whose distance from the row's position is a multiple of it (Longformer, LongNet);
+            0 or 1: all.
+        chunk_size: a row sees the keys of its own chunk of this many positions, counted from the first key that is no
             padding (Llama 4); 0: no chunks.
-        prefix_keys: an integer, or integers [batch]; the first so many keys of each sequence, padding aside, are seen by
+        prefix_keys: an integer, or integers [batch]; this many first keys of each sequence, padding aside, are seen by
             all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size, dilation or a window to the left.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True lets a row see a key, False hides it from
             softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
@@ -90,7 +90,7 @@ def attention(
     and `Statistics`. A row that sees no key has output 0. Output and statistics are differentiable with respect
     to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
 
-    Raises ValueError or TypeError, which names the argument, what is required of it and what was got.
+    Raises ValueError or TypeError, which names the argument, what is required of it and what was passed.
     Source of the rules: docs/scale-rules.md.
     """
     if not torch.compiler.is_compiling() and options.keys() <= PLAIN_OPTIONS:
