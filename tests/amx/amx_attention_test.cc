@@ -98,6 +98,22 @@ TEST(AmxAttention, ThreadsOfTheCallerGetTheSameBitsAndKeepNoTiles) {
   for (std::thread& thread : threads) thread.join();
 }
 
+#ifdef _OPENMP
+TEST(AmxAttention, ThreadsOfOpenMpGetTheSameBitsAndKeepNoTiles) {
+  const Data data(bf16_problem("shape=1x2x100x200x64 mask=causal:bottom_right"));
+  const ForwardResult want = run_forward(data);
+  std::atomic<int> calls = 0, right = 0;
+#pragma omp parallel for num_threads(4) schedule(static, 1)
+  for (int thread = 0; thread < 4; ++thread) {
+    const ForwardResult got = run_forward(data);
+    right += same_bits(got.output, want.output) && tiles_are_released();
+    ++calls;
+  }
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(right, calls);
+}
+#endif
+
 TEST(AmxAttention, TasksOfACallRunOnAnyThreadsOfTheCaller) {
   const Data data(bf16_problem("shape=4x4x100x200x64"));
   const ForwardResult want = run_forward(data);
