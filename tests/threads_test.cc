@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -33,6 +34,18 @@ TEST(Threads, SeveralCallersAtOnceGetTheBitsOfOne) {
     for (int i = 0; i < 4; ++i) callers.emplace_back(call);
   }
   EXPECT_EQ(wrong, 0);
+}
+
+// Many small work items are worked on together, but never so many that no tasks are left to share.
+TEST(Threads, SmallWorkItemsLeaveSixteenTasks) {
+  const Data data(parse_problem("shape=1x64x8x8x4"));
+  std::int64_t most = 0;
+  const ForwardResult got = run_forward(data, [&](std::int64_t tasks, const auto& body) {
+    most = std::max(most, tasks);
+    run_serially(tasks, body);
+  });
+  EXPECT_EQ(most, 16);
+  EXPECT_EQ(got.output, run_forward(data).output);
 }
 
 TEST(Threads, ThePoolRunsEveryTaskOnce) {
