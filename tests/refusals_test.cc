@@ -35,8 +35,7 @@ std::string message_of(const std::function<void()>& call) {
 
 template <std::size_t Count>
 View<const std::int64_t, 1> list(const std::array<std::int64_t, Count>& numbers) {
-  return contiguous_view<const std::int64_t, 1>(numbers.data(),
-                                                {static_cast<std::int64_t>(Count)});
+  return contiguous_view<const std::int64_t, 1>(numbers.data(), {static_cast<std::int64_t>(Count)});
 }
 
 struct Call {
@@ -79,7 +78,8 @@ const std::vector<Refusal>& refusals_of_calls() {
        [](Call& call) { call.options.mask.chunk_size = -1; }},
       {"[attention] key_offset must be at most 2^60; got 1152921504606846977",
        [](Call& call) { call.options.mask.key_offset = kFar; }},
-      {"[attention] sequence_keys must count at least the 6 keys up to the end of this call's; got 5",
+      {"[attention] sequence_keys must count at least the 6 keys up to the end of this call's; got "
+       "5",
        [](Call& call) {
          call.options.mask.key_offset = 2;
          call.options.mask.sequence_keys = 5;
@@ -172,16 +172,16 @@ TEST(Refusals, OfPages) {
   const std::string pages = std::to_string(data.input().k.extents[0]);
   for (const std::int32_t page : {-1, 1 << 20}) {
     const std::array<std::int32_t, 3> numbers = {0, page, 0};
-    EXPECT_EQ(message([&](AttentionInput& in) {
-                in.pages.block_table =
-                    contiguous_view<const std::int32_t, 2>(numbers.data(), {1, 3});
-              }),
-              "[attention] block_table must name pages below " + pages + "; got " +
-                  std::to_string(page));
+    EXPECT_EQ(
+        message([&](AttentionInput& in) {
+          in.pages.block_table = contiguous_view<const std::int32_t, 2>(numbers.data(), {1, 3});
+        }),
+        "[attention] block_table must name pages below " + pages + "; got " + std::to_string(page));
   }
-  EXPECT_EQ(message_of([&] { attention_backward(data.input(), data.options(), {}, {}); }),
-            "[attention_backward] block_table must be absent: paged keys have no backward pass; got "
-            "one");
+  EXPECT_EQ(
+      message_of([&] { attention_backward(data.input(), data.options(), {}, {}); }),
+      "[attention_backward] block_table must be absent: paged keys have no backward pass; got "
+      "one");
 }
 
 TEST(Refusals, OfProblemsSayWhatAFieldTakes) {
@@ -324,7 +324,8 @@ TEST(PreparedCalls, ComputeTheProblemAndCountItsPairs) {
     EXPECT_GE(call.run(), 0);
     const check::Work work = check::work_of(call.data());
     const double pairs = static_cast<double>(problem.batch * problem.heads) * (3 + 4 + 5 + 6 + 7);
-    const double dim = static_cast<double>(problem.dim), value = static_cast<double>(problem.value_dim);
+    const double dim = static_cast<double>(problem.dim),
+                 value = static_cast<double>(problem.value_dim);
     EXPECT_EQ(work.scores, problem.backward ? 2 * pairs : pairs) << line;
     const double forward = 2 * (dim + value), backward = problem.backward ? 6 * dim + 4 * value : 0;
     EXPECT_EQ(work.flops, pairs * (forward + backward)) << line;
