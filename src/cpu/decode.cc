@@ -3,6 +3,7 @@
 //   for each block of keys              read where they lie, one row after the other
 //     scores  S = lambda Q K^T          decode_tile: vectors run along columns
 //     logits  Z                         logits, where there is a soft-cap
+//     -inf where a row sees no key      mask_tile
 //     weights P = 2^(Z - max)           softmax_tile, with the rows' states; then dropout
 //     sums    O = rescale * O + P V     decode_tile
 //
@@ -18,6 +19,7 @@
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/decode_tile-inl.h"
 #include "src/cpu/steps/dropout-inl.h"
+#include "src/cpu/steps/mask_tile-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
 #include "src/cpu/steps/row_tile-inl.h"
 #include "src/cpu/steps/softmax_tile-inl.h"

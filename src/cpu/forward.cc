@@ -4,6 +4,7 @@
 //     for each row tile                 a panel's width of rows, a lane of the vectors each
 //       scores  S = K (lambda Q)^T      qk_tile
 //       logits  Z                       logits, where there is a soft-cap, a bias or a boolean mask
+//       -inf where a row sees no key    mask_tile
 //       weights P = 2^(Z - max)         softmax_tile, with the rows' states; then dropout
 //       sums    O = rescale * O + V^T P pv_tile
 //
@@ -24,6 +25,7 @@
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/dropout-inl.h"
+#include "src/cpu/steps/mask_tile-inl.h"
 #include "src/cpu/steps/pv_tile-inl.h"
 #include "src/cpu/steps/qk_tile-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
