@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._core import listening
-from isentrope._core.autograd import FORWARD_MODE, Transformable, below_autograd, differentiable, requires_gradients
+from isentrope._core.autograd import FORWARD_MODE, below_autograd, differentiable, requires_gradients
 from isentrope._core.call import Call
 from isentrope._core.library import LSE, OPS
 from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits
@@ -29,7 +29,7 @@ def attend(call: Call, return_stats: StatisticNames) -> Any:
     if compiling:
         operator = _ATTENTION
     elif transformed():
-        operator = Transformable.apply
+        operator = differentiable
     else:
         listener = listening.listener
         if listener is not None:

@@ -1,8 +1,9 @@
-"""Gradients of the operators. One backward pass, `_six_gradients`, and three ways to it, for torch leads no call to all:
+"""Gradients of the operators. One backward pass, `_six_gradients`, and two ways to it:
 
-- `register_autograd`: models that torch compiles or exports, and whoever calls the operator itself;
-- `_Differentiable`: eager calls, which the way above would take four times as long for a few rows;
-- `Transformable`: torch.func and forward mode, which do not see through register_autograd and would compute without it.
+- `Differentiable`: eager calls, which register_autograd would take four times as long for a few rows, torch.func and
+  forward mode, which do not see through it and would compute without it;
+- `register_autograd`: models that torch compiles or exports, whose graphs have the operator and no class of Python, and
+  whoever calls the operator itself.
 
 A call of q, k, v, a rule and a causal mask that nobody watches takes none of them: `plain.py` has a shorter one.
 """
@@ -60,7 +61,7 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
 def backward_operator() -> Any:
     """On the way that the state of torch asks for."""
     if torch._C._are_functorch_transforms_active():
-        return TransformableBackward.apply
+        return _TransformableBackward.apply
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return CHECKED.attention_backward
     return _attention_backward
@@ -77,30 +78,6 @@ _attention = below_autograd(OPS.attention.default)
 _attention_backward = below_autograd(OPS.attention_backward.default)
 
 
-class _Differentiable(torch.autograd.Function):
-    """Attention with gradients, in eager mode: the way of register_autograd through torch takes four times as long
-    for a few rows. What has no gradient comes in one argument, for each costs a call of 16 rows 0.3 % of its time."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        call = args[-1]
-        results = _attention(*call)
-        _save(ctx, call, results)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
-        return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
-
-
-# Past what Function.apply does for torch.func in Python, which is not at work here.
-_apply = super(torch.autograd.Function, _Differentiable).apply
-
-
-def differentiable(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _apply(*_with_gradients(args), args)
-
-
 def requires_gradients(call: Call) -> bool:
     # All arguments, of which most are no tensors, take a microsecond more.
     return torch._C._any_requires_grad(*_with_gradients(call))
@@ -115,10 +92,7 @@ torch.library.register_autograd("isentrope::attention_backward", no_second_order
 
 
 class _Transformable(torch.autograd.Function):
-    """An operator for torch.func and forward-mode, which do not see through register_autograd.
-
-    There a forward-mode derivative would silently be zero: here it is an error.
-    """
+    """An operator for torch.func and forward mode, where a derivative would silently be zero: here it is an error."""
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
@@ -129,16 +103,33 @@ class _Transformable(torch.autograd.Function):
         raise NotImplementedError(FORWARD_MODE)
 
 
-class Transformable(_Transformable):
+class Differentiable(_Transformable):
+    """Attention of the arguments that have gradients and, as one argument, of all: each costs a call of 16 rows 0.3 %
+    of its time."""
+
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return CHECKED.attention(*args)
+        return _attention(*args[-1])
 
-    setup_context = staticmethod(_save)
-    backward = staticmethod(_gradients)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+        _save(ctx, inputs[-1], output)
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
+        return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
 
 
-class TransformableBackward(_Transformable):
+# Past what Function.apply does for torch.func in Python, where that is not at work.
+_apply = super(torch.autograd.Function, Differentiable).apply
+
+
+def differentiable(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    apply = Differentiable.apply if torch._C._are_functorch_transforms_active() else _apply
+    return apply(*_with_gradients(args), args)
+
+
+class _TransformableBackward(_Transformable):
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
         return CHECKED.attention_backward(*args)

@@ -14,10 +14,10 @@ def one_by_one(operator: Any) -> Any:
     """A batching rule: the operator once for each sample. Its calls are long enough for that."""
 
     def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:
-        def sample(index: int) -> list:
-            return [
-                arg if dim is None else arg.select(dim, index) for arg, dim in zip(args, in_dims, strict=True)
-            ]
+        def sample(index: int, values: Any = args, dims: Any = in_dims) -> Any:
+            if isinstance(values, tuple):
+                return tuple(sample(index, *pair) for pair in zip(values, dims, strict=True))
+            return values if dims is None else values.select(dims, index)
 
         results = [operator(*sample(index)) for index in range(info.batch_size)]
         if isinstance(results[0], Tensor):
