@@ -2,89 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from isentrope._core.call import SHARED, TENSORS, Call
+from isentrope._core.call import TENSORS, Call
 from isentrope._core.library import AXES, CHECKED, OPS, SUPPORT
 
-KEEP, BATCH = Replicate(), Shard(0)
-_AXES = dict.fromkeys("qkv", ["batch", "heads"]) | AXES
+KEEP = Replicate()
+Places = dict[str, Any]
+"""By name, of every tensor that the schemas have."""
+# What the dimensions are of those beside the arguments that all operators share.
+_AXES = AXES | {
+    **dict.fromkeys(("q", "k", "v", "output", "d_output"), ["batch", "heads"]),
+    **dict.fromkeys(("statistics", "d_statistics"), ["statistic", "batch", "heads"]),
+    **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
+}
+_TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k")
 
 
-def _cut(axis: str) -> list:
-    """One placement for each tensor of the schema: sharded along the axis, where it has that."""
-    its = (_AXES[name] for name in Call._fields[:TENSORS])
-    return [Shard(axes.index(axis)) if axis in axes else KEEP for axes in its]
+def _cut(axis: str) -> Places:
+    """Sharded along the axis, where they have that."""
+    return {name: Shard(_AXES[name].index(axis)) if axis in _AXES[name] else KEEP for name in _TENSORS}
 
 
-WHOLE, BY_BATCH, BY_HEAD = [KEEP] * TENSORS, _cut("batch"), _cut("heads")
+WHOLE, BY_BATCH, BY_HEAD = (_cut(axis) for axis in ("", "batch", "heads"))
 # Every sequence may have its pages anywhere in the cache.
-CACHED_BY_BATCH = [BATCH, KEEP, KEEP, *BY_BATCH[3:]]
+CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
-def _heads_may_part(args: tuple) -> bool:
+def _heads_may_part(given: dict[str, Any]) -> bool:
     """Whether a mesh may cut the heads: not between those that share keys, nor a rule's numbers for each head."""
-    call = Call(*args[:SHARED])
-    own_keys = call.q.shape[1] == call.k.shape[1]
-    return CHECKED.rule_heads(call.rule) == 1 and (own_keys or call.k.shape[1] % call.k.mesh.size() == 0)
+    q, k = given["q"], given["k"]
+    own_keys = q.shape[1] == k.shape[1]
+    return CHECKED.rule_heads(given["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
 
 
-def _ways(args: tuple, by_batch: list = BY_BATCH) -> list[tuple[list, Any]]:
-    """Placements of the tensors of a call, and of its statistics, which have one more axis in front.
-
-    Dropout counts batches and heads from the call's first: a part of them would have another's mask.
-    """
-    if Call(*args[:SHARED]).dropout_p > 0:
-        return [(WHOLE, KEEP)]
-    return [(WHOLE, KEEP), (by_batch, Shard(1))] + [(BY_HEAD, Shard(2))] * _heads_may_part(args)
+def _ways(given: dict[str, Any], by_batch: Places) -> list[Places]:
+    """Dropout counts batches and heads from the call's first: a part of them would have another's mask."""
+    if given["dropout_p"] > 0:
+        return [WHOLE]
+    return [WHOLE, by_batch] + [BY_HEAD] * _heads_may_part(given)
 
 
-def _inputs(places: list, args: tuple) -> list:
-    return [place if arg is not None else None for place, arg in zip(places, args)]
+def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:
+    """results: the placements of what the operator returns, from its arguments by name and those of its tensors."""
+    names = [argument.name for argument in operator._schema.arguments]
+
+    @register_sharding(operator)
+    def _(*args: Any) -> list:
+        given = dict(zip(names, args, strict=True))
+        return [
+            (results(given, places), [None if x is None else places.get(name) for name, x in given.items()])
+            for places in _ways(given, by_batch)
+        ]
 
 
-@register_sharding(OPS.attention.default)
-def _(*args: Any) -> list:
-    support = args[SHARED] & SUPPORT
-    numbers = [None] * (SHARED + 1 - TENSORS)
-    return [
-        ([places[0], statistics, places[0] if support else KEEP], _inputs(places, args) + numbers)
-        for places, statistics in _ways(args)
-    ]
+def _attended(given: dict[str, Any], places: Places) -> list:
+    return [places["q"], places["statistics"], places["q"] if given["wanted"] & SUPPORT else KEEP]
 
 
-@register_sharding(OPS.decode.default)
-def _(*args: Any) -> list:
-    support = args[SHARED + 2] & SUPPORT
-    numbers = [None] * (SHARED - TENSORS)
-
-    def strategy(places: list, statistics: Any) -> tuple[list, list]:
-        tables = [BATCH if places is CACHED_BY_BATCH else KEEP] * 2
-        results = [places[0], statistics, places[0] if support else KEEP]
-        return results, _inputs(places, args) + numbers + tables + [None]
-
-    return [strategy(*way) for way in _ways(args, CACHED_BY_BATCH)]
+def _gradients(given: dict[str, Any], places: Places) -> list:
+    # Each sequence adds to the gradients of the sinks.
+    others = {"bias": places["q"], "lambda": places["q"], "sinks": Partial() if places is BY_BATCH else places["sinks"]}
+    optional = [place if given[f"wants_{name}"] else KEEP for name, place in others.items()]
+    return [places[name] for name in "qkv"] + optional
 
 
-@register_sharding(OPS.row_lengths.default)
-def _(*args: Any) -> list:
-    numbers = [None] * (SHARED - TENSORS)
-    return [([places[0]], _inputs(places, args) + numbers) for places, _ in _ways(args)]
-
-
-@register_sharding(OPS.attention_backward.default)
-def _(*args: Any) -> list:
-    wants = args[SHARED + 5 : SHARED + 8]
-    numbers = [None] * (SHARED + 1 - TENSORS)
-
-    def strategy(places: list, statistics: Any) -> tuple[list, list]:
-        # Each sequence adds to the gradients of the sinks.
-        d_sinks = Partial() if places is BY_BATCH else Call(*places).sinks
-        optional = [place if want else KEEP for place, want in zip((places[0], places[0], d_sinks), wants)]
-        upstream = _inputs([places[0], statistics] * 2, args[SHARED + 1 : SHARED + 5])
-        return [places[0]] * 3 + optional, _inputs(places, args) + numbers + upstream + [None] * 4
-
-    return [strategy(*way) for way in _ways(args)]
+_shard(OPS.attention.default, _attended)
+_shard(OPS.decode.default, _attended, CACHED_BY_BATCH)
+_shard(OPS.row_lengths.default, lambda _, places: [places["q"]])
+_shard(OPS.attention_backward.default, _gradients)
