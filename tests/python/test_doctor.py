@@ -28,7 +28,7 @@ def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
 
 
 def test_what_it_needs_is_named(capsys, monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert doctor.main([]) == 2
     assert "must lie beside this command or on PATH" in capsys.readouterr().err
     assert doctor.main(["--seconds", "0"]) == 2

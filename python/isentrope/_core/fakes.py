@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._core.call import SHARED
 from isentrope._core.checks import check_ranks
 from isentrope._core.library import SUPPORT
 
@@ -35,25 +34,14 @@ def results_of(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Te
     )
 
 
-@torch.library.register_fake("isentrope::attention")
-def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = args[:3]
+def _attended(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, wanted = rest
     check_ranks(q=q, k=k, v=v)
-    return results_of(q, v.shape[3], args[SHARED])
+    return results_of(q, v.shape[3], wanted)
 
 
-@torch.library.register_fake("isentrope::decode")
-def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = args[:3]
-    check_ranks(q=q, k=k, v=v)
-    return results_of(q, v.shape[3], args[SHARED + 2])
-
-
-@torch.library.register_fake("isentrope::decode_codes")
-def _(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = args[:3]
-    check_ranks(q=q, k=k, v=v)
-    return results_of(q, v.shape[3], args[SHARED + 4])
+for _name in ("attention", "decode", "decode_codes"):
+    torch.library.register_fake(f"isentrope::{_name}", _attended)
 
 
 @torch.library.register_fake("isentrope::quantize")

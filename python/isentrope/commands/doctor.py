@@ -7,16 +7,14 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import subprocess
-import sysconfig
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from isentrope.commands.frame import Parser, put, run, whole_number
+from isentrope.commands.frame import Parser, program, put, run, whole_number
 
 _PACKAGES = ("torch", "triton", "transformers", "gguf")
 
@@ -77,11 +75,8 @@ def _on_a_gpu(kind: str, index: int) -> str:
 
 def _told(*arguments: str) -> Any:
     """What the program says to them, as JSON. A check that fails has the exit status 1."""
-    places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    program = shutil.which("isentrope", path=places)
-    if program is None:
-        raise FileNotFoundError("isentrope, which checks, must lie beside this command or on PATH; got none")
-    done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)
+    command = [program("isentrope", "checks"), *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise ValueError(done.stderr)
     return json.loads(done.stdout)

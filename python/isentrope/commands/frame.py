@@ -98,7 +98,7 @@ class Outputs:
         for path in (*self._results, page, resume):
             if path is not None:
                 check_output(path)
-        self._program = None if page is None else _report_program()
+        self._program = None if page is None else program("isentrope-report", "makes the page")
 
     def write(self, result: dict[str, Any], told: str) -> None:
         """The result where it was asked for, else `told` on standard output; and the page."""
@@ -119,13 +119,13 @@ class Outputs:
             return read_text(page)
 
 
-def _report_program() -> str:
-    """`isentrope report` lies beside this command, or on PATH."""
+def program(name: str, does: str) -> str:
+    """The path of a program of ours. Raises FileNotFoundError."""
     places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    program = shutil.which("isentrope-report", path=places)
-    if program is None:
-        raise FileNotFoundError("isentrope-report, which makes the page, must lie beside this command or on PATH; got none")
-    return program
+    found = shutil.which(name, path=places)
+    if found is None:
+        raise FileNotFoundError(f"{name}, which {does}, must lie beside this command or on PATH; got none")
+    return found
 
 
 def _say(text: str, end: str = "\n") -> None:

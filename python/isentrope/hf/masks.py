@@ -145,10 +145,15 @@ def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | N
     shown = attention_mask[:, :keys].bool()
     if shown.shape[1] == keys and bool(shown.all()):
         return {}
+    begin, end = ends_of(shown)
+    return {"key_begin": begin, "key_end": end} if torch.equal(end - begin, shown.sum(1)) else None
+
+
+def ends_of(shown: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the keys shown [batch, keys] each sequence's first, and the one behind its last; equal where there are none."""
     index = torch.arange(shown.shape[1], device=shown.device)
     end = torch.where(shown, index + 1, 0).amax(1)
-    begin = torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end)
-    return {"key_begin": begin, "key_end": end} if torch.equal(end - begin, shown.sum(1)) else None
+    return torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end), end
 
 
 def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:

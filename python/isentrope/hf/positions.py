@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from isentrope.functions import attention
+from isentrope.hf.masks import ends_of
 from isentrope.statistics import Statistics
 
 
@@ -51,12 +52,9 @@ def attend(
 
 def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     """Sequences begin and end with the keys that somebody sees, and the last queries with them."""
-    seen = mask.flatten(1, 2).any(1)
-    index = torch.arange(seen.shape[1], device=seen.device)
-    end = torch.where(seen, index + 1, 0).amax(1)
-    begin = torch.minimum(torch.where(seen, index, seen.shape[1]).amin(1), end)
+    begin, end = ends_of(mask.flatten(1, 2).any(1))
     offset = max(int(end.max()) - queries, 0) if end.numel() else 0
-    return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": seen.shape[1]}
+    return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": mask.shape[-1]}
 
 
 def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:

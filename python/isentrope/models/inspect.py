@@ -64,16 +64,9 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, NaN as None: what `isentrope report` takes."""
-
-        return {
-            "kind": "inspection",
-            "version": 2,
-            "model": self.model,
+        own = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
+        return {"kind": "inspection", "version": 2} | own | {
             "rule": self.rule._asdict() | {"rule": self.rule.rule.text},
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "edges": self.edges,
-            "n": self.n,
             "mean": {name: for_json(x) for name, x in self.mean.items()},
             "spread": {name: for_json(x) for name, x in self.spread.items()},
             "collapsed": self.collapsed(),
@@ -159,22 +152,11 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
         index = torch.bucketize(s.support[0], limits, right=True)
         count = torch.zeros(index.shape[0], len(edges) - 1, dtype=torch.float64)
         count.scatter_add_(1, index, (s.support[0] > 0).double())
-        for name, values in _quantities(s).items():
+        for name in found:
+            values = s.support.float() if name == "n" else getattr(s, name)
             total = torch.zeros_like(count).scatter_add_(1, index, torch.where(s.support > 0, values, 0)[0].double())
             found[name][layers[id(module)]] = total / count
     return {name: torch.stack([x for x in column if x is not None]) for name, column in found.items()}
-
-
-def _quantities(s: Statistics) -> dict[str, Tensor]:
-    return {
-        "entropy": s.entropy,
-        "effective_keys": s.effective_keys,
-        "max_logit": s.max_logit,
-        "gradient_mass": s.gradient_mass,
-        "variance": s.variance,
-        "distance": s.distance,
-        "n": s.support.float(),
-    }
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,16 +45,9 @@ def scaled_dot_product_attention(
 
 
 def under_rule(
-    rule: Rule,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *, is_causal: bool = False,
+    enable_gqa: bool = False, **options: Any,
+) -> Tensor:  # fmt: skip
     """The same with a rule, in which `scale` takes the place of 1/sqrt(dim)."""
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         if not isinstance(flag, bool):
@@ -63,8 +57,8 @@ def under_rule(
     if attn_mask is not None and is_causal:
         raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
     if is_jagged(query):
-        options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "enable_gqa": enable_gqa}
-        return attention(query, key, value, rule=rule, scale=scale, **options)
+        options |= {"attn_mask": attn_mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
+        return attention(query, key, value, rule=rule, **options)
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or tensor.dim() < 2:
@@ -87,9 +81,7 @@ def under_rule(
     if rule != "standard" and attn_mask is not None and attn_mask.is_floating_point():
         # -inf hides a key from n too, as behind torch's own function.
         bias, attn_mask = attn_mask, attn_mask > -torch.inf
-    output = attention(
-        q, k, v, rule=rule, scale=scale, attn_mask=attn_mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p
-    )
+    output = attention(q, k, v, rule=rule, attn_mask=attn_mask, bias=bias, is_causal=is_causal, **options)
     before = (*batch, heads[0]) if max(tensor.dim() for tensor in tensors.values()) > 2 else ()
     return output.reshape(*before, *output.shape[2:])
 
