@@ -1,0 +1,83 @@
+// In front of a process, operator new that fails for one library when it is told to: what calls it
+// from elsewhere, torch or Python, gets its memory always.
+
+#include <link.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace {
+
+std::atomic<std::uintptr_t> first = 0, last = 0;  // where the library lies
+std::atomic<std::int64_t> left = -1;              // allocations that succeed; negative: all
+std::atomic<std::int64_t> met = 0;
+
+int find(dl_phdr_info* library, std::size_t, void* name) {
+  if (std::strstr(library->dlpi_name, static_cast<const char*>(name)) == nullptr) return 0;
+  for (int i = 0; i < library->dlpi_phnum; ++i) {
+    const auto& part = library->dlpi_phdr[i];
+    if (part.p_type != PT_LOAD || (part.p_flags & PF_X) == 0) continue;
+    first = library->dlpi_addr + part.p_vaddr;
+    last = first + part.p_memsz;
+  }
+  return 1;
+}
+
+bool fails(const void* caller) {
+  const auto at = reinterpret_cast<std::uintptr_t>(caller);
+  if (at < first || at >= last) return false;
+  ++met;
+  return left >= 0 && left.fetch_sub(1) == 0;
+}
+
+void* allocate(const void* caller, std::size_t size, std::size_t alignment) noexcept {
+  if (fails(caller)) return nullptr;
+  return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(const void* caller, std::size_t size, std::size_t alignment) {
+  void* const memory = allocate(caller, size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+constexpr std::size_t kUsual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+
+}  // namespace
+
+// Whether a library with such a name is there, whose allocations are counted from now on.
+extern "C" bool watch_allocations(const char* name) {
+  return dl_iterate_phdr(find, const_cast<char*>(name)) != 0;
+}
+// The next `which` allocations of the library succeed and one fails; negative: none.
+extern "C" void fail_allocation(std::int64_t which) { left = which; }
+extern "C" std::int64_t allocations_met() { return met; }
+
+// NOLINTBEGIN: the names are the language's
+#define ISENTROPE_CALLER __builtin_return_address(0)
+void* operator new(std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }
+void* operator new[](std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }
+void* operator new(std::size_t n, std::align_val_t to) {
+  return allocate_or_throw(ISENTROPE_CALLER, n, static_cast<std::size_t>(to));
+}
+void* operator new[](std::size_t n, std::align_val_t to) {
+  return allocate_or_throw(ISENTROPE_CALLER, n, static_cast<std::size_t>(to));
+}
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  return allocate(ISENTROPE_CALLER, n, kUsual);
+}
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  return allocate(ISENTROPE_CALLER, n, kUsual);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+// NOLINTEND
