@@ -20,7 +20,7 @@ STARTS = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
 OPERATORS = {
     "attention": (OPS.attention, (*CALL, ALL)),
     "attention_backward": (
-        OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True),
+        OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True, False),
     ),
     "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, ALL)),
     "decode_codes": (OPS.decode_codes, (*CALL._replace(k=CODES, v=CODES, attn_mask=None), SCALES, SCALES, TABLE, USED, ALL)),
