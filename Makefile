@@ -79,7 +79,7 @@ configure: setup
 configure-programs: setup-programs
 configure configure-programs:
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
-	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON --log-level=NOTICE
+	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
 
 # The language model comes over the network while the compiler works. Before its version 1.12 ninja could not tell
 # what time is left.

@@ -10,7 +10,7 @@ import collections
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,26 +81,51 @@ class Compiled(NamedTuple):
     loops: tuple[Loop, ...] = ()
 
 
+class Call(NamedTuple):
+    """A launch that would have happened: its kernel, its programs, and what is passed by the names of the kernel."""
+
+    launch: Launch
+    grid: tuple[int, ...]
+    values: dict[str, Any]
+
+
 @contextmanager
-def launches(target: Target) -> Iterator[list[Launch]]:
-    """What is launched in the block, with tensors on the CPU, as the plan has it for the target; nothing runs."""
-    found: list[Launch] = []
+def _instead(target: Target, take: Callable[[Call], None]) -> Iterator[None]:
+    """Nothing runs in the block: what would be launched is taken."""
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        launch = _launch(self, args, options)
-        if launch not in found:
-            found.append(launch)
+        values = dict(zip(self.arg_names, args)) | {name: x for name, x in options.items() if name in self.arg_names}
+        others = {name: value for name, value in options.items() if name not in self.arg_names}
+        take(Call(_launch(self, values, others), grid, values))
 
     with mock.patch.object(JITFunction, "run", run), mock.patch.object(plan, "chip_of", lambda _: target.chip):
+        yield
+
+
+@contextmanager
+def calls(target: Target) -> Iterator[list[Call]]:
+    """Each launch in the block, with tensors on the CPU, as the plan has it for the target; nothing runs."""
+    found: list[Call] = []
+    with _instead(target, found.append):
         yield found
 
 
-def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch:
-    names = kernel.arg_names
-    values = dict(zip(names, args)) | {name: value for name, value in options.items() if name in names}
-    others = {name: value for name, value in options.items() if name not in names}
+@contextmanager
+def launches(target: Target) -> Iterator[list[Launch]]:
+    """The different kernels among them."""
+    found: list[Launch] = []
+
+    def take(call: Call) -> None:
+        if call.launch not in found:
+            found.append(call.launch)
+
+    with _instead(target, take):
+        yield found
+
+
+def _launch(kernel: JITFunction, values: dict[str, Any], options: dict[str, Any]) -> Launch:
     signature, constants, divisible = [], [], []
-    for index, (name, parameter) in enumerate(zip(names, kernel.params)):
+    for index, (name, parameter) in enumerate(zip(kernel.arg_names, kernel.params)):
         value = values[name]
         if value is None or parameter.is_constexpr or (isinstance(value, int) and value == 1 and not parameter.do_not_specialize):
             signature.append((name, "constexpr"))
@@ -115,14 +140,18 @@ def _launch(kernel: JITFunction, args: tuple, options: dict[str, Any]) -> Launch
             signature.append((name, "i32" if -(1 << 31) <= value < 1 << 31 else "i64"))
             if value % 16 == 0 and not parameter.do_not_specialize:
                 divisible.append(index)
-    return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), tuple(others.items()))
+    return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), tuple(options.items()))
+
+
+def binary(launch: Launch, target: Target, aligned: bool = True) -> Any:
+    """As Triton compiles it. aligned: 16 divides the addresses and strides that it divides in most calls."""
+    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in launch.divisible if aligned}
+    source = ASTSource(launch.kernel, dict(launch.signature), constexprs=dict(launch.constants), attrs=attributes)
+    return triton.compile(source, target=target.gpu, options=dict(launch.options))
 
 
 def compiled(launch: Launch, target: Target, aligned: bool = True) -> Compiled:
-    """aligned: 16 divides the addresses and strides that it divides in most calls."""
-    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in launch.divisible if aligned}
-    source = ASTSource(launch.kernel, dict(launch.signature), constexprs=dict(launch.constants), attrs=attributes)
-    kernel = triton.compile(source, target=target.gpu, options=dict(launch.options))
+    kernel = binary(launch, target, aligned)
     return (of_cubin if target.gpu.backend == "cuda" else _of_amdgcn)(kernel)
 
 

@@ -14,7 +14,7 @@ endfunction()
 # in a folder of its name, and come with its library or not at all. Each has an export set of its own, so that whoever
 # takes one component needs nothing that another is made of.
 isentrope_install_headers(isentrope)
-foreach(component core shared config theory libtorch)
+foreach(component core shared config theory cuda libtorch)
   if(TARGET isentrope_${component})
     install(TARGETS isentrope_${component} EXPORT isentrope-${component}
       LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development

@@ -9,6 +9,7 @@
 #include "bindings/torch/operators.h"
 #include "isentrope/config/scale_rule_json.h"
 #include "isentrope/rule_catalogue.h"
+#include "src/rule/numbers.h"
 
 namespace isentrope::stable {
 
@@ -63,63 +64,18 @@ void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
                                        rule.reads(LengthSource::total));
 }
 
-namespace {
-
-// Which length a term reads: what reads none, the base included, goes with the visible keys.
-LengthSource source_of(const ScaleRule::Term& term) {
-  const LengthSource source = term.form.length.source;
-  const bool reads = term.form.growth != Growth::one && source != LengthSource::fixed;
-  return reads ? source : LengthSource::visible;
-}
-
-RowLength with(LengthSource source, std::int64_t u) {
-  RowLength length{.visible = 1};
-  (source == LengthSource::visible    ? length.visible
-   : source == LengthSource::position ? length.position
-                                      : length.total) = u;
-  return length;
-}
-
-}  // namespace
-
-// A rule in numbers, for kernels that look it up: float64 [3, heads, count], of lengths first,
-// first + 1, ... the factor before the soft-cap, after it, and on the bias; without a soft-cap the
-// first is their product. Of the rule's terms only those that read `source` (0 visible, 1 position,
-// 2 total): the numbers of all sources multiply. Without such terms there are no numbers for
-// position and total, and of visible the first two, for rows without keys and with some.
+// A rule in numbers, for kernels that look it up: float64 [3, heads, count], as src/rule/numbers.h
+// has them. source: 0 visible, 1 position, 2 total.
 void rule_table(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const std::string text = from.text();
   const auto source = static_cast<LengthSource>(from.integer());
-  const std::int64_t dim = from.integer(), first = from.integer();
-  std::int64_t count = from.integer();
+  const std::int64_t dim = from.integer(), first = from.integer(), count = from.integer();
   const bool capped = from.integer() != 0;
-  const ScaleRule& rule = parsed_rule(text);
-  const auto reads = [&](const ScaleRule::Term& term) { return source_of(term) == source; };
-  const bool visible = source == LengthSource::visible;
-  const bool constant = std::ranges::none_of(rule.terms(), [&](const ScaleRule::Term& term) {
-    return reads(term) && term.form.growth != Growth::one &&
-           term.form.length.source != LengthSource::fixed;
-  });
-  if (constant) count = visible ? std::min<std::int64_t>(count, 2) : 0;
-  TorchTensor table(std::array{std::int64_t{3}, rule.heads(), count}, aoti_torch_dtype_float64());
-  auto* to = static_cast<double*>(table.write());
-  const std::int64_t plane = rule.heads() * count;
-  for (std::int64_t at = 0; at < plane; ++at) {
-    const std::int64_t head = at / count;
-    const RowLength length = with(source, first + at % count);
-    double before = visible ? base_of(rule.terms().front().form, dim, head) : 1;
-    double after = 1, on_bias = 1;
-    for (const ScaleRule::Term& term : rule.terms()) {
-      if (!reads(term)) continue;
-      const double factor = factor_of(term.form, length, dim, head);
-      (capped && term.form.place == ScalePlace::post_cap ? after : before) *= factor;
-      if (term.form.scale_bias) on_bias *= factor;
-    }
-    to[at] = length.visible < 1 ? 0 : before;
-    to[plane + at] = after;
-    to[2 * plane + at] = on_bias;
-  }
+  const RuleNumbers numbers = rule_numbers(parsed_rule(text), source, dim, first, count, capped);
+  TorchTensor table(std::array{std::int64_t{3}, numbers.heads, numbers.count},
+                    aoti_torch_dtype_float64());
+  std::ranges::copy(numbers.factors, static_cast<double*>(table.write()));
   stack[0] = to_value(std::move(table));
 }
 

@@ -195,10 +195,9 @@ void validate_tables(const char* function, const AttentionInput& in,
   check_documents(check, options.mask, in.q.extents[2], in.keys());
 }
 
-void validate_forward(const AttentionInput& in, const AttentionOptions& options,
-                      const AttentionOutput& out) {
+void validate_output(const AttentionInput& in, const AttentionOptions& options,
+                     const AttentionOutput& out) {
   const Checks check("attention");
-  validate_input("attention", in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<3> rows = {batch, heads, queries};
   check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
@@ -209,6 +208,12 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
       },
       out.statistics);
   check_forward_places(in, options, out);
+}
+
+void validate_forward(const AttentionInput& in, const AttentionOptions& options,
+                      const AttentionOutput& out) {
+  validate_input("attention", in, options);
+  validate_output(in, options, out);
   validate_tables("attention", in, options);
 }
 

@@ -13,9 +13,14 @@ void validate_input(const char* function, const AttentionInput& input,
 // runs where they lie: in the host's memory.
 void validate_tables(const char* function, const AttentionInput& input,
                      const AttentionOptions& options);
-// Both of these, and what is written.
+// Shapes, types and places of what is written, of input that validate_input() let through. Nothing
+// of an array is read.
+void validate_output(const AttentionInput& input, const AttentionOptions& options,
+                     const AttentionOutput& output);
+// All of these.
 void validate_forward(const AttentionInput& input, const AttentionOptions& options,
                       const AttentionOutput& output);
+// The first two, and what is read and written besides.
 void validate_backward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionGradientInput& gradient, const AttentionGradients& result);
 

@@ -160,7 +160,7 @@ def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
         launched(wrong, REPAIR=True)
 
 
-def _forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     output, statistics, support = results_of(call.q, call.value_dim, wanted)
     if output.numel() == 0:
         return output, statistics, support
@@ -214,7 +214,7 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *shared, wanted = arguments
     call = Operands(shared)
     call.check()
-    return _forward(call, wanted)
+    return forward(call, wanted)
 
 
 def _gradient_rows(
@@ -309,7 +309,7 @@ def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         )
     call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int())  # beyond there is no page either
     call.check()
-    return _forward(call, wanted, used)
+    return forward(call, wanted, used)
 
 
 def row_lengths(*arguments: Any) -> Tensor:

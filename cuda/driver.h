@@ -1,0 +1,53 @@
+// The driver of NVIDIA's devices, opened when the program runs: nothing of CUDA is needed to build.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace isentrope::cuda {
+
+using Address = std::uint64_t;  // of a device's memory
+using Handle = void*;           // of a context, a module, a function or a stream
+
+// Functions of libcuda.so.1, in the versions that CUDA 12 and later have. They return 0, or the
+// number of an error.
+struct Driver {
+  int (*init)(unsigned flags);
+  int (*error_text)(int error, const char** text);
+  int (*device_count)(int* count);
+  int (*device)(int* device, int ordinal);
+  int (*attribute)(int* value, int attribute, int device);
+  int (*retain_context)(Handle* context, int device);
+  int (*release_context)(int device);
+  int (*push_context)(Handle context);
+  int (*pop_context)(Handle* context);
+  int (*load_module)(Handle* module, const void* image);
+  int (*unload_module)(Handle module);
+  int (*function)(Handle* function, Handle module, const char* name);
+  int (*set_attribute)(Handle function, int attribute, int value);
+  int (*launch)(Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                Handle stream, void** parameters, void** extra);
+  int (*allocate)(Address* address, std::size_t bytes);
+  int (*free)(Address address);
+  int (*allocate_in_order)(Address* address, std::size_t bytes, Handle stream);
+  int (*free_in_order)(Address address, Handle stream);
+  int (*to_device)(Address to, const void* from, std::size_t bytes);
+  int (*to_host)(void* to, Address from, std::size_t bytes);
+  int (*copy_in_order)(Address to, Address from, std::size_t bytes, Handle stream);
+  int (*pointer_attribute)(void* value, int attribute, Address address);
+
+  // Throws Error where a call failed: `what` it was to do.
+  void require(int result, const char* what) const;
+};
+
+// Opened at the first call. Throws Error where there is none, or no device.
+[[nodiscard]] const Driver& driver();
+
+// Numbers of the driver's interface that are used here.
+inline constexpr int kMajor = 75, kMinor = 76, kUnits = 16, kOrdinalOfPointer = 9,
+                     kSharedMemory = 8;
+// What a kernel has without asking.
+inline constexpr int kSharedUnasked = 48 << 10;
+
+}  // namespace isentrope::cuda
