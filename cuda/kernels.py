@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compiles the kernels that isentrope_cuda loads, for chips that are not here, and writes the manifest of them.
 
-    cuda/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all] [--jobs 2]
+    cuda/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all]
 
 PYTHONPATH must have isentrope, as in the build's python folder. The kernels are those that the front doors of Python
-launch, for the same tiles: each call below is made as Python would make it, and what it would have launched is compiled.
+launch, for the same tiles: each call below is made as Python makes it, and what it would have launched is compiled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
 PAGE_SIZES = (16,)
 # One that reads each of the lengths that a row has besides its keys: none, its position, the call's, both.
-_RULES = ("standard", "attn_temperature_tuning", "log_length(length=total)", "log_length(length=total)*attn_temperature_tuning")
+_TOTAL = "log_length(length=total)"
+_RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_temperature_tuning")
 # The oldest chip's: chips that came after the last cubin compile it when they load it. What is written for sm_90
 # runs on no other.
 _PORTABLE = "sm_80"
@@ -73,8 +74,8 @@ class Made(NamedTuple):
 
 
 def made() -> Iterator[Made]:
-    """Calls that between them launch every kernel: of many rows and of few, whose keys are split or not, with a mask that
-    hides keys from some rows of a tile or without, and of rows whose rule reads every length."""
+    """Calls that between them launch every kernel: of many rows and of few, whose keys are split or not, with a mask
+    that hides keys from some rows of a tile or without, and of rows whose rule reads every length."""
     for causal, few in product((False, True), (False, True)):
         queries = (2 if causal else 1) if few else 1024
         for page in (0, *PAGE_SIZES) if few else (0,):
@@ -138,12 +139,13 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    for name, default in (("chips", "sm_80,sm_90"), ("types", "bf16,f16"), ("dims", "64,128"), ("wanted", "lse,entropy,all")):
+    lists = {"chips": "sm_80,sm_90", "types": "bf16,f16", "dims": "64,128", "wanted": "lse,entropy,all"}
+    for name, default in lists.items():
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     found: dict[tuple[str, Launch], None] = {}
-    for chip, kind, dim, wanted in product(*(x.split(",") for x in (given.chips, given.types, given.dims, given.wanted))):
+    for chip, kind, dim, wanted in product(*(getattr(given, name).split(",") for name in lists)):
         them = wanted_launches(TARGETS[chip], TYPES[kind], int(dim), WANTED[wanted])
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
