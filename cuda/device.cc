@@ -15,6 +15,15 @@ int attribute_of(int device, int attribute) {
   return value;
 }
 
+// For destructors: what fails there has nobody to tell.
+template <typename Body>
+void quietly_within(Handle context, const Body& body) {
+  Handle before = nullptr;
+  if (driver().push_context(context) != 0) return;
+  body();
+  (void)driver().pop_context(&before);
+}
+
 }  // namespace
 
 Current::Current(Handle context) {
@@ -42,12 +51,10 @@ Device::State::State(const std::filesystem::path& kernels, int ordinal)
 
 Device::State::~State() {
   const Driver& of = driver();
-  Handle before = nullptr;
-  if (of.push_context(context_) == 0) {
+  quietly_within(context_, [&] {
     for (const auto& [kernel, module] : modules_) (void)of.unload_module(module);
     for (const auto& [key, table] : tables_) (void)of.free(table.address);
-    (void)of.pop_context(&before);
-  }
+  });
   (void)of.release_context(device_);
 }
 
@@ -117,8 +124,8 @@ Memory::Memory(const Device& device, std::size_t bytes) : device_(&device.state(
 
 Memory::~Memory() {
   if (data_ == nullptr) return;
-  const Current current(device_->context());
-  (void)driver().free(reinterpret_cast<Address>(data_));
+  quietly_within(device_->context(),
+                 [&] { (void)driver().free(reinterpret_cast<Address>(data_)); });
 }
 
 Memory::Memory(Memory&& other) noexcept
