@@ -76,7 +76,9 @@ class Forward {
     bool checked = false;  // sums that are no numbers are marked, for `repair`
   };
   [[nodiscard]] Plan plan() const;
-  [[nodiscard]] Needs needs(bool split, std::optional<bool> checked, bool repair) const;
+  // What is left out may be either way.
+  [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
+                            std::optional<bool> checked = {}) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, std::int64_t shares) const;
   [[nodiscard]] Needs merge_needs(const Kernel& forward) const;
   void copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
@@ -98,7 +100,7 @@ class Forward {
   Handle stream_;
 };
 
-Needs Forward::needs(bool split, std::optional<bool> checked, bool repair) const {
+Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool> checked) const {
   Needs needs{.kernel = "forward",
               .constants = {{"SHAPE.DIM", in_.q.extents[3]},
                             {"SHAPE.EVEN", 1},
@@ -106,13 +108,13 @@ Needs Forward::needs(bool split, std::optional<bool> checked, bool repair) const
                             {"SHAPE.EVEN_COLUMNS", 1},
                             {"PACKED", packed()},
                             {"PAGE", in_.pages ? in_.k.extents[2] : 0},
-                            {"SPLIT", split},
                             {"REPAIR", repair},
                             {"SINK", 0},
                             {"SHAPE.CAPPED", 0},
                             {"SHAPE.MASKED", 0},
                             {"SHAPE.DROPOUT", 0}},
               .types = {{"q", pointer_to(in_.q.type)}, {"output", pointer_to(out_.output.type)}}};
+  if (split) needs.constants["SPLIT"] = *split;
   if (checked) needs.types["wrong"] = *checked ? "*i32" : "";
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
@@ -174,7 +176,8 @@ Arguments Forward::arguments(const Rows& rows, std::int64_t shares) const {
 Forward::Plan Forward::plan() const {
   const std::int64_t queries = in_.q.extents[2];
   const bool hidden = hides(options_.mask, queries);
-  const Kernel& any = *device_.find(needs(false, {}, false)).kernel;
+  // Its tile is that of all others of the call.
+  const Kernel& any = *device_.find(needs(false)).kernel;
   Plan plan;
   // A logit of -inf makes a moment that is no number. Those of few rows are taken with care at
   // once.
@@ -183,8 +186,8 @@ Forward::Plan Forward::plan() const {
   const std::int64_t length = packed() ? group() * queries : queries;
   plan.blocks = in_.q.extents[0] * lanes * blocks_of(length, any.constant("SHAPE.ROWS"));
   plan.shares = shares_of(device_.units(), plan.blocks, in_.keys(), any.constant("SHAPE.KEYS"));
-  plan.forward = device_.find(needs(plan.shares > 1, plan.checked, false));
-  if (plan.checked) plan.repair = device_.find(needs(plan.shares > 1, true, true));
+  plan.forward = device_.find(needs(false, plan.shares > 1, plan.checked));
+  if (plan.checked) plan.repair = device_.find(needs(true, plan.shares > 1, true));
   if (plan.shares > 1) plan.merge = device_.find(merge_needs(*plan.forward.kernel));
   return plan;
 }
