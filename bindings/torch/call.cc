@@ -28,7 +28,7 @@ template <typename T, std::size_t Rank>
 TorchTensor take(Arguments& from, const View<T, Rank>&) {
   return from.optional_tensor();
 }
-std::string take(Arguments& from, const ScaleRule&) { return from.text(); }
+TorchText take(Arguments& from, const ScaleRule&) { return from.text(); }
 std::int64_t take(Arguments& from, Causal) { return from.integer(); }
 std::int64_t take(Arguments& from, std::int64_t) { return from.integer(); }
 TorchTensor take(Arguments& from, std::uint64_t) { return from.optional_tensor(); }
@@ -43,7 +43,9 @@ void assign_shape(View<const float, Rank>& to, const TorchTensor& tensor, std::s
   const auto view = view_of<double, Rank>(name_in_python(name).c_str(), tensor);
   to = {reinterpret_cast<const float*>(view.data), view.extents, view.strides};
 }
-void assign(ScaleRule& to, const std::string& text, std::string_view) { to = parsed_rule(text); }
+void assign(ScaleRule& to, const TorchText& text, std::string_view) {
+  to = parsed_rule(text.view());
+}
 void assign(Causal& to, std::int64_t number, std::string_view) { to = causal_of(number); }
 void assign(std::int64_t& to, std::int64_t number, std::string_view) { to = number; }
 void assign(std::uint64_t& to, const TorchTensor& tensor, std::string_view name) {
@@ -60,6 +62,13 @@ nlohmann::json default_of(Causal causal) { return static_cast<std::int64_t>(caus
 nlohmann::json default_of(std::int64_t number) { return number; }
 nlohmann::json default_of(std::uint64_t) { return nullptr; }
 nlohmann::json default_of(float number) { return number; }
+
+// Of which the types matter. Made while the library is loaded, where call_schema() asks for it:
+// later there may be no memory.
+const AttentionOptions& types() {
+  static const AttentionOptions made;
+  return made;
+}
 
 // What the dimensions of an argument are; none of a number.
 template <typename T>
@@ -112,10 +121,9 @@ CallArguments::CallArguments(Arguments& from)
       v(from.tensor()),
       compiled_scale_(from.optional_tensor()),
       compiled_soft_cap_(from.optional_tensor()) {
-  const AttentionOptions types;
-  values_.reserve(32);
-  for_each_argument(types, [&](std::string_view, const auto& member) {
-    values_.emplace_back(take(from, member));
+  std::size_t next = 0;
+  for_each_argument(types(), [&](std::string_view, const auto& member) {
+    values_.at(next++) = take(from, member);
   });
 }
 
@@ -126,9 +134,8 @@ AttentionInput CallArguments::input() const {
 reference::Input CallArguments::input_in_float64() const {
   reference::Input input{view_of<double, 4>("q", q), view_of<double, 4>("k", k),
                          view_of<double, 4>("v", v)};
-  const AttentionOptions types;
   auto value = values_.begin();
-  for_each_argument(types, [&](std::string_view name, const auto&) {
+  for_each_argument(types(), [&](std::string_view name, const auto&) {
     const auto* tensor = std::get_if<TorchTensor>(&*value++);
     if (name == "bias") input.bias = view_of<double, 4>("bias", *tensor);
     if (name == "sinks") input.sinks = view_of<double, 1>("sinks", *tensor);
@@ -162,8 +169,7 @@ AttentionOptions CallArguments::options() const {
 std::string call_schema() {
   std::string schema =
       "Tensor q, Tensor k, Tensor v, Tensor? compiled_scale, Tensor? compiled_soft_cap";
-  const AttentionOptions types;
-  for_each_argument(types, [&](std::string_view name, const auto& member) {
+  for_each_argument(types(), [&](std::string_view name, const auto& member) {
     schema += std::string(", ") + schema_type(member) + " " + name_in_python(name);
   });
   return schema;
@@ -187,9 +193,9 @@ void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(list.dump());
 }
 
-const ScaleRule& parsed_rule(const std::string& text) {
+const ScaleRule& parsed_rule(std::string_view text) {
   thread_local std::pair<std::string, ScaleRule> last{ScaleRule().text(), ScaleRule()};
-  if (last.first != text) last = {text, ScaleRule::parse(text)};
+  if (last.first != text) last = {std::string(text), ScaleRule::parse(text)};
   return last.second;
 }
 

@@ -1,11 +1,11 @@
 // CallArguments: the arguments that the operators share, from the stack to what the core takes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "bindings/torch/values.h"
 #include "isentrope/attention.h"
@@ -28,9 +28,10 @@ class CallArguments {
   const TorchTensor q, k, v;
 
  private:
-  using Value = std::variant<TorchTensor, std::string, std::int64_t, double>;
+  using Value = std::variant<TorchTensor, TorchText, std::int64_t, double>;
 
-  std::vector<Value> values_;
+  // With room to spare, for no memory may be asked for while arguments are read.
+  std::array<Value, 32> values_;
   // Numbers that a compiler must not take for constants; they take the place of a rule's base and
   // of soft_cap.
   TorchTensor compiled_scale_, compiled_soft_cap_;
@@ -48,6 +49,6 @@ class CallArguments {
 [[nodiscard]] std::string call_schema();
 
 // The rule of a text. Models name one rule over and over, so the last one of each thread is kept.
-[[nodiscard]] const ScaleRule& parsed_rule(const std::string& text);
+[[nodiscard]] const ScaleRule& parsed_rule(std::string_view text);
 
 }  // namespace isentrope::stable

@@ -35,9 +35,10 @@ class PlainCall {
   [[nodiscard]] const AttentionOptions& options() const {
     thread_local std::string rule = ScaleRule().text();
     thread_local AttentionOptions options{.parallel_for = run_on_torch_threads};
-    if (rule != rule_) {
-      options.rule = ScaleRule::parse(rule_);
-      rule = rule_;
+    if (rule != rule_.view()) {
+      std::string text(rule_.view());  // before the options change, which the text must not belie
+      options.rule = ScaleRule::parse(text);
+      rule = std::move(text);
     }
     options.mask.causal = causal_of(causal_);
     return options;
@@ -46,7 +47,7 @@ class PlainCall {
   const TorchTensor q, k, v;
 
  private:
-  const std::string rule_;
+  const TorchText rule_;
   const std::int64_t causal_;
 };
 

@@ -179,15 +179,12 @@ TorchTensor Arguments::optional_tensor() {
   return value ? TorchTensor(reinterpret_cast<AtenTensorHandle>(*value)) : TorchTensor();
 }
 
-std::string Arguments::text() {
-  const auto handle = reinterpret_cast<StringHandle>(*next_++);
+std::string_view TorchText::view() const {
   std::size_t length = 0;
   const char* data = nullptr;
-  must(torch_string_length(handle, &length), "tell a string's length");
-  must(torch_string_c_str(handle, &data), "read a string");
-  std::string text(data, length);
-  must(torch_delete_string(handle), "delete a string");
-  return text;
+  must(torch_string_length(handle_.get(), &length), "tell a string's length");
+  must(torch_string_c_str(handle_.get(), &data), "read a string");
+  return {data, length};
 }
 
 StableIValue to_value(std::string_view text) {

@@ -48,6 +48,22 @@ class TorchTensor {
   std::unique_ptr<AtenTensorOpaque, Delete> handle_;
 };
 
+// Owns a string, or nothing.
+class TorchText {
+ public:
+  TorchText() = default;
+  explicit TorchText(StringHandle handle) : handle_(handle) {}
+
+  // As long as this lives.
+  [[nodiscard]] std::string_view view() const;
+
+ private:
+  struct Delete {
+    void operator()(StringHandle handle) const { torch_delete_string(handle); }
+  };
+  std::unique_ptr<StringOpaque, Delete> handle_;
+};
+
 // Views of a tensor's memory, empty for no tensor. The tensor outlives them. Throw Error, which
 // names the tensor, when rank or type is another.
 [[nodiscard]] ConstTensor number_view(const char* name, const TorchTensor& tensor);
@@ -78,14 +94,14 @@ std::int32_t dtype_of_numbers<std::int32_t>();
 }
 
 // The arguments of a kernel, first to last. Kernels own them, so they are all read before anything
-// may throw.
+// may throw; reading them does not, for want of memory neither.
 class Arguments {
  public:
   explicit Arguments(const StableIValue* stack) : next_(stack) {}
 
   TorchTensor tensor() { return TorchTensor(reinterpret_cast<AtenTensorHandle>(*next_++)); }
   TorchTensor optional_tensor();
-  std::string text();
+  TorchText text() { return TorchText(reinterpret_cast<StringHandle>(*next_++)); }
   std::int64_t integer() { return static_cast<std::int64_t>(*next_++); }
   double number() { return std::bit_cast<double>(*next_++); }
 
