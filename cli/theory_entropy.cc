@@ -45,7 +45,7 @@ double scale_at(const EntropyArguments& arguments, const ScaleRule& rule, std::i
 }
 
 void print_held(const EntropyArguments& arguments) {
-  const auto ends = parse_lengths(*arguments.hold);
+  const auto ends = parse_lengths(*arguments.hold, "hold");
   if (ends.size() != 2)
     throw Error("[entropy] --hold must be two lengths; got \"" + *arguments.hold + "\"");
   const theory::EntropyBase base = theory::entropy_base(

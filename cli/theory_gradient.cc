@@ -98,7 +98,7 @@ void print_optima(const GradientArguments& arguments) {
 void print_coefficients(const GradientArguments& arguments) {
   ordered_json values = ordered_json::array();
   std::vector<std::vector<std::string>> rows;
-  for (const std::int64_t dim : parse_lengths(*arguments.dims)) {
+  for (const std::int64_t dim : parse_lengths(*arguments.dims, "dims")) {
     const double c = theory::cosine_coefficient(dim);
     values.push_back({{"dim", dim}, {"c", c}});
     rows.push_back({std::to_string(dim), number(c)});

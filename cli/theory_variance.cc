@@ -146,8 +146,11 @@ void add_variance_command(CLI::App& theory) {
   app->add_option("--rows", arguments->rows, "rows of the sample")
       ->check(command::whole_number())
       ->capture_default_str();
-  app->add_option("--mean", arguments->mean, "mean of the sample")->capture_default_str();
+  app->add_option("--mean", arguments->mean, "mean of the sample")
+      ->check(command::finite_number())
+      ->capture_default_str();
   app->add_option("--deviation", arguments->deviation, "standard deviation of the sample")
+      ->check(command::finite_number())
       ->capture_default_str();
   app->add_option("--seed", arguments->seed, "seed of the sample")->capture_default_str();
   app->add_flag("--json", arguments->json, "JSON on stdout");

@@ -47,4 +47,13 @@ CLI::Validator positive_number() {
           ""};
 }
 
+CLI::Validator finite_number() {
+  return {[](const std::string& text) {
+            const auto value = number<double>(text);
+            if (value && std::isfinite(*value)) return std::string();
+            return fmt::format("a finite number is needed; got \"{}\"", text);
+          },
+          ""};
+}
+
 }  // namespace isentrope::command

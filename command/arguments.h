@@ -14,4 +14,6 @@ namespace isentrope::command {
 // Above zero, and finite.
 [[nodiscard]] CLI::Validator positive_number();
 
+[[nodiscard]] CLI::Validator finite_number();
+
 }  // namespace isentrope::command

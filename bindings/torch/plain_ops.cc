@@ -62,11 +62,14 @@ void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const PlainCall call(from);
   const std::int64_t wanted = from.integer();
   const AttentionInput in = call.input();
+  const AttentionOptions& options = call.options();
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Rows rows{batch, heads, queries};
   std::vector<TorchTensor> results;
   results.reserve(static_cast<std::size_t>(1 + std::popcount(static_cast<std::uint64_t>(wanted))));
-  results.push_back(empty_laid_out_as(call.q, queries, in.v.extents[3], call.q.dtype()));
+  results.push_back(made_for(in, options, [&, rows_of_q = queries] {
+    return empty_laid_out_as(call.q, rows_of_q, in.v.extents[3], call.q.dtype());
+  }));
   AttentionOutput views{output_view(results.front())};
   std::int64_t bit = 1;
   for_each_statistic(
@@ -79,7 +82,7 @@ void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
         bit <<= 1;
       },
       views.statistics);
-  attention_forward(in, call.options(), views);
+  attention_forward(in, options, views);
   stack[0] = to_value(results);
 }
 

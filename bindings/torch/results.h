@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "bindings/torch/values.h"
 #include "isentrope/attention.h"
+#include "src/call/validate.h"
 
 namespace isentrope::stable {
 
@@ -82,6 +84,18 @@ const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
     }
   }
   return view.data;
+}
+
+// What make() makes. Where there is no memory for it, q may be no tensor that anybody has, which is
+// said first.
+template <typename Make>
+auto made_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
+  try {
+    return make();
+  } catch (const std::exception&) {
+    validate_input("attention", in, options);
+    throw;
+  }
 }
 
 // What attention and decode return.

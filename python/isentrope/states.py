@@ -48,7 +48,12 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     """
     device = getattr(getattr(a, "output", None), "device", torch.device("cpu"))
     for name, state in (("a", a), ("b", b)):
-        _require_state(name, state, device)
+        require_state(name, state)
+        for part, tensor in (("output", state.output), *state.statistics._asdict().items()):
+            if tensor is not None and tensor.device != device:
+                raise ValueError(
+                    f"[merge] {name} must have its {part} on {device}, as the other tensors; got {tensor.device}"
+                )
     x, y = a.statistics, b.statistics
     if x.lse is None or y.lse is None:
         raise ValueError("[merge] a and b must have statistics with lse; got a side without")
@@ -81,7 +86,8 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     return AttentionState(output, Statistics(**merged))
 
 
-def _require_state(name: str, state: Any, device: torch.device) -> None:
+def require_state(name: str, state: Any) -> None:
+    """TypeError unless it is one of dense tensors."""
     if not isinstance(state, AttentionState) or not isinstance(state.statistics, Statistics):
         raise TypeError(f"[merge] {name} must be an AttentionState with Statistics; got {kind(state)}")
     for part, tensor in (("output", state.output), *state.statistics._asdict().items()):
@@ -90,8 +96,6 @@ def _require_state(name: str, state: Any, device: torch.device) -> None:
         dense = isinstance(tensor, Tensor) and not tensor.is_nested and tensor.layout is torch.strided
         if not (dense and (part == "support" or tensor.dtype in _DTYPES)):
             raise TypeError(f"[merge] {name} must have a dense {part} of floating point numbers; got {kind(tensor)}")
-        if tensor.device != device:
-            raise ValueError(f"[merge] {name} must have its {part} on {device}, as the other tensors; got {tensor.device}")
 
 
 def _entropy_of(share: Tensor) -> Tensor:

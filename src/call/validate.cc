@@ -228,7 +228,9 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   const Shape<3> rows = {batch, heads, queries};
   const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
   check.shape("output", gradient.output, output);
+  check.not_codes("output", gradient.output.type);
   check.shape_if_given("d_output", gradient.d_output, output);
+  check.not_codes("d_output", gradient.d_output.type);
   check_gradients(check, gradient, rows);
   check.output("dq", result.dq, in.q.extents);
   check.output("dk", result.dk, in.k.extents);

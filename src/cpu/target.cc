@@ -51,8 +51,8 @@ void use_target(std::string_view name) {
     }
     known += (known.empty() ? "" : ", ") + std::string(hwy::TargetName(target));
   }
-  throw Error("[use_target] the target must be one of " + known + "; got \"" + std::string(name) +
-              "\"");
+  throw Error("[use_target] the target must be one of " + known + "; got \"" +
+              std::string(name.substr(0, 60)) + "\"");
 }
 
 }  // namespace isentrope

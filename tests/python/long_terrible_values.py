@@ -127,10 +127,10 @@ def refusal(call, arguments):
     return None
 
 
-def wrong_answers(call, argument, also, arguments):
-    """To the terrible values of one argument, where arguments() are right: errors of another kind, or without its name."""
+def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
+    """To terrible values of one argument, where arguments() are right: errors of another kind, or without its name."""
     named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
-    for label, value in TERRIBLE.items():
+    for label, value in values.items():
         try:
             said = refusal(call, arguments() | {argument: value})
         except Exception as error:

@@ -208,7 +208,7 @@ def test_a_token_beyond_the_vocabulary(name, folder):
     made = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
     made.resize_token_embeddings(20)
     made.save_pretrained(folder / "tiny")
-    refused(name, command(name, *ordinary(name, folder)), "IndexError")
+    refused(name, command(name, *ordinary(name, folder)), "must be words of the model's, 0 to 19; got")
 
 
 @every_reader

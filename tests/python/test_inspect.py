@@ -128,6 +128,9 @@ def test_errors_name_the_argument():
     for text in ("words", torch.arange(9)):
         with pytest.raises(TypeError, match="texts must be a list of texts"):
             isentrope.inspect(model(), text)
+    for token in (-1, 61, 1 << 62):
+        with pytest.raises(ValueError, match=f"texts must be words of the model's, 0 to 60; got .*{token}"):
+            isentrope.inspect(model(), [torch.tensor([3, token])])
 
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():

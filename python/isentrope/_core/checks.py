@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._core.library import DEFAULTS
+from isentrope._core.library import DEFAULTS, refuse_arguments
 from isentrope._core.values import checked_number, is_integer, shown
 
 
@@ -22,6 +22,23 @@ def check_ranks(**tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dim() != 4:
             raise ValueError(f"[attention] {name} must have 4 dimensions; got {tensor.dim()}")
+
+
+def check_dense(**tensors: Tensor) -> None:
+    """Of four dimensions each, before other ranks are asked for anything."""
+    check_ranks(**tensors)
+    if not torch.compiler.is_compiling():  # which knows no other tensors than dense ones
+        refuse_arguments(tensors.items())
+
+
+def check_sinks(sinks: Tensor | None, q: Tensor) -> None:
+    if sinks is None:
+        return
+    refuse_arguments([("sinks", sinks)])
+    if sinks.shape != q.shape[1:2]:
+        raise ValueError(
+            f"[attention] sinks must have a number for each of the {q.shape[1]} heads; got {list(sinks.shape)}"
+        )
 
 
 def _expanded(name: str, tensor: Tensor, shape: tuple) -> Tensor:

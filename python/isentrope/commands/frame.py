@@ -48,6 +48,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Before Python 3.13 argparse takes two dashes away wherever they stand, and leaves an option an empty list."""
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):
+                self.error(f"argument {word[:-3]}: a value is needed; got --")
+        return super().parse_known_args(args, namespace)
+
     def print_help(self, file: Any = None) -> None:
         """argparse itself says nothing where the help cannot be written."""
         put(self.format_help(), end="")

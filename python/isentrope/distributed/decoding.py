@@ -10,9 +10,11 @@ from torch import Tensor
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
+from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.options import PartOptions, check_names
+from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved
-from isentrope.states import AttentionState
+from isentrope.states import AttentionState, require_state
 from isentrope.states import merge as merge_two
 from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
 
@@ -28,6 +30,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     the sum of what the ranks have for the merged one. Raises as `isentrope.merge` does, and RuntimeError within the
     group's time limit when a rank does not come, or comes with another shape or other names.
     """
+    require_state("state", state)
     name = group_name(group)
     ranks = resolved(name).size()
     output, statistics = state
@@ -69,19 +72,27 @@ def decode(
     that of the sequence. The rest, errors included, as in `isentrope.attention`. Not differentiable.
     """
     check_names("distributed.decode", options)
+    for name, value in (("key_offset", key_offset), ("sequence_keys", sequence_keys)):
+        checked_integer("decode", name, value)
+    # call_of() refuses a q that has none.
+    queries = q.shape[2] if isinstance(q, Tensor) and not q.is_nested and q.dim() == 4 else 0
     sinks = options.pop("sinks", None)
     names = statistic_names(return_stats)
     needed = wanted_bits(names or ())  # what gradients take up again is what merging does
     with torch.no_grad():
         call = call_of(
-            q, k, v, causal="top_left", query_offset=sequence_keys - q.shape[2], key_offset=key_offset,
+            q, k, v, causal="top_left", query_offset=sequence_keys - queries, key_offset=key_offset,
             sequence_keys=sequence_keys, **options,
         )  # fmt: skip
+        check_dense(q=call.q, k=call.k, v=call.v)
+        if sinks is not None:
+            sinks = CHECKS["sinks"]("sinks", sinks, call.q, call.k)
+            check_sinks(sinks, call.q)
         output, statistics = attend(call, [name for name, bit in BITS.items() if needed & bit])
         merged = merge(AttentionState(output, statistics), group)
         output, lse = merged.output, merged.statistics.lse
         if sinks is not None:
-            output = (output * torch.sigmoid(lse - sinks.float()[:, None])[..., None]).to(output.dtype)
+            output = (output * torch.sigmoid(lse - sinks[:, None])[..., None]).to(output.dtype)
     if names is None:
         return output
     return output, Statistics(**{name: getattr(merged.statistics, name) for name in names})

@@ -15,18 +15,26 @@ from torch import Tensor
 from torch.distributed import DeviceMesh, ProcessGroup
 from torch.distributed.distributed_c10d import _resolve_process_group
 
+from isentrope._core.values import shown
+
 FORWARD, BACKWARD = "in the forward pass", "in the backward pass"
 Group = ProcessGroup | DeviceMesh | None
 
 
 def group_name(group: Group) -> str:
-    """The name under which the operators find the group. ValueError for a mesh of more than one dimension."""
+    """The name under which the operators find the group. ValueError for a mesh of more than one dimension, TypeError for
+    what is no group."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(
                 f'[isentrope.distributed] group must be one dimension of a mesh, such as mesh["cp"]; got {group}'
             )
         group = group.get_group()
+    if group is not None and not isinstance(group, ProcessGroup):
+        raise TypeError(
+            "[isentrope.distributed] group must be a process group, one dimension of a mesh, or None; "
+            f"got {shown(group)}"
+        )
     return (dist.group.WORLD if group is None else group).group_name
 
 

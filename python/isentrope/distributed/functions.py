@@ -13,13 +13,15 @@ from torch.distributed.tensor import DTensor
 from isentrope._core.attend import transformed
 from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.call import IN_TENSORS, call_of
-from isentrope._core.checks import CHECKS
+from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope._core.options import PartOptions, check_names
+from isentrope._core.values import shown
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.dtensor import on_local_tensors
 from isentrope.distributed.exchange import Group, group_name
+from isentrope.distributed.layout import check_layout, check_length
 from isentrope.distributed.ring import ring_attention
 from isentrope.distributed.ulysses import attention_by_heads
 from isentrope.rules import rule_text
@@ -72,14 +74,18 @@ def attention(
             raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
         way = {"method": method, "layout": layout, "return_stats": return_stats}
         return on_local_tensors(attention, q, k, v, options | {"documents": documents}, way)
-    if method not in METHODS:
-        raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {method!r}")
+    if not isinstance(method, str) or method not in METHODS:
+        raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {shown(method)}")
+    check_layout(layout)
+    check_length(sequence_length)
     options["rule"] = rule_text(options.pop("rule", "standard"), options.pop("scale", None))
     given = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
     call = call_of(q, k, v, **options)
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
         raise NotImplementedError(FORWARD_MODE)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
+    check_dense(q=q, k=k, v=v)
+    check_sinks(sinks, q)
     # Rows and keys lie at the places they have in the whole sequence.
     masks = Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, q))
     names = statistic_names(return_stats)
@@ -115,8 +121,11 @@ def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[s
     try:
         for name, x in given.items():
             if x is not None:
-                listed = x.cpu() if isinstance(x, Tensor) else x
-                found[name] = CHECKS[name]("documents" if name in _DOCUMENTS else name, listed, like, like)
+                listed = x.cpu() if isinstance(x, Tensor) and not x.is_meta else x
+                its = "documents" if name in _DOCUMENTS else name
+                found[name] = CHECKS[name](its, listed, like, like)
+                if found[name].dim() != 1:
+                    raise ValueError(f"[attention] {its} must have 1 dimension; got {found[name].dim()}")
     except Exception:
         refuse_arguments(given.items())
         raise

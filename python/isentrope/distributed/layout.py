@@ -9,6 +9,8 @@ Pieces are as long as one another, cut as `torch.chunk` and DTensor cut: the las
 
 from __future__ import annotations
 
+from isentrope._core.values import checked_integer, shown
+
 Range = tuple[int, int]
 """Rows begin, begin + 1, ..., end - 1 of the whole sequence."""
 
@@ -17,12 +19,22 @@ LAYOUTS = ("contiguous", "zigzag")
 
 def pieces(length: int, ranks: int, layout: str) -> list[list[Range]]:
     """The rows of each rank, in the order of the sequence; pieces without rows are left out."""
-    if layout not in LAYOUTS:
-        raise ValueError(f"[isentrope.distributed] layout must be one of {', '.join(LAYOUTS)}; got {layout!r}")
+    check_layout(layout)
     if layout == "contiguous":
         return [joined([piece]) for piece in _chunks(length, ranks)]
     chunks = _chunks(length, 2 * ranks)
     return [joined([chunks[rank], chunks[-1 - rank]]) for rank in range(ranks)]
+
+
+def check_layout(layout: str) -> None:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
+        raise ValueError(f"[isentrope.distributed] layout must be one of {', '.join(LAYOUTS)}; got {shown(layout)}")
+
+
+def check_length(length: int | None) -> None:
+    """Of a whole sequence; None stands for that of equal parts."""
+    if length is not None and checked_integer("isentrope.distributed", "sequence_length", length) < 0:
+        raise ValueError(f"[isentrope.distributed] sequence_length must not be negative; got {length}")
 
 
 def _chunks(length: int, count: int) -> list[Range]:

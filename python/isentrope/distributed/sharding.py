@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from isentrope._core.checks import kind
+from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved
-from isentrope.distributed.layout import local_slices, pieces, rows_of
+from isentrope.distributed.layout import check_length, local_slices, pieces, rows_of
 
 # Of messages that no configuration stands behind.
 _TAG = 0
@@ -18,6 +20,7 @@ def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguo
     layout: "contiguous" or "zigzag". Ranges of rows are cut as `torch.chunk` cuts: the last ones may be shorter, or
     empty. Differentiable; a view where the part is in one piece.
     """
+    _check("shard", tensor, dim)
     held = _held(tensor.shape[dim], group_name(group), layout)
     parts = [tensor.narrow(dim, begin, end - begin) for begin, end in held]
     return parts[0] if len(parts) == 1 else torch.cat(parts or [tensor.narrow(dim, 0, 0)], dim)
@@ -31,6 +34,8 @@ def gather(
     sequence_length: rows of the whole sequence; None: every rank has as many as this one. Differentiable: the gradient
     of a part is the sum of what the ranks have for it. Raises ValueError when this rank has another number of rows.
     """
+    _check("gather", tensor, dim)
+    check_length(sequence_length)
     name = group_name(group)
     ranks = resolved(name)
     dim = dim % tensor.dim()
@@ -49,10 +54,19 @@ def gather(
     received = exchange(rows.repeat(ranks.size()), sent, sizes, _TAG, "as rows are gathered", name)
     parts = []
     for ranges, values in zip(held, received.split(sizes)):
-        values = values.view(-1, *rest)
+        values = values.view(rows_of(ranges), *rest)
         parts += [(range_, values[at]) for range_, at in zip(ranges, local_slices(ranges, ranges))]
     ordered = [values for _, values in sorted(parts, key=lambda part: part[0])]
     return torch.cat(ordered or [received.view(0, *rest)]).movedim(0, dim)
+
+
+def _check(function: str, tensor: Tensor, dim: int) -> None:
+    """TypeError and ValueError unless the tensor has such a dimension, along which it can be cut."""
+    dense = isinstance(tensor, Tensor) and not (tensor.is_nested or tensor.is_quantized)
+    if not dense or tensor.layout is not torch.strided:
+        raise TypeError(f"[{function}] tensor must be a dense tensor; got {kind(tensor)}")
+    if not -tensor.dim() <= checked_integer(function, "dim", dim) < tensor.dim():
+        raise ValueError(f"[{function}] dim must be one of the {tensor.dim()} of tensor; got {dim}")
 
 
 def _held(length: int, name: str, layout: str) -> list:

@@ -19,7 +19,7 @@ from isentrope.hf import positions, saved_rules
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed, with_recording
 from isentrope.hf.rope import stretch_as_saved
-from isentrope.hf.rules import NAME, READS_POSITION, RULE, give
+from isentrope.hf.rules import NAME, READS_POSITION, RULE, config_of, give
 from isentrope.rules import ScaleRule
 from isentrope.statistics import StatisticNames
 
@@ -118,7 +118,7 @@ saved_rules.take_up_after_loading(_take_up)
 @contextmanager
 def reading(model: nn.Module) -> Iterator[None]:
     """Inside the block the model has isentrope's attention and is in evaluation mode; then its own attention and mode again."""
-    attention, training = model.config._attn_implementation, model.training
+    attention, training = config_of(model)._attn_implementation, model.training
     try:
         model.set_attn_implementation(NAME)
         model.eval()

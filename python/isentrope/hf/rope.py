@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from isentrope._core.values import shown
+
 SWITCHED = "isentrope_rope"
 """Key of config.json: the `rope_parameters` that a switched stretch has beyond the trained length."""
 KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional")
@@ -49,14 +51,14 @@ def parse(text: str) -> Stretch:
     if kind not in ("linear", "dynamic", "ntk", "yarn"):
         raise ValueError(
             "[rope] the stretch must be none, linear:S, dynamic:S, ntk:S, yarn:S or a JSON object of rope_parameters; "
-            f"got {text!r}"
+            f"got {shown(text)}"
         )
     try:
         factor = float(number)
     except ValueError:
         factor = math.nan
     if not (math.isfinite(factor) and factor >= 1):
-        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {number!r}")
+        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {shown(number)}")
     parameters: dict[str, Any] = {"rope_type": kind, "factor": factor}
     if kind == "yarn":
         parameters["attention_factor"] = 1.0
@@ -69,7 +71,7 @@ def _from_json(text: str) -> Stretch:
         kind, given = parameters["rope_type"], parameters.get("factor")
         factor = 1.0 if given is None else float(given)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {text!r}") from error
+        raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {shown(text)}") from error
     if kind not in KINDS:
         raise ValueError(f"[rope] rope_type must be one of {', '.join(KINDS)}; got {kind!r}")
     if isinstance(given, (bool, str)) or not (math.isfinite(factor) and factor >= 1):

@@ -14,6 +14,7 @@ from isentrope import hf
 from isentrope.functions import attention
 from isentrope.hf.recording import observing
 from isentrope.hf.register import layer_type
+from isentrope.models.arguments import check_progress, check_texts, check_words
 from isentrope.models.heads import for_json, slopes
 from isentrope.rules import ScaleRule
 
@@ -82,13 +83,15 @@ def bases(
     model: a causal transformers model; left as it was.
     texts: at least two, int64 [tokens], of at least 128 tokens.
 
-    Raises ValueError where texts are too few or too short, or where no layer has rows that see all keys before them.
+    Raises ValueError where texts are too few or too short, or where no layer has rows that see all keys before them;
+    TypeError where they are no list of such tensors.
     """
-    if isinstance(texts, Tensor):
-        raise TypeError("[bases] texts must be a list of tensors; got one tensor")
+    check_progress("bases", progress)
+    check_texts("bases", "texts", texts)
     shortest = min((text.numel() for text in texts), default=0)
     if len(texts) < 2 or shortest < 2 * SHORTEST:
         raise ValueError(f"[bases] texts must be at least 2, of {2 * SHORTEST} tokens each; got {len(texts)}, of {shortest}")
+    check_words("bases", "texts", texts, model)
     lengths = [SHORTEST << i for i in range((shortest // SHORTEST).bit_length())]
     rows = [_rows_of(model, text, lengths) for text in texts]
     layers = sorted(rows[0])

@@ -16,14 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
+from isentrope._core.values import shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.calibrated import apply as apply
 from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_attention_factor
+from isentrope.models.arguments import check_count, check_progress, check_texts, check_words, checked_list
 from isentrope.models.evaluate import (
     BLOCK, Difference, Method, Results, beats, check_passages, compare, evaluate,
 )  # fmt: skip
 from isentrope.models.heads import for_json, kinds, slopes
 from isentrope.models.inspect import recorded
+from isentrope.models.results import check_results
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -200,10 +203,15 @@ def calibrate(
     passages, lengths: as `isentrope.models.evaluate.evaluate` takes them, of text kept apart: what lies beyond the trained
         length decides. Without passages nothing is decided, and the gain stands as measured.
 
-    Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its own.
+    Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its
+    own; TypeError for arguments of another kind.
     """
+    check_count("calibrate", "most_steps", most_steps, 0)
+    check_results("calibrate", results)
+    check_progress("calibrate", progress)
     stretch = parse(rope) if isinstance(rope, str) else rope
     _check(model, texts, stretch, per)
+    checked_list("calibrate", "passages", passages, "tensors")
     trained = trained_length(model)
     if len(passages):
         check_passages(passages, lengths)
@@ -228,15 +236,17 @@ def calibrate(
 
 
 def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str) -> None:
-    if isinstance(texts, Tensor):
-        raise TypeError("[calibrate] texts must be a list of tensors; got one tensor")
-    if per not in SCOPES:
-        raise ValueError(f"[calibrate] per must be one of {', '.join(SCOPES)}; got {per!r}")
+    check_texts("calibrate", "texts", texts)
+    if not isinstance(stretch, Stretch):
+        raise TypeError(f"[calibrate] rope must be a text or a Stretch; got {shown(stretch)}")
+    if not isinstance(per, str) or per not in SCOPES:
+        raise ValueError(f"[calibrate] per must be one of {', '.join(SCOPES)}; got {shown(per)}")
     if stretch.kind == "none":
         raise ValueError("[calibrate] rope must stretch something; got none")
     longest = max((text.numel() for text in texts), default=0)
     if longest < BLOCK:
         raise ValueError(f"[calibrate] texts must contain one of at least {BLOCK} tokens; got {longest}")
+    check_words("calibrate", "texts", texts, model)
     if longest > trained_length(model):
         raise ValueError(
             f"[calibrate] texts must be no longer than the {trained_length(model)} tokens the model was trained on; "

@@ -5,20 +5,20 @@ Several ways of stretching and scaling one model read the same passages, so that
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope._core.files import read_text, write_text
+from isentrope._core.values import is_integer, shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.rope import NO_STRETCH, Stretch, stretched
+from isentrope.models.arguments import check_count, check_progress, check_texts, check_tokens, check_words, checked_list
+from isentrope.models.results import Results, check_results
 from isentrope.models.student import one_sided_p
 from isentrope.rules import ScaleRule
 
@@ -71,6 +71,11 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
     """
     from transformers import DynamicCache
 
+    check_tokens("losses", "tokens", tokens)
+    check_words("losses", "tokens", [tokens], model)
+    check_count("losses", "chunk", chunk, 1)
+    if tokens.numel() < 2:
+        raise ValueError(f"[losses] tokens must be at least 2; got {tokens.numel()}")
     tokens = tokens.to(model.device)
     cache = DynamicCache(config=model.config)
     head = model.get_output_embeddings()
@@ -110,65 +115,6 @@ def blocks_of(losses: Tensor) -> list[float]:
     return losses[:whole].double().view(-1, BLOCK).mean(1).tolist()
 
 
-class Results:
-    """Losses by method and passage, kept in a file as they come, so that a run may be stopped and taken up again.
-
-    The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
-    holds anything else.
-    """
-
-    def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
-        self._path, self._settings = path, settings
-        self._found: dict[tuple[str, int], list[float]] = {}
-        if path is None:
-            return
-        if path.exists() and not path.is_file():
-            raise ValueError(f"[Results] {path} must be a file that can be read again; got a folder, a device or a pipe")
-        if path.exists() and (text := read_text(path)):
-            first, *rest = text.split("\n")
-            if not rest and first.startswith("{"):
-                raise ValueError(
-                    f"[Results] {path} must begin with a whole line; got a truncated one: remove the file to begin anew"
-                )
-            if _parsed(path, 1, first) != settings:
-                raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
-            # The last one is empty, or was being written when the run was stopped.
-            for number, line in enumerate(rest[:-1], 2):
-                method, passage, nll = _finished(path, number, line)
-                self._found[method, passage] = nll
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._write()
-
-    def get(self, method: str, passage: int) -> list[float] | None:
-        return self._found.get((method, passage))
-
-    def add(self, method: str, passage: int, nll: list[float]) -> None:
-        self._found[method, passage] = nll
-        self._write()
-
-    def _write(self) -> None:
-        """All of it, at once: a line that is appended may be half of one after a power cut."""
-        if self._path is None:
-            return
-        lines = [self._settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
-        write_text(self._path, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _parsed(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise ValueError(f"[Results] line {number} of {path} must be JSON; got {line[:60]!r}") from None
-
-
-def _finished(path: Path, number: int, line: str) -> tuple[str, int, list[float]]:
-    match _parsed(path, number, line):
-        case {"method": str(method), "passage": int(passage), "nll": [*nll]}:
-            if all(isinstance(x, float) and math.isfinite(x) for x in nll):
-                return method, passage, nll
-    raise ValueError(f"[Results] line {number} of {path} must have method, passage and nll; got {line[:60]!r}")
-
-
 def evaluate(
     model: nn.Module,
     passages: Sequence[Tensor],
@@ -186,9 +132,14 @@ def evaluate(
     lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to).
     progress: called with (method, passages done, passages).
 
-    Raises ValueError when lengths or passages do not fit, TypeError for a single passage that is in no list.
+    Raises ValueError when lengths or passages do not fit, TypeError for a single passage that is in no list, and for any
+    other argument of another kind.
     """
     _check(passages, methods, lengths)
+    check_count("evaluate", "chunk", chunk, 1)
+    check_results("evaluate", results)
+    check_progress("evaluate", progress)
+    check_words("evaluate", "passages", passages, model)
     results = Results(None, {}) if results is None else results
     with hf.reading(model):
         try:
@@ -219,13 +170,28 @@ def _known(results: Results, method: Method, passage: int, blocks: int) -> bool:
 
 def check_lengths(lengths: Sequence[int]) -> None:
     """ValueError unless they are edges of bins."""
-    edges = list(lengths)
+    edges = list(lengths) if isinstance(lengths, Iterable) and not isinstance(lengths, Tensor) else [None]
+    if not all(is_integer(edge) for edge in edges):
+        raise TypeError(f"[evaluate] lengths must be integers, such as [0, 2048, 4096]; got {shown(lengths)}")
     if len(edges) < 2 or sorted(set(edges)) != edges or edges[0] < 0 or any(edge % BLOCK for edge in edges):
-        raise ValueError(f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {edges}")
+        raise ValueError(f"[evaluate] lengths must be at least two increasing multiples of {BLOCK}; got {shown(edges)}")
+
+
+def _check_method(method: Any) -> None:
+    if not isinstance(method, Method):
+        raise TypeError(f"[evaluate] methods must be a list of Method; got {shown(method)} in it")
+    if not isinstance(method.name, str) or not isinstance(method.rope, Stretch):
+        got = f"{shown(method.name)} and {shown(method.rope)}"
+        raise TypeError(f"[evaluate] methods must have a name and a Stretch; got {got}")
+    rules = checked_list("evaluate", "rules of methods", method.rules, "ScaleRule")
+    if not rules or not all(isinstance(rule, ScaleRule) for rule in rules):
+        raise TypeError(f"[evaluate] rules of methods must be ScaleRule, at least one; got {shown(rules)}")
 
 
 def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Sequence[int]) -> None:
     check_passages(passages, lengths)
+    for method in checked_list("evaluate", "methods", methods, "Method"):
+        _check_method(method)
     if not passages or not methods:
         raise ValueError(
             f"[evaluate] there must be passages and methods; got {len(passages)} and {len(methods)}"
@@ -236,8 +202,7 @@ def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Seque
 
 def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
     """Raises where `evaluate` would, before anything is computed."""
-    if isinstance(passages, Tensor):
-        raise TypeError("[evaluate] passages must be a list of tensors; got one tensor")
+    check_texts("evaluate", "passages", passages)
     check_lengths(lengths)
     for passage in passages:
         if passage.numel() < lengths[-1] + 1:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
+from isentrope._core.values import shown
+from isentrope.models.arguments import check_count, check_progress, check_tokens, check_words, checked_list
 from isentrope.models.heads import for_json
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -93,12 +95,17 @@ def inspect(
     Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as each row of the model's
     masks sees one interval of keys, as causal masks, sliding windows and chunks have it.
 
-    Raises ValueError when there is no text of at least two tokens, when strings come without a tokenizer, or when
-    the model keeps an attention of its own or computes NaN; TypeError for a single text that is in no list.
+    Raises ValueError when there is no text of at least two tokens, when a token is no word of the model's, when
+    strings come without a tokenizer, or when the model keeps an attention of its own or computes NaN; TypeError for a
+    single text that is in no list, and for any other argument of another kind.
     """
-    if isinstance(texts, (str, Tensor)):
-        raise TypeError(f"[inspect] texts must be a list of texts; got one {type(texts).__name__}")
-    sequences = [_tokens(text, tokenizer)[:max_length] for text in texts]
+    check_count("inspect", "max_length", max_length, 2)
+    check_progress("inspect", progress)
+    sequences = [_tokens(text, tokenizer) for text in checked_list("inspect", "texts", texts, "texts")]
+    for tokens in sequences:
+        check_tokens("inspect", "texts", tokens)
+    check_words("inspect", "texts", sequences, model)
+    sequences = [x[:max_length] for x in sequences]
     sequences = [x for x in sequences if x.numel() >= 2]
     if not sequences:
         raise ValueError("[inspect] texts must contain one of at least 2 tokens; got none")
@@ -120,7 +127,14 @@ def _tokens(text: str | Tensor, tokenizer: Any) -> Tensor:
         return text
     if tokenizer is None:
         raise ValueError("[inspect] tokenizer must be given with texts that are strings; got None")
-    return tokenizer(text, return_tensors="pt")["input_ids"][0]
+    if not isinstance(text, str):
+        raise TypeError(f"[inspect] texts must be strings or tensors; got {shown(text)}")
+    try:
+        return tokenizer(text, return_tensors="pt")["input_ids"][0]
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise TypeError(
+            f"[inspect] tokenizer must give input_ids as those of transformers do; got {shown(tokenizer)}"
+        ) from error
 
 
 @torch.no_grad()

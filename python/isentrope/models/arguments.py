@@ -1,0 +1,53 @@
+"""What models are measured with: texts, counts and callbacks of the caller's, checked before a model reads anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isentrope._core.checks import kind
+from isentrope._core.values import checked_integer, shown
+from isentrope.hf.rules import config_of
+
+
+def checked_list(function: str, name: str, values: Any, of: str) -> Sequence[Any]:
+    """As it is. TypeError for what is no list or tuple, a single text among others."""
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(f"[{function}] {name} must be a list of {of}; got one {kind(values)}")
+    return values
+
+
+def check_tokens(function: str, name: str, tokens: Any) -> None:
+    """Of one text: integers [tokens]."""
+    integers = isinstance(tokens, Tensor) and tokens.dtype in (torch.int32, torch.int64)
+    if not integers or tokens.layout is not torch.strided or tokens.is_meta or tokens.dim() != 1:
+        raise TypeError(f"[{function}] {name} must be a tensor of int64 [tokens]; got {kind(tokens)}")
+
+
+def check_texts(function: str, name: str, texts: Any) -> None:
+    for text in checked_list(function, name, texts, "tensors"):
+        check_tokens(function, name, text)
+
+
+def check_words(function: str, name: str, texts: Iterable[Tensor], model: nn.Module) -> None:
+    """ValueError where a token is no word of the model's, which it would look up beyond its end."""
+    config_of(model)
+    words = model.get_input_embeddings().num_embeddings
+    for text in texts:
+        least, most = (int(text.min()), int(text.max())) if text.numel() > 0 else (0, 0)
+        if least < 0 or most >= words:
+            got = f"{least} to {most}"
+            raise ValueError(f"[{function}] {name} must be words of the model's, 0 to {words - 1}; got {got}")
+
+
+def check_count(function: str, name: str, value: Any, least: int) -> None:
+    if checked_integer(function, name, value) < least:
+        raise ValueError(f"[{function}] {name} must be at least {least}; got {shown(value)}")
+
+
+def check_progress(function: str, progress: Any) -> None:
+    if progress is not None and not callable(progress):
+        raise TypeError(f"[{function}] progress must be a function, or None; got {shown(progress)}")

@@ -1,0 +1,63 @@
+"""What measures a model, given what nobody means: refused by the argument's name, or it works."""
+
+import pytest
+import tiny_model
+import torch
+from long_terrible_values import TERRIBLE, refusal, wrong_answers
+
+import isentrope
+import isentrope.hf
+from isentrope.models import bases, evaluate
+
+MODEL = tiny_model.model(num_hidden_layers=1)
+TEXTS = tiny_model.tokens(2, 300)
+METHODS = [evaluate.Method("none"), evaluate.Method("sharper", rules=[isentrope.ScaleRule("scaled(gain=1.1)")])]
+MEASURED = {"model": MODEL, "texts": TEXTS, "progress": None}
+
+
+def stated(name, rope, rules):
+    evaluate.evaluate(MODEL, TEXTS, [evaluate.Method(name, rope, rules)], lengths=(0, 256))
+
+
+def reading(model):
+    with isentrope.hf.reading(model):
+        pass
+
+
+def words(text, return_tensors):
+    return {"input_ids": torch.arange(1, len(text))[None]}
+
+
+# What a callback does is its own affair.
+NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
+CALLS = {
+    "inspect": (isentrope.inspect, MEASURED | {"tokenizer": None, "max_length": 100}),
+    "inspect of strings": (isentrope.inspect, MEASURED | {"texts": ["a b c d"], "tokenizer": words}),
+    "reading": (reading, {"model": MODEL}),
+    "calibrate": (
+        isentrope.calibrate,
+        MEASURED | {"rope": "yarn:2", "per": "layer", "passages": [], "lengths": [], "most_steps": 1, "results": None},
+    ),
+    "evaluate": (
+        evaluate.evaluate,
+        {"model": MODEL, "passages": TEXTS, "methods": METHODS, "lengths": (0, 256), "chunk": 128, "results": None,
+         "progress": None},
+    ),
+    "Method": (stated, {"name": "none", "rope": METHODS[0].rope, "rules": METHODS[0].rules}),
+    "losses": (evaluate.losses, {"model": MODEL, "tokens": TEXTS[0], "chunk": 128}),
+    "bases": (bases.bases, MEASURED),
+}  # fmt: skip
+ALSO = {"texts": "text|tokenizer|tokens", "tokens": "tokens|token", "name": "methods?", "rules": "methods?|rules?",
+        "rope": "rope|methods"}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_what_is_right_works(function):
+    assert refusal(*CALLS[function]) is None
+
+
+@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
+    call, right = CALLS[function]
+    values = NO_FUNCTIONS if argument == "progress" else TERRIBLE
+    assert not list(wrong_answers(call, argument, ALSO, lambda: right, values))

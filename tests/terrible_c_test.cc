@@ -1,0 +1,301 @@
+// Every argument of every function of the C interface, given what nobody means: a status and a
+// message that names it, or it works.
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <list>
+
+#include "isentrope/isentrope.h"
+#include "tests/support/terrible.h"
+
+namespace isentrope {
+namespace {
+
+using Extents = std::vector<std::int64_t>;
+
+void expect_answer(const std::string& names, isentrope_status status) {
+  if (status == ISENTROPE_OK) return;
+  EXPECT_EQ(status, ISENTROPE_BAD_ARGUMENT) << isentrope_last_error();
+  EXPECT_TRUE(says(isentrope_last_error(), names));
+}
+
+// Memory for the arrays of a test.
+class Arrays {
+ public:
+  isentrope_array operator()(const Extents& shape, isentrope_dtype dtype = ISENTROPE_F32) {
+    return isentrope_array_contiguous(memory_.emplace_back(2048).data(), dtype,
+                                      static_cast<std::int32_t>(shape.size()), shape.data());
+  }
+
+ private:
+  std::list<std::vector<std::int64_t>> memory_;
+};
+
+// What may become of an array: calls use(damaged) with each.
+void for_each_damage(const isentrope_array& right,
+                     const std::function<void(const isentrope_array&)>& use) {
+  const auto with = [&](const std::string& what, const auto& change) {
+    SCOPED_TRACE(what);
+    isentrope_array damaged = right;
+    change(damaged);
+    use(damaged);
+  };
+  with("nothing", [](isentrope_array& a) { a = {}; });
+  with("no data", [](isentrope_array& a) { a.data = nullptr; });
+  with("no aligned data", [](isentrope_array& a) { a.data = static_cast<char*>(a.data) + 1; });
+  for (const std::int32_t number : {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1 << 30}) {
+    if (number != right.dtype)
+      with("type " + std::to_string(number), [&](isentrope_array& a) { a.dtype = number; });
+    if (number != right.rank)
+      with("rank " + std::to_string(number), [&](isentrope_array& a) { a.rank = number; });
+  }
+  for (std::int32_t axis = 0; axis < right.rank; ++axis) {
+    for (const std::int64_t extent : kTerribleIntegers) {
+      with("extent " + std::to_string(extent) + " of axis " + std::to_string(axis),
+           [&](isentrope_array& a) { a.extents[axis] = extent; });
+    }
+  }
+}
+
+class TerribleC : public testing::Test {
+ protected:
+  TerribleC() {
+    statistics.struct_size = d_statistics.struct_size = sizeof statistics;
+    for (isentrope_array* one :
+         {&statistics.lse, &statistics.entropy, &statistics.collision, &statistics.variance,
+          &statistics.distance, &statistics.max_probability, &statistics.max_logit,
+          &statistics.lambda})
+      *one = arrays({2, 4, 5});
+    statistics.support = arrays({2, 4, 5}, ISENTROPE_I64);
+    for (isentrope_array* one : {&d_statistics.lse, &d_statistics.entropy, &d_statistics.collision})
+      *one = arrays({2, 4, 5});
+    forward.struct_size = sizeof forward;
+    forward.q = arrays({2, 4, 5, 8});
+    forward.k = arrays({2, 2, 7, 8});
+    forward.v = arrays({2, 2, 7, 8});
+    forward.output = arrays({2, 4, 5, 8});
+    forward.statistics = &statistics;
+    backward.struct_size = sizeof backward;
+    backward.q = forward.q;
+    backward.k = forward.k;
+    backward.v = forward.v;
+    backward.output = forward.output;
+    backward.statistics = &statistics;
+    backward.d_statistics = &d_statistics;
+    backward.d_output = arrays({2, 4, 5, 8});
+    backward.dq = arrays({2, 4, 5, 8});
+    backward.dk = arrays({2, 2, 7, 8});
+    backward.dv = arrays({2, 2, 7, 8});
+    backward.d_bias = arrays({2, 4, 5, 7});
+    backward.d_lambda = arrays({2, 4, 5});
+    backward.d_sinks = arrays({4});
+  }
+  ~TerribleC() override { isentrope_options_destroy(options); }
+
+  void expect_answers(const std::string& names) const {
+    expect_answer(names, isentrope_forward(options, &forward));
+    expect_answer(names, isentrope_backward(options, &backward));
+  }
+  void damage(const std::string& names, isentrope_array& array) const {
+    SCOPED_TRACE(names);
+    const isentrope_array right = array;
+    for_each_damage(right, [&](const isentrope_array& damaged) {
+      array = damaged;
+      expect_answers(names + kTogether);
+    });
+    array = right;
+  }
+
+  // What must fit each other: either may be named.
+  const std::string kTogether = "|q|k|v|output|lse|d_output|dq|dk|dv|block_table|k_scale|v_scale";
+  Arrays arrays;
+  isentrope_options* options = isentrope_options_create();
+  isentrope_statistics statistics{}, d_statistics{};
+  isentrope_forward_call forward{};
+  isentrope_backward_call backward{};
+};
+
+TEST_F(TerribleC, OfARightCallThereIsNothing) {
+  EXPECT_EQ(isentrope_forward(options, &forward), ISENTROPE_OK) << isentrope_last_error();
+  EXPECT_EQ(isentrope_backward(options, &backward), ISENTROPE_OK) << isentrope_last_error();
+}
+
+TEST_F(TerribleC, ArraysOfCalls) {
+  damage("q", forward.q);
+  damage("k", forward.k);
+  damage("v", forward.v);
+  damage("output", forward.output);
+  damage("q", backward.q);
+  damage("k", backward.k);
+  damage("v", backward.v);
+  damage("output", backward.output);
+  damage("d_output", backward.d_output);
+  damage("dq", backward.dq);
+  damage("dk", backward.dk);
+  damage("dv", backward.dv);
+  damage("d_bias", backward.d_bias);
+  damage("d_lambda", backward.d_lambda);
+  damage("d_sinks", backward.d_sinks);
+  damage("lse|d_lse", statistics.lse);
+  damage("entropy", statistics.entropy);
+  damage("collision", statistics.collision);
+  damage("variance", statistics.variance);
+  damage("distance", statistics.distance);
+  damage("max_probability", statistics.max_probability);
+  damage("max_logit", statistics.max_logit);
+  damage("lambda", statistics.lambda);
+  damage("support", statistics.support);
+  damage("d_lse", d_statistics.lse);
+  damage("d_entropy", d_statistics.entropy);
+  damage("d_collision", d_statistics.collision);
+  forward.block_table = arrays({2, 1}, ISENTROPE_I32);
+  forward.paged_keys = 7;
+  damage("block_table|pages.keys", forward.block_table);
+}
+
+TEST_F(TerribleC, PagesAndSizes) {
+  for (const std::int64_t value : kTerribleIntegers) {
+    SCOPED_TRACE(value);
+    forward.paged_keys = value;
+    expect_answer("block_table|pages.keys", isentrope_forward(options, &forward));
+    forward.paged_keys = 0;
+    const auto size = static_cast<std::size_t>(value);
+    for (std::size_t* one : {&forward.struct_size, &backward.struct_size, &statistics.struct_size,
+                             &d_statistics.struct_size}) {
+      const std::size_t right = *one;
+      *one = size;
+      expect_answers("struct_size");
+      *one = right;
+    }
+  }
+}
+
+TEST_F(TerribleC, Pointers) {
+  expect_answer("options", isentrope_forward(nullptr, &forward));
+  expect_answer("call", isentrope_forward(options, nullptr));
+  expect_answer("options", isentrope_backward(nullptr, &backward));
+  expect_answer("call", isentrope_backward(options, nullptr));
+  isentrope_array rows = arrays({2, 2, 7, 8}), codes = arrays({2, 2, 7, 8}, ISENTROPE_I8),
+                  scales = arrays({2, 2, 7, 2}), array = arrays({4});
+  expect_answer("rows", isentrope_quantize(nullptr, &codes, &scales));
+  expect_answer("codes", isentrope_quantize(&rows, nullptr, &scales));
+  expect_answer("scales", isentrope_quantize(&rows, &codes, nullptr));
+  double lambda = 0;
+  expect_answer("text", isentrope_rule_lambda(nullptr, 1, 64, 0, &lambda));
+  expect_answer("lambda", isentrope_rule_lambda("standard", 1, 64, 0, nullptr));
+  for (isentrope_options* to : {options, static_cast<isentrope_options*>(nullptr)}) {
+    expect_answer("text|options", isentrope_options_set_rule(to, nullptr));
+    expect_answer("name|options", isentrope_options_set_integer(to, nullptr, 0));
+    expect_answer("name|options", isentrope_options_set_array(to, nullptr, &array));
+    expect_answer("options", isentrope_options_set_causal(to, 0));
+    expect_answer("options", isentrope_options_set_soft_cap(to, 0));
+    expect_answer("options", isentrope_options_set_dropout(to, 0, 0));
+    expect_answer("options", isentrope_options_set_parallel_for(to, nullptr, nullptr));
+  }
+  expect_answer("name", isentrope_use_target(nullptr));
+}
+
+TEST_F(TerribleC, IntegersOfOptions) {
+  for (const char* name : {"window_left", "window_right", "dilation", "chunk_size", "query_offset",
+                           "key_offset", "sequence_keys"}) {
+    SCOPED_TRACE(name);
+    for (const std::int64_t value : kTerribleIntegers) {
+      SCOPED_TRACE(value);
+      EXPECT_EQ(isentrope_options_set_integer(options, name, value), ISENTROPE_OK);
+      expect_answers(name);
+    }
+    EXPECT_EQ(isentrope_options_set_integer(options, name, name[0] == 'w' ? -1 : 0), ISENTROPE_OK);
+  }
+  for (const std::int64_t value : kTerribleIntegers) {
+    SCOPED_TRACE(value);
+    expect_answer("causal",
+                  isentrope_options_set_causal(options, static_cast<std::int32_t>(value)));
+    (void)isentrope_target(static_cast<std::int32_t>(value));
+    double lambda = 0;
+    const char* const rule = "ssmax(s=[1,2])";
+    expect_answer("keys", isentrope_rule_lambda(rule, value, 64, 0, &lambda));
+    expect_answer("dim", isentrope_rule_lambda(rule, 1, value, 0, &lambda));
+    expect_answer("head", isentrope_rule_lambda(rule, 1, 64, value, &lambda));
+  }
+}
+
+TEST_F(TerribleC, NumbersOfOptions) {
+  for (const double value : kTerribleNumbers) {
+    SCOPED_TRACE(value);
+    const auto number = static_cast<float>(value);
+    expect_answer("soft_cap", isentrope_options_set_soft_cap(options, number));
+    expect_answers("soft_cap");
+    EXPECT_EQ(isentrope_options_set_soft_cap(options, 0), ISENTROPE_OK);
+    expect_answer("p|dropout_p", isentrope_options_set_dropout(options, number, 3));
+    expect_answers("p|dropout_p");
+    EXPECT_EQ(isentrope_options_set_dropout(options, 0, 0), ISENTROPE_OK);
+  }
+}
+
+TEST_F(TerribleC, ArraysOfOptions) {
+  const std::vector<std::tuple<const char*, Extents, isentrope_dtype>> arguments = {
+      {"key_begin", {2}, ISENTROPE_I64},     {"key_end", {2}, ISENTROPE_I64},
+      {"prefix_keys", {2}, ISENTROPE_I64},   {"cu_seqlens_q", {3}, ISENTROPE_I64},
+      {"cu_seqlens_k", {3}, ISENTROPE_I64},  {"attn_mask", {2, 4, 5, 7}, ISENTROPE_U8},
+      {"bias", {2, 4, 5, 7}, ISENTROPE_F32}, {"sinks", {4}, ISENTROPE_F32},
+      {"lambda", {2, 4, 5}, ISENTROPE_F32}};
+  for (const auto& [name, shape, dtype] : arguments) {
+    SCOPED_TRACE(name);
+    const std::string names = std::string(name) + "|cu_seqlens_q|cu_seqlens_k|documents";
+    isentrope_array right = arrays(shape, dtype);
+    const auto set = [&](const isentrope_array& array) {
+      expect_answer(name, isentrope_options_set_array(options, name, &array));
+      expect_answers(names);
+      EXPECT_EQ(isentrope_options_set_array(options, name, nullptr), ISENTROPE_OK);
+    };
+    for_each_damage(right, set);
+    for (const std::int64_t value : kTerribleIntegers) {
+      SCOPED_TRACE(value);
+      std::memcpy(right.data, &value, sizeof value);
+      set(right);
+    }
+  }
+}
+
+TEST_F(TerribleC, Texts) {
+  for (const std::string& text : kTerribleTexts) {
+    SCOPED_TRACE(text.substr(0, 40));
+    const char* const word = text.c_str();
+    double lambda = 0;
+    isentrope_array array = arrays({2}, ISENTROPE_I64);
+    expect_answer("rule|rules|train_len|s", isentrope_rule_lambda(word, 1, 64, 0, &lambda));
+    expect_answer("rule|rules|train_len|s", isentrope_options_set_rule(options, word));
+    expect_answer("name", isentrope_options_set_integer(options, word, 0));
+    expect_answer("name", isentrope_options_set_array(options, word, &array));
+    expect_answer("name|target|targets", isentrope_use_target(word));
+  }
+}
+
+TEST_F(TerribleC, Quantize) {
+  isentrope_array rows = arrays({2, 2, 7, 8}), codes = arrays({2, 2, 7, 8}, ISENTROPE_I8),
+                  scales = arrays({2, 2, 7, 2});
+  ASSERT_EQ(isentrope_quantize(&rows, &codes, &scales), ISENTROPE_OK) << isentrope_last_error();
+  for (isentrope_array* one : {&rows, &codes, &scales}) {
+    const isentrope_array right = *one;
+    for_each_damage(right, [&](const isentrope_array& damaged) {
+      *one = damaged;
+      expect_answer("rows|codes|scales", isentrope_quantize(&rows, &codes, &scales));
+    });
+    *one = right;
+  }
+  forward.k = forward.v = codes;
+  forward.k_scale = forward.v_scale = scales;
+  ASSERT_EQ(isentrope_forward(options, &forward), ISENTROPE_OK) << isentrope_last_error();
+  for (isentrope_array* one : {&forward.k_scale, &forward.v_scale}) {
+    const isentrope_array right = *one;
+    for_each_damage(right, [&](const isentrope_array& damaged) {
+      *one = damaged;
+      expect_answer("k_scale|v_scale", isentrope_forward(options, &forward));
+    });
+    *one = right;
+  }
+}
+
+}  // namespace
+}  // namespace isentrope
