@@ -145,8 +145,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
           "output", at, got.output[at], want.output[at],
           (growth(dx) + sums + sink + rounding + gamma(chain(stats.support) + 2)) *
                   want.value_magnitude[at] +
-              any +
-              denormal * want.value_sum[at] + kUnit * std::abs(want.output[at]) +
+              any + denormal * want.value_sum[at] + kUnit * std::abs(want.output[at]) +
               (arithmetic.values.empty() ? 0 : arithmetic.values[at] * (1 + growth(dx))));
     }
   }

@@ -1,5 +1,5 @@
-// Memory that does not suffice inside the kernels for PyTorch: whichever allocation fails, theirs or
-// one that torch makes for them, there is an error, nothing is lost, and the next call of that
+// Memory that does not suffice inside the kernels for PyTorch: whichever allocation fails, theirs
+// or one that torch makes for them, there is an error, nothing is lost, and the next call of that
 // thread is right. python/long_failing_allocations.py has what Python makes of the errors.
 
 #include <ATen/Parallel.h>

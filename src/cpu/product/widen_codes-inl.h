@@ -2,8 +2,8 @@
 // of a decode step.
 //
 // Where a vector of codes has one scale they are widened on their way into registers
-// (decode_codes-inl.h). Of groups that end within a vector, rows are widened into L1, from where the
-// products of f32 read them.
+// (decode_codes-inl.h). Of groups that end within a vector, rows are widened into L1, from where
+// the products of f32 read them.
 //
 // Per-target header: compiled once for every instruction set.
 
