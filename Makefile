@@ -16,6 +16,11 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test
 PROBLEMS := 1000
 
+# What reaches most branches in the least time where nothing is optimised.
+COVERAGE_TESTS := attention_test generated_test row_promises_test row_paths_test row_state_test attention_state_test mask_test \
+  memory_bounds_test threads_test refusals_test amx_test philox_test overlap_test c_api_test scale_rule_test \
+  scale_rule_text_test scale_rule_json_test scale_table_test
+
 # The oldest torch that serves, and the newest that was tried.
 TORCH := 2.10.0 2.14.1
 
@@ -27,8 +32,8 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
   bench bench-quick bench-gpu bench-gpu-carry \
-  bench-distributed test test-all test-torch test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check \
-  format clean
+  bench-distributed test test-all test-torch coverage mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz \
+  wheel release-check format clean
 
 help:
 	@echo 'make demo       heads, lengths, a small training and the cost of statistics, measured here in minutes;'
@@ -51,6 +56,9 @@ help:
 	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
 	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
 	@echo '                memory at 65536 keys, test-torch (an hour); TORCH= leaves that one out'
+	@echo 'make coverage   the branches of the library that its tests take, held to docs/results/coverage.json'
+	@echo 'make mutants    one hundred changes of a token at random, each of which a test should notice; goes on with'
+	@echo '                what docs/results/mutants.json has not'
 	@echo "make test-torch the Python tests of make test under the oldest torch that serves and the newest, TORCH='$(TORCH)':"
 	@echo '                7 GB of disk each'
 	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
@@ -150,6 +158,20 @@ test-all: configure
 	@cmake --build $(BUILD)
 	@$(CTEST)
 	@$(if $(TORCH),$(MAKE) test-torch)
+
+# For one instruction set, AVX-512.
+coverage:
+	@set -e; \
+	  grep -qw avx512_bf16 /proc/cpuinfo || { echo 'coverage is left out, for want of AVX-512 with bf16'; exit 0; }; \
+	  scripts/setup coverage; \
+	  cmake --preset coverage -DPython3_EXECUTABLE="$$(scripts/setup --print)" --log-level=NOTICE; \
+	  cmake --build build/coverage --target $(COVERAGE_TESTS); \
+	  find build/coverage -name '*.gcda' -delete; \
+	  ctest --test-dir build/coverage --output-on-failure -j $$(nproc) -R "^($(subst $() ,|,$(strip $(COVERAGE_TESTS))))$$"; \
+	  "$$(scripts/setup --print)" scripts/coverage build/coverage
+
+mutants: configure
+	@"$$(scripts/setup --print)" scripts/mutate --build $(BUILD) --record docs/results/mutants.json $(ARGS)
 
 # The Python tests of the first tier under other versions of torch, each in an environment of its own.
 test-torch: configure

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/contributors/tests.md, from what scripts/coverage and scripts/mutate have recorded.
+
+    docs/generate/test_tables.py [--check]      # --check: says whether the page is current, and fails where it is not
+"""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1]
+PAGE = DOCS / "contributors/tests.md"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *escaped]]
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ""
+
+
+def coverage() -> list[str]:
+    found = json.loads((DOCS / "results/coverage.json").read_text())
+    whole = [sum(column) for column in zip(*found["folders"].values())]
+    folders = found["folders"] | {"all": whole}
+    rows = [[name, *map(str, counts), share(*counts)] for name, counts in folders.items()]
+    reasons: dict[str, int] = defaultdict(int)
+    for entry in found["unreached"]:
+        reasons[entry["reason"]] += entry["branches"]
+    why = [[reason, str(count)] for reason, count in sorted(reasons.items(), key=lambda item: -item[1])]
+    return [*table(["folder", "taken", "branches", ""], rows), "", *table(["why no test takes it", "branches"], why)]
+
+
+def mutants() -> list[str]:
+    found = json.loads((DOCS / "results/mutants.json").read_text())
+    by_test: dict[str, int] = defaultdict(int)
+    for mutant in found["mutants"]:
+        if mutant["caught_by"]:
+            by_test[mutant["caught_by"].split(".")[0].split("/")[-1]] += 1
+    survived = [mutant for mutant in found["mutants"] if not mutant["caught_by"]]
+    count = len(found["mutants"])
+    head = f"{count - len(survived)} of {count} mutants of {found['commit'][:7]} are caught, seed {found['seed']}; " \
+           f"{len(found['did_not_compile'])} others did not compile."  # fmt: skip
+    rows = [[f"`{name}`", str(caught)] for name, caught in sorted(by_test.items(), key=lambda item: -item[1])]
+    shown = ("file", "code", "from", "to")
+    left = [[*(f"`{mutant[name].strip()}`" for name in shown), mutant["reason"]] for mutant in survived]
+    lines = [head, "", *table(["caught first by", "mutants"], rows)]
+    head_of_left = ["file", "line", "token", "changed into", "why it is not caught"]
+    return [*lines, "", *table(head_of_left, left)] if left else lines
+
+
+def put(text: str, name: str, lines: list[str]) -> str:
+    """The text with other lines between its marks of that name."""
+    before, begin, rest = text.partition(f"<!-- begin {name} -->")
+    _, end, after = rest.partition(f"<!-- end {name} -->")
+    return before + begin + "\n" + "\n".join(lines) + "\n" + end + after
+
+
+def main() -> int:
+    old = PAGE.read_text()
+    new = put(put(old, "coverage", coverage()), "mutants", mutants())
+    if new != old and "--check" in sys.argv:
+        print(f"not current, build the target docs: {PAGE}")
+        return 1
+    PAGE.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
