@@ -161,6 +161,7 @@ def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
 
 
 def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, statistics and support of operands that were checked. used [batch]: keys of each sequence of a cache."""
     output, statistics, support = results_of(call.q, call.value_dim, wanted)
     if output.numel() == 0:
         return output, statistics, support
