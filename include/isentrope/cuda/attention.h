@@ -62,13 +62,13 @@ struct Place {
 // rule or longer rows copies a table to it, so it must come before a stream is captured.
 //
 // q, k, v and output are bf16 or f16, all four alike, of the head dimensions that kernels were
-// compiled for, columns one behind the other; addresses, strides of rows, heads and sequences must
-// be multiples of 16 elements. Masks are those of mask.h but dilation, prefixes and key_begin; a
-// cache in pages has page sizes that kernels were compiled for. Statistics must be contiguous.
-// What documents and page tables hold is not checked, for that would wait for the device: they are
-// cut to what there is. Throws Error before anything is written when an argument does not fit or
-// no kernel was compiled for the call, which is so for soft-cap, boolean mask, bias, sinks, lambda,
-// dropout and codes of 8 bits.
+// compiled for, columns one behind the other; addresses must be multiples of 16 bytes, strides of
+// rows, heads and sequences multiples of 16 elements and below 2^31. Masks are those of mask.h but
+// dilation, prefixes and key_begin; a cache in pages has page sizes that kernels were compiled for.
+// Statistics must be contiguous. What documents and page tables hold is not checked, for that would
+// wait for the device: they are cut to what there is. Throws Error before anything is written when
+// an argument does not fit or no kernel was compiled for the call, which is so for soft-cap,
+// boolean mask, bias, sinks, lambda, dropout and codes of 8 bits.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const Place& place);
 
