@@ -10,6 +10,7 @@
 
 #include "isentrope/error.h"
 #include "report/assets.h"
+#include "report/document.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
 #include "report/page.h"
@@ -161,11 +162,7 @@ const json& system_of(const json& row, std::string_view name) {
 }
 
 std::string bench_report(const json& result) {
-  try {
-    return page_of(result);
-  } catch (const json::exception& error) {
-    throw Error(std::string("[bench_report] the document must be a bench; got ") + error.what());
-  }
+  return read_as("bench", [&] { return page_of(result); });
 }
 
 }  // namespace isentrope::report

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <map>
 #include <vector>
 
 #include "isentrope/error.h"
 #include "report/assets.h"
+#include "report/document.h"
 #include "report/head_map.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
@@ -20,20 +20,6 @@ namespace isentrope::report {
 namespace {
 
 using nlohmann::json;
-
-// A JSON document that is not of this kind becomes an Error that says so.
-std::string checked(const json& result, const char* kind,
-                    const std::function<std::string()>& body) {
-  try {
-    if (result.at("version") != 1) {
-      throw Error(fmt::format("[report] version must be 1; got {}", result.at("version").dump()));
-    }
-    return body();
-  } catch (const json::exception& error) {
-    throw Error(
-        fmt::format("[report] the document must be of kind {}; got {}", kind, error.what()));
-  }
-}
 
 HeadValues values_of(const json& layers) {
   HeadValues values;
@@ -64,7 +50,7 @@ std::string positions(const json& row) {
 // Differences to the first method, with their standard errors.
 Table differences(const json& nll) {
   Table table;
-  table.caption = "Nats a token; differences are to the first method on the same text";
+  table.caption = Text::markup(part_of(assets::prose_html, "differences"));
   table.columns = {"positions", "nats", "difference", "standard error over blocks",
                    "over passages"};
   std::map<std::string, std::size_t> group_of;
@@ -148,10 +134,10 @@ Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& ca
 }
 
 Text verdict(const json& result) {
-  if (result.at("nll").empty()) return "not judged: no text was kept apart";
-  return result.at("kept").get<bool>()
-             ? "kept: better by a t test over the passages kept apart"
-             : "not kept: no better by a t test over the passages kept apart";
+  const char* verdict = result.at("nll").empty()        ? "not judged"
+                        : result.at("kept").get<bool>() ? "kept"
+                                                        : "not kept";
+  return Text::markup(part_of(assets::prose_html, verdict));
 }
 
 }  // namespace
@@ -161,7 +147,8 @@ void add_losses(Page& page, const json& nll) {
 }
 
 std::string calibration_report(const json& result) {
-  return checked(result, "calibration", [&] {
+  return read_as("calibration", [&] {
+    require_version(result, "calibration", 1);
     const json& entropy = result.at("entropy");
     const HeadValues before = values_of(entropy.at("before"));
     const HeadValues stretched = difference(values_of(entropy.at("stretched")), before);
@@ -199,7 +186,8 @@ std::string calibration_report(const json& result) {
 }
 
 std::string evaluation_report(const json& result) {
-  return checked(result, "evaluation", [&] {
+  return read_as("evaluation", [&] {
+    require_version(result, "evaluation", 1);
     Page page(
         "Loss by position of " + result.at("model").get<std::string>(),
         fmt::format("{} passages of {}, RoPE stretched by {}", result.at("passages").get<int>(),

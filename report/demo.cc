@@ -9,6 +9,7 @@
 #include "lab/analysis/study.h"
 #include "report/assets.h"
 #include "report/calibration.h"
+#include "report/document.h"
 #include "report/extrapolation_charts.h"
 #include "report/inspection.h"
 #include "report/line_chart.h"
@@ -136,20 +137,18 @@ void add_cost(Page& page, const json& cost) {
 }  // namespace
 
 std::string demo_report(const json& result) {
-  try {
+  return read_as("demo", [&] {
+    const std::string machine = escape(result.at("machine").get<std::string>()),
+                      date = escape(result.at("date").get<std::string>());
+    const Words words = {{"machine", machine}, {"date", date}};
     Page page("What Isentrope measures here",
-              Text(result.at("machine").get<std::string>())
-                  .plain(", " + result.at("date").get<std::string>())
-                  .plain(". Every number was measured by make demo on this machine, but for what "
-                         "is said to be the study's."));
+              Text::markup(part_of(assets::prose_html, "demo", words)));
     add_heads(page, result.at("heads"));
     add_stretched(page, result.at("stretched"), result.at("heads"));
     add_training(page, result.at("training"), result.at("study"));
     add_cost(page, result.at("cost"));
     return page.html();
-  } catch (const json::exception& error) {
-    throw Error(std::string("[demo_report] the document must be a demo; got ") + error.what());
-  }
+  });
 }
 
 }  // namespace isentrope::report

@@ -66,4 +66,15 @@ void Value::refuse(const char* required) const {
                           place_.empty() ? "a result" : place_, required, got));
 }
 
+void require_version(const json& document, const std::string& kind, int version) {
+  if (document.at("version") == version) return;
+  throw Error(fmt::format("[{}_report] version must be {}; got {}", kind, version,
+                          document.at("version").dump()));
+}
+
+void refuse_document(const std::string& kind, const json::exception& error) {
+  throw Error(
+      fmt::format("[{0}_report] the document must be of kind {0}; got {1}", kind, error.what()));
+}
+
 }  // namespace isentrope::report

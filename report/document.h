@@ -41,4 +41,20 @@ class Value {
   std::string place_;
 };
 
+// Error "[KIND_report] version must be VERSION; got VALUE" unless a document of this kind has it.
+void require_version(const nlohmann::json& document, const std::string& kind, int version);
+
+[[noreturn]] void refuse_document(const std::string& kind, const nlohmann::json::exception& error);
+
+// What `make` makes of a document of a program of ours. Where it is of another kind, an Error that
+// says so.
+template <typename Make>
+auto read_as(const char* kind, const Make& make) {
+  try {
+    return make();
+  } catch (const nlohmann::json::exception& error) {
+    refuse_document(kind, error);
+  }
+}
+
 }  // namespace isentrope::report

@@ -21,19 +21,16 @@ using nlohmann::json;
 
 std::string tokens(std::int64_t length) { return compact(static_cast<double>(length)); }
 
+Table by_length(const Result& result) {
+  Table table{{}, {"length"}, {}};
+  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
+  return table;
+}
+
 std::size_t seeds_of(const Result& result) {
   std::size_t seeds = 1;
   for (const RuleResult& rule : result.rules) seeds = std::max(seeds, rule.seeds.size());
   return seeds;
-}
-
-void summarise_verdicts(Text& text, const Result& result) {
-  const auto sentences = verdict_sentences(result.leads);
-  if (sentences.empty()) {
-    text.plain("No model has the standard scale beside another: there is no lead to speak of. ");
-    return;
-  }
-  for (const std::string& sentence : sentences) text.strong(sentence).plain(" ");
 }
 
 void summarise_entropy(Text& text, const Result& result) {
@@ -60,11 +57,13 @@ void summarise_entropy(Text& text, const Result& result) {
 }
 
 Text summary_of(const Result& result) {
-  Text text, entropy;
-  summarise_verdicts(text, result);
+  Text verdicts, entropy;
+  for (const std::string& sentence : verdict_sentences(result.leads))
+    verdicts.strong(sentence).plain(" ");
   summarise_entropy(entropy, result);
-  const bool judged = !verdict_sentences(result.leads).empty();
-  return Text::markup(text.html() + (judged ? part_of(assets::prose_html, "judged run") : "") +
+  const bool judged = !verdicts.html().empty();
+  return Text::markup(verdicts.html() +
+                      part_of(assets::prose_html, judged ? "judged run" : "no lead") +
                       entropy.html());
 }
 
@@ -125,23 +124,20 @@ TableGroup their_accuracy(const Result& result) {
 }
 
 Table accuracy_table(const Result& result) {
-  Table table;
+  Table table = by_length(result);
   const std::size_t seeds = seeds_of(result);
+  const std::string count = std::to_string(seeds);
   const std::string means =
-      seeds > 1 ? fmt::format("Means over {} seeds; ± is their standard deviation.", seeds) : "";
+      seeds > 1 ? part_of(assets::prose_html, "means", {{"seeds", count}}) : "";
   table.caption = Text::markup(part_of(assets::prose_html, "best", {{"means", means}}));
-  table.columns = {"length"};
-  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   table.groups = {our_accuracy(result), their_accuracy(result)};
   return table;
 }
 
 // "+1.0 [0.2, 1.8] helps", length by length.
 Table leads_table(const Result& result) {
-  Table table;
+  Table table = by_length(result);
   table.caption = Text::markup(part_of(assets::prose_html, "leads"));
-  table.columns = {"length"};
-  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   for (const auto& [metric, heading] :
        {std::pair{"accuracy", "Accuracy, points"}, {"cross_entropy", "Cross-entropy, nats"}}) {
     TableGroup group{heading, {}};
@@ -165,10 +161,8 @@ Table leads_table(const Result& result) {
 }
 
 Table seeds_table(const Result& result) {
-  Table table;
-  table.caption = "Accuracy in per cent, seed by seed.";
-  table.columns = {"length"};
-  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
+  Table table = by_length(result);
+  table.caption = Text::markup(part_of(assets::prose_html, "every seed"));
   for (const RuleResult& rule : result.rules) {
     TableGroup group{Text().code(rule.name), {}};
     for (std::size_t i = 0; i < rule.seeds.size(); ++i) {
@@ -232,10 +226,10 @@ void add_reproduction(Page& page, const Result& result) {
   const Table table = settings_table(result);
   if (!table.groups.empty()) page.heading("Configuration").table(table);
   if (!result.command.empty()) page.heading("How to reproduce").code(result.command);
-  std::string written = "Written by isentrope";
-  if (!result.version.empty()) written += " " + result.version;
-  if (!result.date.empty()) written += ", " + result.date;
-  page.footer(written + ". This file is complete: it loads nothing from anywhere.");
+  const std::string version = result.version.empty() ? "" : " " + escape(result.version),
+                    date = result.date.empty() ? "" : ", " + escape(result.date);
+  page.footer(
+      Text::markup(part_of(assets::prose_html, "written", {{"version", version}, {"date", date}})));
 }
 
 }  // namespace

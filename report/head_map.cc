@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "report/assets.h"
 #include "report/numbers.h"
 
 namespace isentrope::report {
@@ -29,34 +30,6 @@ json cells_of(const HeadMap& map) {
   return cells;
 }
 
-json axis(const char* scale, const char* orient, const char* title) {
-  return {{"scale", scale},
-          {"orient", orient},
-          {"title", title},
-          {"labelOverlap", true},
-          {"domain", false}};
-}
-
-json band(const char* name, const char* field, const char* range) {
-  return {{"name", name},
-          {"type", "band"},
-          {"range", range},
-          {"domain", {{"data", "cells"}, {"field", field}, {"sort", true}}}};
-}
-
-json rectangles() {
-  return {{"type", "rect"},
-          {"from", {{"data", "cells"}}},
-          {"encode",
-           {{"update",
-             {{"x", {{"scale", "x"}, {"field", "layer"}}},
-              {"width", {{"scale", "x"}, {"band", 1}}},
-              {"y", {{"scale", "y"}, {"field", "head"}}},
-              {"height", {{"scale", "y"}, {"band", 1}}},
-              {"fill", {{"scale", "colour"}, {"field", "value"}}},
-              {"tooltip", {{"field", "label"}}}}}}}};
-}
-
 }  // namespace
 
 HeadMap map_named(std::string_view name, HeadValues values, const Words& words) {
@@ -74,27 +47,14 @@ HeadMap map_named(std::string_view name, HeadValues values, const Words& words) 
 Plot head_map_plot(const HeadMap& map) {
   std::size_t most_heads = 0;
   for (const auto& layer : map.values) most_heads = std::max(most_heads, layer.size());
-  Plot plot;
-  plot.title = map.title;
-  plot.caption = map.caption;
-  plot.spec = {
-      {"autosize", {{"type", "fit"}, {"contains", "padding"}}},
-      {"width", 640},
-      {"height", 60 + 18 * most_heads},
-      {"data", {{{"name", "cells"}, {"values", cells_of(map)}}}},
-      {"scales",
-       {band("x", "layer", "width"),
-        band("y", "head", "height"),
-        {{"name", "colour"},
-         {"type", "linear"},
-         {"clamp", true},
-         {"domain", {map.lowest, map.highest}},
-         {"range", {{"scheme", map.scheme}}}}}},
-      {"axes", {axis("x", "bottom", "layer"), axis("y", "left", "head")}},
-      {"legends", {{{"fill", "colour"}, {"title", map.quantity}, {"type", "gradient"}}}},
-      {"marks", {rectangles()}},
-  };
-  return plot;
+  json spec = json::parse(assets::head_map_json);
+  spec["height"] = 60 + 18 * most_heads;
+  spec["data"][0]["values"] = cells_of(map);
+  json& colour = spec["scales"][2];
+  colour["domain"] = {map.lowest, map.highest};
+  colour["range"]["scheme"] = map.scheme;
+  spec["legends"][0]["title"] = map.quantity;
+  return {.title = map.title, .caption = map.caption, .spec = spec, .legend = {}, .numbers = {}};
 }
 
 double mean_of(const HeadValues& values) {

@@ -10,6 +10,7 @@
 
 #include "isentrope/error.h"
 #include "report/assets.h"
+#include "report/document.h"
 #include "report/head_map.h"
 #include "report/line_chart.h"
 #include "report/numbers.h"
@@ -66,37 +67,31 @@ std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
 }
 
 Inspection read(const json& result) {
-  try {
-    if (result.at("version") != 2)
-      throw Error("[inspection_report] version must be 2; got " + result.at("version").dump());
-    Inspection r;
-    r.model = result.at("model");
-    r.rule = result.at("rule").at("rule");
-    r.suggestion =
-        result.at("suggestion").is_null() ? "" : result.at("suggestion").get<std::string>();
-    r.texts = result.at("texts");
-    r.tokens = result.at("tokens");
-    for (const json& n : result.at("n")) r.n.push_back(n.get<double>());
-    if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
-    const json& mean = result.at("mean");
-    r.entropy = layers_of(mean.at("entropy"), r.n.size(), "mean.entropy");
-    r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
-    require_heads_of(r.entropy, r.spread, "spread.entropy");
-    for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective_keys"},
-                                       {&Inspection::max_logit, "max_logit"},
-                                       {&Inspection::mass, "gradient_mass"},
-                                       {&Inspection::distance, "distance"}}) {
-      const std::string place = fmt::format("mean.{}", name);
-      r.*values = layers_of(mean.at(name), r.n.size(), place);
-      require_heads_of(r.entropy, r.*values, place);
-    }
-    r.collapsed = places(result.at("collapsed"));
-    r.blurred = places(result.at("blurred"));
-    return r;
-  } catch (const json::exception& error) {
-    throw Error(fmt::format("[inspection_report] the document must be an inspection; got {}",
-                            error.what()));
+  require_version(result, "inspection", 2);
+  Inspection r;
+  r.model = result.at("model");
+  r.rule = result.at("rule").at("rule");
+  r.suggestion =
+      result.at("suggestion").is_null() ? "" : result.at("suggestion").get<std::string>();
+  r.texts = result.at("texts");
+  r.tokens = result.at("tokens");
+  for (const json& n : result.at("n")) r.n.push_back(n.get<double>());
+  if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
+  const json& mean = result.at("mean");
+  r.entropy = layers_of(mean.at("entropy"), r.n.size(), "mean.entropy");
+  r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
+  require_heads_of(r.entropy, r.spread, "spread.entropy");
+  for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective_keys"},
+                                     {&Inspection::max_logit, "max_logit"},
+                                     {&Inspection::mass, "gradient_mass"},
+                                     {&Inspection::distance, "distance"}}) {
+    const std::string place = fmt::format("mean.{}", name);
+    r.*values = layers_of(mean.at(name), r.n.size(), place);
+    require_heads_of(r.entropy, r.*values, place);
   }
+  r.collapsed = places(result.at("collapsed"));
+  r.blurred = places(result.at("blurred"));
+  return r;
 }
 
 // Of the heads that have a number there; NaN when none has.
@@ -226,7 +221,7 @@ LineChart entropy_by_scale(const std::vector<Inspection>& inspections) {
 }  // namespace
 
 std::string inspection_report(const json& result) {
-  const Inspection r = read(result);
+  const Inspection r = read_as("inspection", [&] { return read(result); });
   Page page("Attention of " + r.model,
             fmt::format("{} layers, {} texts, {} tokens", r.entropy.size(), r.texts, r.tokens));
   Table facts;

@@ -2,10 +2,10 @@
 
 #include <fmt/core.h>
 
-#include "isentrope/error.h"
 #include "lab/analysis/records.h"
 #include "lab/analysis/study.h"
 #include "report/assets.h"
+#include "report/document.h"
 #include "report/extrapolation.h"
 #include "report/overview.h"
 #include "report/page.h"
@@ -17,16 +17,6 @@ namespace {
 
 using analysis::Study;
 using nlohmann::json;
-
-// Names the document as a whole: it is written by a program, and read back by this one.
-template <typename Use>
-auto reading(const Use& use) {
-  try {
-    return use();
-  } catch (const json::exception&) {
-    throw Error("[study_report] the document must be what scripts/study writes; it is damaged");
-  }
-}
 
 Text summary_of(const Study& study) {
   return Text::markup(Text().strong(progress_words(study)).html() + " " +
@@ -49,7 +39,7 @@ Result cell_result(const std::vector<json>& records, const std::vector<analysis:
 }
 
 std::string study_report(const json& document) {
-  return reading([&] {
+  return read_as("study", [&] {
     const Study study = analysis::read_study(document);
     Page page(study.question.empty() ? "When does a length rule help" : study.question,
               summary_of(study));
@@ -70,7 +60,7 @@ std::string study_report(const json& document) {
 }
 
 std::vector<std::string> study_verdicts(const json& document) {
-  return reading([&] {
+  return read_as("study", [&] {
     const Study study = analysis::read_study(document);
     std::vector<std::string> verdicts = {progress_words(study)};
     for (const std::string& sentence : primary_sentences(study)) verdicts.push_back(sentence);

@@ -97,10 +97,9 @@ std::string theory_page(std::int64_t dim) {
       {16, 64, 256, 512, 1024, 4096, 16384, 65536, 262144},
       dim,
       0};
-  Page page(
-      "Why the softmax scale should know the length",
-      fmt::format(
-          "Four derivations of the scale of attention, computed for a head dimension of {}.", dim));
+  const std::string head = std::to_string(dim);
+  Page page("Why the softmax scale should know the length",
+            Text::markup(part_of(assets::theory_html, "summary", {{"d", head}})));
   const auto says = [&](const char* name, const Words& words = {}) -> Page& {
     return page.markup(part_of(assets::theory_html, name, words));
   };
@@ -112,7 +111,6 @@ std::string theory_page(std::int64_t dim) {
   draws(entropy_law_chart(512, dim));
   draws(entropy_chart(comparison));
   says("bases").table(base_table(dim));
-  const std::string head = std::to_string(dim);
   const std::string matched = fmt::format("{:.0f}", theory::matched_dimension(65536, d));
   says("dimension", {{"d", head}, {"matched", matched}});
   draws(dimension_chart(d));
@@ -125,7 +123,7 @@ std::string theory_page(std::int64_t dim) {
   draws(mass_chart(comparison));
   draws(starved_chart(comparison));
   says("table").table(rule_table(dim));
-  page.footer("Written by isentrope theory report.");
+  page.footer(Text::markup(part_of(assets::theory_html, "written")));
   return page.html();
 }
 
