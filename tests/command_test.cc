@@ -222,7 +222,7 @@ TEST(TheoryCommand, Report) {
 
 TEST(TheoryCommand, RefusesBadInput) {
   expect_refusal({"theory"}, {"subcommand"});
-  expect_refusal({"theory", "entropy", "--lengths", "0.5"}, {"length must be whole"});
+  expect_refusal({"theory", "entropy", "--lengths", "0.5"}, {"[lengths]", "must be whole"});
   expect_refusal({"theory", "entropy", "--dim", "1"}, {"dim must be at least 2", "got dim = 1"});
   expect_refusal({"theory", "entropy", "--lambda", "nan"}, {"lambda", "nan"});
   expect_refusal({"theory", "entropy", "--target", "9", "--lengths", "64"},

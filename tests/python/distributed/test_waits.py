@@ -48,4 +48,6 @@ def test_lists_on_the_cpu_make_nobody_wait(alone, monkeypatch, method, mask):
 def test_what_stands_for_a_device_cannot_be_read(alone):
     q, k, v = (x.detach() for x in tensors(12))
     with pytest.raises(NotImplementedError, match="[Mm]eta"):
+        DOCUMENTS.to("meta").cpu()
+    with pytest.raises(ValueError, match="documents must lie on cpu"):
         distributed.attention(q, k, v, documents=DOCUMENTS.to("meta"))
