@@ -129,8 +129,9 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
     masked = call.attn_mask is not None or call.bias is not None or call.dilation > 1
     padded = (dim, columns) != (call.dim, call.value_dim)
     widest = max(dim, columns)
-    # At 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128: padding is a mask too.
-    crowded = masked or (kernel == "key gradient" and padded)
+    # At 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128, and forward with all statistics 8: padding is a
+    # mask too.
+    crowded = masked or (padded and (kernel == "key gradient" or (statistics and chip.kind == "sm90")))
     bare = not (statistics or padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None)
     tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, bare)
     shape = Shape(
@@ -229,7 +230,8 @@ def _gradient_rows(
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
         rows.own_keys, rows.scales, terms, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns, num_warps=8, **_FUSED,
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns,
+        num_warps=max(8, columns // 16), **_FUSED,
     )  # fmt: skip
     return terms, d_sinks
 

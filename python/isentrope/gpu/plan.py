@@ -67,15 +67,17 @@ _HALVES = {
 _FLOATS = {
     "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
     "masked forward": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
-    "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 4, 1)},
-    "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 32, 8, 1)},
+    "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 8, 1)},
+    # Left to itself the compiler cuts registers down to where 16 bytes no longer fit.
+    "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1, 128)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
-    "key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
+    "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1, 168)},
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
 # Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
 _OWN = {
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
+    ("sm80", "masked forward"): _HALVES["masked forward"] | {128: Tiles(32, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
     ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1), 128: Tiles(128, 16, 8, 1)},
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
@@ -87,6 +89,9 @@ _OWN = {
     ("sm90", "key gradient"): _HALVES["key gradient"] | {64: Tiles(32, 128, 8, 2), 128: Tiles(16, 64, 8, 2)},
     ("sm90", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(128, 16, 8, 1)),
     ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 32, 8, 1)},
+    ("sm100", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 32, 8, 1, 248)},
+    ("sm100", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(16, 32, 8, 2)},
+    ("sm100", "masked query gradient"): _HALVES["masked query gradient"] | {128: Tiles(64, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
 # Of bare calls, of 16-bit types. What lifts gradients into the range of float16 takes registers too.
@@ -116,10 +121,10 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
             by_columns = alone[chip.kind, kernel]
     found = by_columns[min(width for width in by_columns if width >= columns)]
     if chip.kind == "rdna":
-        return found._replace(stages=1)
+        return found._replace(stages=1, registers=0)
     if chip.kind in ("gfx", "xpu"):
         # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.
-        return found._replace(warps=4, stages=1)
+        return found._replace(warps=4, stages=1, registers=0)
     return found
 
 
