@@ -106,7 +106,7 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
         known.comparisons += 1
         _compare(group, time_limit(group, device), known.comparisons, text)
         if not known.texts:
-            meet(group, device)
+            meet(group, device, COMPARISON)
         known.texts.add(text)
     return text
 

@@ -82,13 +82,14 @@ def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: 
     return Pending(group, works, [operation.tensor for operation in operations], peers, phase)
 
 
-def meet(group: ProcessGroup, device: torch.device) -> None:
+def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
     """A call that every rank makes: NCCL wants that of the first one of a group, and `start` leaves out those who have
     nothing to send or to hear. Raises RuntimeError, within the group's time limit, when a rank does not come."""
     try:
         dist.all_reduce(torch.zeros(1, device=device), group=group)
     except RuntimeError as error:
-        raise failure(group, [rank for rank in range(group.size()) if rank != group.rank()], error) from error
+        others = [rank for rank in range(group.size()) if rank != group.rank()]
+        raise failure(group, others, phase, error) from error
 
 
 def resolved(name: str) -> ProcessGroup:
