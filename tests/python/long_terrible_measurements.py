@@ -3,7 +3,7 @@
 import pytest
 import tiny_model
 import torch
-from long_terrible_values import TERRIBLE, refusal, wrong_answers
+from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answers
 
 import isentrope
 import isentrope.hf
@@ -56,7 +56,7 @@ def test_what_is_right_works(function):
     assert refusal(*CALLS[function]) is None
 
 
-@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+@pytest.mark.parametrize("function, argument", every_argument(CALLS))
 def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
     call, right = CALLS[function]
     values = NO_FUNCTIONS if argument == "progress" else TERRIBLE

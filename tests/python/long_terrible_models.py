@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from long_terrible_values import refusal, wrong_answers
+from long_terrible_values import every_argument, refusal, wrong_answers
 
 import isentrope.hf
 from isentrope.models import monitor
@@ -55,7 +55,7 @@ def test_a_model_is_what_is_right(function):
     assert refusal(CALLS[function][0], arguments(function)) is None
 
 
-@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+@pytest.mark.parametrize("function, argument", every_argument(CALLS))
 def test_what_is_terrible_of_a_model_too(function, argument):
     assert not list(wrong_answers(CALLS[function][0], argument, ALSO, lambda: arguments(function)))
 

@@ -6,7 +6,7 @@ import pytest
 import tiny_model
 import torch
 import torch.distributed as dist
-from long_terrible_values import ALSO, CU_Q, STATE, K, Q, masks_of, refusal, wrong_answers
+from long_terrible_values import ALSO, CU_Q, STATE, K, Q, every_argument, masks_of, refusal, wrong_answers
 from long_terrible_values import CALLS as OF_ONE
 
 import isentrope
@@ -69,7 +69,7 @@ def test_what_is_right_works(function):
     assert refusal(*CALLS[function]) is None
 
 
-@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+@pytest.mark.parametrize("function, argument", every_argument(CALLS))
 def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
     call, right = CALLS[function]
     assert not list(wrong_answers(call, argument, TOGETHER, lambda: right))

@@ -127,6 +127,11 @@ def refusal(call, arguments):
     return None
 
 
+def every_argument(calls):
+    """(function, argument) of each."""
+    return [(name, argument) for name in calls for argument in calls[name][1]]
+
+
 def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
     """To terrible values of one argument, where arguments() are right: errors of another kind, or without its name."""
     named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
@@ -148,7 +153,7 @@ def test_what_is_right_works(function):
     assert refusal(call, arguments) is None
 
 
-@pytest.mark.parametrize("function, argument", [(name, argument) for name in CALLS for argument in CALLS[name][1]])
+@pytest.mark.parametrize("function, argument", every_argument(CALLS))
 def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
     call, right = CALLS[function]
     assert not list(wrong_answers(call, argument, ALSO, lambda: right))

@@ -1,7 +1,8 @@
-"""Numbers of the caller's: checked, and shown as an error can carry them."""
+"""Numbers and choices of the caller's: checked, and shown as an error can carry them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,11 @@ def shown(value: object) -> str:
     """As errors can carry it."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def check_choice(function: str, name: str, value: Any, choices: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"[{function}] {name} must be one of {', '.join(choices)}; got {shown(value)}")
 
 
 def checked_integer(function: str, name: str, value: Any) -> int:

@@ -17,7 +17,7 @@ from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope._core.options import PartOptions, check_names
-from isentrope._core.values import shown
+from isentrope._core.values import check_choice
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.dtensor import on_local_tensors
 from isentrope.distributed.exchange import Group, group_name
@@ -74,8 +74,7 @@ def attention(
             raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
         way = {"method": method, "layout": layout, "return_stats": return_stats}
         return on_local_tensors(attention, q, k, v, options | {"documents": documents}, way)
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"[isentrope.distributed] method must be one of {', '.join(METHODS)}; got {shown(method)}")
+    check_choice("isentrope.distributed", "method", method, METHODS)
     check_layout(layout)
     check_length(sequence_length)
     options["rule"] = rule_text(options.pop("rule", "standard"), options.pop("scale", None))

@@ -9,7 +9,7 @@ Pieces are as long as one another, cut as `torch.chunk` and DTensor cut: the las
 
 from __future__ import annotations
 
-from isentrope._core.values import checked_integer, shown
+from isentrope._core.values import check_choice, checked_integer
 
 Range = tuple[int, int]
 """Rows begin, begin + 1, ..., end - 1 of the whole sequence."""
@@ -27,8 +27,7 @@ def pieces(length: int, ranks: int, layout: str) -> list[list[Range]]:
 
 
 def check_layout(layout: str) -> None:
-    if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise ValueError(f"[isentrope.distributed] layout must be one of {', '.join(LAYOUTS)}; got {shown(layout)}")
+    check_choice("isentrope.distributed", "layout", layout, LAYOUTS)
 
 
 def check_length(length: int | None) -> None:

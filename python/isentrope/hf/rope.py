@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isentrope._core.values import shown
+from isentrope._core.values import check_choice, shown
 
 SWITCHED = "isentrope_rope"
 """Key of config.json: the `rope_parameters` that a switched stretch has beyond the trained length."""
@@ -72,8 +72,7 @@ def _from_json(text: str) -> Stretch:
         factor = 1.0 if given is None else float(given)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {shown(text)}") from error
-    if kind not in KINDS:
-        raise ValueError(f"[rope] rope_type must be one of {', '.join(KINDS)}; got {kind!r}")
+    check_choice("rope", "rope_type", kind, KINDS)
     if isinstance(given, (bool, str)) or not (math.isfinite(factor) and factor >= 1):
         raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {given!r}")
     if kind in ("yarn", "longrope"):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope._core.values import shown
+from isentrope._core.values import check_choice, shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.calibrated import apply as apply
 from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_attention_factor
@@ -239,8 +239,7 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
     check_texts("calibrate", "texts", texts)
     if not isinstance(stretch, Stretch):
         raise TypeError(f"[calibrate] rope must be a text or a Stretch; got {shown(stretch)}")
-    if not isinstance(per, str) or per not in SCOPES:
-        raise ValueError(f"[calibrate] per must be one of {', '.join(SCOPES)}; got {shown(per)}")
+    check_choice("calibrate", "per", per, SCOPES)
     if stretch.kind == "none":
         raise ValueError("[calibrate] rope must stretch something; got none")
     longest = max((text.numel() for text in texts), default=0)
