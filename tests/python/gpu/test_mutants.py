@@ -93,6 +93,10 @@ MUTANTS = {
         "span.py", "(largest_begin <= first_key) & (least_end >= last_key)", "(largest_begin <= first_key)",
         "shape=1x1x40x70x16 mask=causal:top_left bwd=1",
     ),
+    "passes_over_tiles_that_begin_with_a_seen_key": (
+        "span.py", "tl.where(past > 0, SHAPE.DILATION - past, 0)", "SHAPE.DILATION - past",
+        "shape=1x1x40x160x16 mask=causal:bottom_right,dilation=40 bwd=1",
+    ),
     "drops_by_the_key_of_the_tile": (
         "dropout.py", "first = start + dropout.key_offset", "first = 0 * start + dropout.key_offset",
         "shape=1x1x20x70x16 dropout=0.5",

@@ -118,7 +118,11 @@ def with_tiles_of_others() -> list[Variant]:
     bf16 = torch.bfloat16
     dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
     dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
-    dilated = [Variant(bf16, 128, statistics=False, backward=backward, dilation=4) for backward in (False, True)]
+    # Of steps within a tile of keys, and of wider ones, whose empty tiles are passed over.
+    dilated = [
+        Variant(bf16, 128, statistics=False, backward=backward, dilation=dilation)
+        for dilation in (4, 256) for backward in (False, True)
+    ]  # fmt: skip
     return [*dims, *dilated, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
 
 

@@ -23,7 +23,7 @@ from isentrope.gpu.kernels.softmax import (
     raised,
     rebase,
 )
-from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, share_of, span_of_keys, tile_at
+from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, share_of, some_sees, span_of_keys, tile_at
 from isentrope.gpu.kernels.tile import (
     F16_LIFT,
     Matrix,
@@ -228,10 +228,12 @@ def forward_kernel(
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                state, support, acc = visit_keys(
-                    tile_at(step, span, masked == 1) * SHAPE.KEYS, state, support, acc, block, cache, cap,
-                    SHAPE, WANTED, PAGE, masked == 1, REPAIR, wrong is not None and not REPAIR,
-                )  # fmt: skip
+                first_key = tile_at(step, span, masked == 1) * SHAPE.KEYS
+                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, begin, end, first_key, SHAPE):
+                    state, support, acc = visit_keys(
+                        first_key, state, support, acc, block, cache, cap,
+                        SHAPE, WANTED, PAGE, masked == 1, REPAIR, wrong is not None and not REPAIR,
+                    )  # fmt: skip
     state = of_all_lanes(state)
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc)

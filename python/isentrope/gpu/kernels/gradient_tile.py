@@ -13,6 +13,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
+from isentrope.gpu.kernels.span import some_sees
 from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, beside, load_tile, moved, narrow
 
 
@@ -133,6 +134,13 @@ def load_row_scales(terms, rows, SHAPE: tl.constexpr):
 
 
 @triton.jit
+def load_bounds(terms, rows):
+    """The keys begin ... end - 1 that structural masks leave rows; none to those that there are not."""
+    begin = tl.load(terms + 11, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+    return begin, tl.load(terms + 12, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+
+
+@triton.jit
 def of_head(matrix, head, to_head):
     return Matrix(matrix.base + head * to_head, matrix.to_row, matrix.to_column, matrix.columns)
 
@@ -152,12 +160,20 @@ def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constex
     scales = load_row_scales(at_terms, rows, SHAPE)
     begin, end = query, query
     if MASKED:
-        begin = tl.load(at_terms + 11, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-        end = tl.load(at_terms + 12, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        begin, end = load_bounds(at_terms, rows)
     attn_mask = memory.attn_mask + head * memory.attn_mask_to_head + wide * memory.attn_mask_to_row
     bias = memory.bias + head * memory.bias_to_head + wide * memory.bias_to_row
     view = View(rows, begin, end, attn_mask, bias, memory.attn_mask_to_key, memory.bias_to_key)
     return QueryBlock(q, upstream, terms, scales, view, memory.dropout, head, query)
+
+
+@triton.jit
+def block_sees(memory, head, first, first_key, SHAPE: tl.constexpr):
+    """Whether a row of the query block from `first` on sees one of a tile's keys."""
+    query = first + tl.arange(0, SHAPE.ROWS)
+    rows = query < memory.queries
+    begin, end = load_bounds(memory.terms + (head * memory.queries + query) * TERMS, rows)
+    return some_sees(rows, begin, end, first_key, SHAPE)
 
 
 class Weights(NamedTuple):

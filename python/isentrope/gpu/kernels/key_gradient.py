@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.gradient_tile import lifted, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
+from isentrope.gpu.kernels.gradient_tile import block_sees, lifted, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import Span, count_of, load_span, program, tile_at
 from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
@@ -94,10 +94,12 @@ def key_gradient_kernel(
         if masked == 1 or not SHAPE.MASKED:
             for head in range(kv_head * group, (kv_head + 1) * group):
                 for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                    acc_k, acc_v, unit = visit_queries(
-                        tile_at(step, span, masked == 1), head, acc_k, acc_v, unit, k_tile, v_tile, key, first_key, inside,
-                        memory, cap, SHAPE, GIVEN, masked == 1, REPAIR,
-                    )  # fmt: skip
+                    query_tile = tile_at(step, span, masked == 1)
+                    if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
+                        acc_k, acc_v, unit = visit_queries(
+                            query_tile, head, acc_k, acc_v, unit, k_tile, v_tile, key, first_key, inside,
+                            memory, cap, SHAPE, GIVEN, masked == 1, REPAIR,
+                        )  # fmt: skip
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc_k) + nothing_of(acc_v)
         tl.store(wrong + tl.program_id(0), nothing != nothing)

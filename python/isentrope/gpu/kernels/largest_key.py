@@ -11,7 +11,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of
 from isentrope.gpu.kernels.softmax import LN2, apply_masks, logits_of
-from isentrope.gpu.kernels.span import program, span_of_keys
+from isentrope.gpu.kernels.span import program, some_sees, span_of_keys
 from isentrope.gpu.kernels.tile import Matrix, dot, each, load_rows, zeros
 
 FAR = tl.constexpr((1 << 31) - 1)
@@ -63,7 +63,8 @@ def largest_key_kernel(
     span = span_of_keys(view, view.end, SHAPE.KEYS)
     stop = tl.max(tl.where(rows, view.end, 0), 0)
     for tile_of_keys in range(span.first, span.last):
-        most, largest = visit_keys(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
+        if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, tile_of_keys * SHAPE.KEYS, SHAPE):
+            most, largest = visit_keys(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
     plane = lanes.to(tl.int64) * queries
     row = lane.to(tl.int64) * queries + query
     if IS_PART:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.gradient_tile import lifted, load_query_block, memory_of, tile_gradients, tile_weights
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
-from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, span_of_keys, tile_at
+from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
 from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_tile, mark_rows, moved, nothing_of, reach, store_rows, zeros
 
 
@@ -109,10 +109,12 @@ def query_gradient_kernel(
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                acc, unit, acc_lambda = visit_keys(
-                    tile_at(step, span, masked == 1), acc, unit, acc_lambda, block, k_rows, v_rows,
-                    start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR,
-                )  # fmt: skip
+                key_tile = tile_at(step, span, masked == 1)
+                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
+                    acc, unit, acc_lambda = visit_keys(
+                        key_tile, acc, unit, acc_lambda, block, k_rows, v_rows,
+                        start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR,
+                    )  # fmt: skip
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)

@@ -96,6 +96,17 @@ def load_span(spans, index):
 
 
 @triton.jit
+def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
+    """Whether one of these rows sees one of a tile's keys: of a span's tiles dilated rows may all pass over one that is
+    narrower than their steps. Others pass over none, and ask nothing."""
+    first = tl.maximum(begin, first_key)
+    past = (first - begin) % SHAPE.DILATION
+    first += tl.where(past > 0, SHAPE.DILATION - past, 0)
+    seen = rows & (first < tl.minimum(end, first_key + SHAPE.KEYS))
+    return tl.max(seen.to(tl.int32), 0) > 0
+
+
+@triton.jit
 def share_of(span, share, shares):
     """One of several shares of a span's tiles. Each has as many as any, the last ones fewer."""
     tiles = tl.cdiv(span.last - span.first, shares)
