@@ -1,9 +1,9 @@
-"""Attention that knows how many keys each row sees, and tells how focused each row is.
+"""Attention whose scale follows the number of keys each row sees, with the entropy of every row.
 
     z_j = lambda(n, d) q.k_j          p = softmax(z)          o = sum_j p_j v_j
 
-`attention`, `varlen_attention` and `decode` compute it; `ScaleRule` says how lambda depends on n; `Statistics`
-are what a row knows of itself. `isentrope.hf` registers the attention with transformers.
+`attention`, `varlen_attention` and `decode` compute it. `ScaleRule` says how lambda depends on n, the number of keys that a
+row sees. `Statistics` describe each row. `isentrope.hf` registers the attention with transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modules that had other names before version 0.2: they are found under both until then, with a warning."""
+"""Modules that are renamed in version 0.2: until then both names work, the old ones with a warning."""
 
 from __future__ import annotations
 

@@ -47,42 +47,42 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention whose softmax scale depends on how many keys each row sees.
+    """Attention whose softmax scale may depend on the number of keys that each row sees.
 
         z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
 
     Shapes and types:
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
-            all float32, bfloat16 or float16, of any strides, or float64 on the CPU: slow, and for tests. kv_heads
-            divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged, `layout=torch.jagged`
-            with queries and keys of another number in each sequence: the results are then jagged too, and the options
-            are those of `varlen_attention`.
+            all float32, bfloat16 or float16, with any strides, or float64 on the CPU, which is slow and for tests.
+            kv_heads divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged
+            (`layout=torch.jagged`), with different numbers of queries and keys in each sequence: the results are then
+            jagged too, and the options are those of `varlen_attention`.
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks let a row see.
         scale: replaces the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
-        window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i lies at position
+        window_size: (left, right), keys position - left ... position + right; -1: no limit. Query i is at position
             i + keys - queries, as in FlashAttention, causal or not; with causal="top_left" at i.
-        dilation: of these keys those whose distance from the row's position is a multiple of it (Longformer, LongNet);
-            0 or 1: all.
-        chunk_size: a row sees the keys of its own chunk of this many positions, counted from the first key that is no
+        dilation: a row sees only those of these keys whose distance from its position is a multiple of it
+            (Longformer, LongNet); 0 or 1: all.
+        chunk_size: a row sees the keys of its own chunk of this many positions, counted from the first key that is not
             padding (Llama 4); 0: no chunks.
-        prefix_keys: an integer, or integers [batch]; this many first keys of each sequence, padding aside, are seen by
-            all its rows, causal or not (PaliGemma, GLM). Not beside chunk_size, dilation or a window to the left.
+        prefix_keys: an integer, or integers [batch]; the number of first keys of each sequence, after padding, that all
+            its rows see, causal or not (PaliGemma, GLM). Not with chunk_size, dilation or a window to the left.
         attn_mask: bool, broadcastable to [batch, heads, queries, keys]; True lets a row see a key, False hides it from
-            softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
-        bias: floating point, broadcastable likewise; -inf hides a key from the softmax, but not from n.
+            the softmax and from n. Floating point: a bias, as in `scaled_dot_product_attention`.
+        bias: floating point, broadcastable to the same shape; -inf hides a key from the softmax, but not from n.
         is_causal, enable_gqa: as in `scaled_dot_product_attention`: causal="top_left", and whether heads of q may share
             those of k and v, which they may unless it is False.
         soft_cap: 0 for none.
         sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
-        dropout_p: the share of weights that are dropped, 0 <= dropout_p < 1; the others count 1 / (1 - dropout_p) times.
-            Statistics are those of the weights before.
-        dropout_seed: an integer of 64 bits, or an int64 tensor of no dimension; with batch, head and positions it says
-            which weights (docs/adr/0013), in the backward pass too. None: drawn from torch's generator of the device,
-            so that `torch.manual_seed` and activation checkpointing repeat it.
-        key_begin, key_end: integers [batch]; the keys that are no padding are key_begin ... key_end - 1.
-        query_offset, key_offset, sequence_keys: where queries and keys lie in a sequence of which they are a
-            part; sequence_keys = 0: it ends with them. With sequence_keys and without causal, query i lies at
+        dropout_p: the share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 - dropout_p).
+            Statistics are those of the weights before dropout.
+        dropout_seed: a 64-bit integer, or an int64 tensor without dimensions. With batch, head and positions it selects
+            the weights to drop (docs/adr/0013), in the backward pass too. None: drawn from torch's generator of the
+            device, so that `torch.manual_seed` and activation checkpointing repeat it.
+        key_begin, key_end: integers [batch]; the keys that are not padding are key_begin ... key_end - 1.
+        query_offset, key_offset, sequence_keys: the place of queries and keys in the sequence that they are part of;
+            sequence_keys = 0: the sequence ends with them. With sequence_keys and without causal, query i is at
             position i + query_offset.
         return_stats: False, True, or the names of some `Statistics`.
 
@@ -90,8 +90,8 @@ def attention(
     and `Statistics`. A row that sees no key has output 0. Output and statistics are differentiable with respect
     to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
 
-    Raises ValueError or TypeError, which names the argument, what is required of it and what was passed.
-    Source of the rules: docs/scale-rules.md.
+    Raises ValueError or TypeError that names the argument, what it must be, and what was passed.
+    For the rules see docs/scale-rules.md.
     """
     if not torch.compiler.is_compiling() and options.keys() <= PLAIN_OPTIONS:
         plain = attend_plainly(q, k, v, return_stats, **options)
@@ -125,9 +125,9 @@ def attention_rows(
     q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """`attention` with the softmax scale of each row given, and differentiable with respect to it.
+    """`attention` with a given softmax scale for each row, differentiable with respect to it.
 
-    lambda_: float32, broadcastable to [batch, heads, queries]. The rest, errors included, as in `attention`.
+    lambda_: float32, broadcastable to [batch, heads, queries]. Everything else, errors included, is as in `attention`.
     """
     if not isinstance(lambda_, Tensor) or not isinstance(q, Tensor) or q.dim() != 4:
         raise TypeError(
@@ -161,17 +161,17 @@ def varlen_attention(
     max_k: int | None = None, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention within each of several documents that lie behind one another, without padding.
+    """Attention within each of several packed documents, without padding.
 
-    Names as in `torch.nn.attention.varlen.varlen_attn`:
+    Names are those of `torch.nn.attention.varlen.varlen_attn`:
         q: [all queries, heads, dim], k: [all keys, kv_heads, dim], v: [all keys, kv_heads, value_dim].
-        cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], where documents begin: 0, ..., all queries | keys. Errors
-            call them cu_seqlens_q and cu_seqlens_k.
-        max_q, max_k: accepted and not needed.
-        window_size: (-1, 0) is causal, as there: the last query of a document lies at its last key.
+        cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], the beginnings of documents: 0, ..., all queries | keys.
+            Errors call them cu_seqlens_q and cu_seqlens_k.
+        max_q, max_k: accepted but not needed.
+        window_size: (-1, 0) is causal, as in torch: the last query of a document is at its last key.
 
     n is that of the document. Returns the output [all queries, heads, value_dim], and statistics [heads, all
-    queries]. The rest, errors included, as in `attention`.
+    queries]. Everything else, errors included, is as in `attention`.
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 3:
@@ -208,17 +208,18 @@ def decode(
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention of the last few queries of each sequence over a cache, which may be kept in pages.
+    """Attention of the last few queries of each sequence over a cache, which may be paged.
 
         q: [batch, heads, queries, dim]; the queries are the last of their sequence.
-        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim], of the type of q, or int8 as `quantize` makes
-            them, on the CPU.
-        block_table: int32 or int64 [batch, pages of a sequence]: which page has keys page_size i and on. None: sequence i
+        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim], of the type of q, or int8 from `quantize`, on
+            the CPU.
+        block_table: int32 or int64 [batch, pages of a sequence]: the pages of each sequence, in order. None: sequence i
             is page i.
-        seqused_k: int32 or int64 [batch]: keys of each sequence, those of the queries included. None: all of the pages.
-        k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], of caches in int8. These are computed in float32.
+        seqused_k: int32 or int64 [batch]: the number of keys of each sequence, including those of the queries. None: all
+            keys of its pages.
+        k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], for int8 caches, which are computed in float32.
 
-    n is that of the sequence. Not differentiable. The rest, errors included, as in `attention`.
+    n is that of the sequence. Not differentiable. Everything else, errors included, is as in `attention`.
     """
     try:
         cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
@@ -243,12 +244,12 @@ def _decode(cache: Cache, return_stats: StatisticNames, options: dict[str, Any])
 
 
 def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tensor]:
-    """Keys or values of a cache in 8 bits, with a scale for every `group_size` columns, for `decode`.
+    """Converts keys or values of a cache to 8 bits, with a scale for every `group_size` columns, for `decode`.
 
     rows: float32, bfloat16 or float16 [outer, heads, rows, columns]. group_size divides the columns; None: all of them.
-    Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]: a number is its
-    code times its group's scale, and at most the group's largest magnitude / 254 off. A group that holds NaN or inf is
-    NaN. Not differentiable; on the CPU.
+    Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]. A number is
+    read as its code times the scale of its group, with an error of at most the group's largest magnitude / 254. A group
+    that contains NaN or inf is read as NaN. Not differentiable; on the CPU.
     """
     if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
         raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")
@@ -262,10 +263,10 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
-    """n, the keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
+    """n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 
 
 def _lies_over_rows(q: Any) -> bool:
-    """Whether q is a DTensor of which each rank has some rows, where `isentrope.distributed` leaves them."""
+    """Whether q is a DTensor whose rows are sharded, as `isentrope.distributed` leaves them."""
     return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))

@@ -1,4 +1,4 @@
-"""SSMax: a learned slope of the scale in ln n, for each head."""
+"""SSMax: attention whose scale has a learned slope in ln n for each head."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _MOST_HEADS, _LARGEST = 65536, 1e9
 
 
 class SSMax(nn.Module):
-    """Attention with lambda = (s_h ln n + b_h) / sqrt(d), s and b learned (Scalable-Softmax, Nakanishi 2025).
+    """Attention with lambda = (s_h ln n + b_h) / sqrt(d) and learned s and b (Scalable-Softmax, Nakanishi 2025).
 
-    Parameters: `s` and `b`, float32 [heads]. s = 0.43 is where the paper's own training arrived; with
-    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError, which names the argument.
+    Parameters: `s` and `b`, float32 [heads]. s = 0.43 is the value that the paper's training arrived at; with
+    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError that names the
+    argument.
     """
 
     def __init__(self, heads: int, s: float = 0.43, b: float = 0.0, learn_b: bool = False) -> None:
@@ -38,9 +39,9 @@ class SSMax(nn.Module):
         self.b = nn.Parameter(torch.full((heads,), float(b)), requires_grad=learn_b)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """As `attention_rows`, all its options included; q: [batch, heads, queries, dim].
+        """`attention_rows` with the learned scale, and with all its options; q: [batch, heads, queries, dim].
 
-        Raises ValueError when q has another number of heads than the module.
+        Raises ValueError if q does not have the module's number of heads.
         """
         if not isinstance(q, Tensor) or q.is_nested or q.dim() != 4 or q.shape[1] != self.s.shape[0]:
             raise ValueError(f"[SSMax] q must be a dense tensor [batch, {self.s.shape[0]} heads, queries, dim]; got {kind(q)}")

@@ -1,4 +1,4 @@
-"""AttentionState: what attention over some of a sequence's keys gave, ready to be merged with the rest."""
+"""AttentionState: the result of attention over some of a sequence's keys, which can be merged with that of the rest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _WEIGHTED_MEANS = {statistic["name"] for statistic in STATISTICS if statistic["w
 class AttentionState(NamedTuple):
     """Output and statistics over a part of the keys.
 
-    `output` is [batch, heads, queries, value_dim]; of `statistics`, `lse` must be there, the others are merged
-    where both sides have them.
+    `output` is [batch, heads, queries, value_dim]. `statistics` must have `lse`; all others are merged if both sides have
+    them.
     """
 
     output: Tensor
@@ -27,7 +27,7 @@ class AttentionState(NamedTuple):
 
 
 def merge(a: AttentionState, b: AttentionState) -> AttentionState:
-    """The state over the keys of `a` and `b`, which are disjoint.
+    """The state over the keys of `a` and `b`, which must be disjoint.
 
     With w = softmax(lse_a, lse_b) and the mean logit E = lse - entropy:
 
@@ -36,15 +36,15 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
         max_probability = max(w_a P_a, w_b P_b)
 
-    Commutative, exactly; associative up to rounding; rows without keys change nothing. Made of torch's own
-    operators, so it has gradients of every order and runs on every device. `lambda_` is kept where both sides
-    agree that there is one, as it is a property of the row.
+    Exactly commutative; associative up to rounding; rows without keys change nothing. It consists of torch's own
+    operators, so it has gradients of every order and runs on every device. `lambda_`, a property of the row, is kept if
+    both sides have it.
 
-    A sink is no key of either part: states are those of calls without `sinks`, and the output of a merged one that
-    is to have them is multiplied by sigmoid(lse - sink).
+    Compute the states without `sinks`, which belong to neither part, and multiply the merged output by
+    sigmoid(lse - sink).
 
-    Raises TypeError when a side is no state of dense tensors, and ValueError when it has no lse, when it has variance
-    without the entropy that the merged one needs, or when the shapes differ.
+    Raises TypeError if a side is not a state of dense tensors, and ValueError if it has no lse, if it has variance
+    without entropy, or if the shapes differ.
     """
     device = getattr(getattr(a, "output", None), "device", torch.device("cpu"))
     for name, state in (("a", a), ("b", b)):
@@ -99,12 +99,12 @@ def require_state(name: str, state: Any) -> None:
 
 
 def _entropy_of(share: Tensor) -> Tensor:
-    """-w ln w, whose slope is infinite at w = 0: there a row has nothing to say of its gradient."""
+    """-w ln w, whose slope is infinite at w = 0: there the row has no gradient."""
     return torch.special.entr(torch.where(share > 0, share, torch.ones_like(share)))
 
 
 def _weights(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """lse of both, and the share of each. Where both are empty the shares are 0, not NaN."""
+    """lse of both, and the share of each. If both are empty the shares are 0, not NaN."""
     top = torch.maximum(a, b).detach()
     top = torch.where(top == -torch.inf, torch.zeros_like(top), top)
     e_a, e_b = (a - top).exp(), (b - top).exp()

@@ -1,4 +1,4 @@
-"""What a row knows of itself, and how the operators pass it on."""
+"""The statistics of rows, and how the operators pass them on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from isentrope._core.library import BITS, LSE, STATISTICS, WITH_NEEDS
 from isentrope._core.values import shown
 
 StatisticNames = bool | Sequence[str]
-"""What a caller asks for: none, all, or some by name."""
+"""The statistics that a caller requests: none, all, or some by name."""
 
 
 class Statistics(NamedTuple):
-    """Statistics of every row, each [batch, heads, queries], or None where it was not asked for.
+    """Statistics of every row, each [batch, heads, queries], or None if it was not requested.
 
-    float32, but `support`, which is int64. In nats, `distance` in keys. `lse`, `entropy`, `collision`, `variance`,
-    `distance` and `max_probability` carry gradients; `lambda_` does where the caller gave it. A row that sees no key has lse and max_logit
-    -inf, and 0 elsewhere.
+    All are float32 except `support`, which is int64. Units are nats; `distance` is in keys. `lse`, `entropy`,
+    `collision`, `variance`, `distance` and `max_probability` carry gradients, and so does `lambda_` if the caller passed
+    it. A row that sees no key has lse and max_logit -inf, and 0 elsewhere.
     """
 
     lse: Tensor | None = None
@@ -31,25 +31,25 @@ class Statistics(NamedTuple):
     variance: Tensor | None = None
     """Of z under p, which is the varentropy: -d entropy / d ln lambda."""
     distance: Tensor | None = None
-    """sum p_j |i - j|, from the row's position to those of the keys it attends to: local heads against global ones."""
+    """sum p_j |i - j|, the mean distance from the row's position to its keys: small in local heads, large in global ones."""
     max_probability: Tensor | None = None
-    """Largest p_j, e^(max_logit - lse), in [1 / support, 1]: the mass of the largest key. Its gradient is that of the
-    first of several; where two are largest it has no derivative."""
+    """Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several keys are largest, which has no derivative, the
+    gradient goes to the first."""
     max_logit: Tensor | None = None
-    """Largest z_j. Divided by lambda_: the largest score."""
+    """Largest z_j. Divided by lambda_ it is the largest score."""
     lambda_: Tensor | None = None
-    """The softmax scale the row was given."""
+    """The softmax scale of the row."""
     support: Tensor | None = None
     """Keys the row sees."""
 
     @property
     def effective_keys(self) -> Tensor:
-        """1 / collision: as many equal keys would collide as often. Needs `collision`."""
+        """1 / collision: the number of equally weighted keys with the same collision. Needs `collision`."""
         return 1 / _required("effective_keys", "collision", self.collision)
 
     @property
     def gradient_mass(self) -> Tensor:
-        """lambda (1 - collision): half the L1 norm of the softmax's Jacobian. Needs both (Su 2023)."""
+        """lambda (1 - collision): half the L1 norm of the softmax Jacobian (Su 2023). Needs `lambda_` and `collision`."""
         collision = _required("gradient_mass", "collision", self.collision)
         return _required("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
 
@@ -61,12 +61,12 @@ def _required(what: str, name: str, value: Tensor | None) -> Tensor:
 
 
 ALL = sum(BITS.values())
-# max_logit, whose derivative nobody has asked for yet, and the constants of a rule.
+# max_logit, whose derivative is not implemented, and the constants of a rule.
 _DETACHED = {statistic["name"] for statistic in STATISTICS if not statistic["differentiable"]}
 
 
 def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | None:
-    """What `return_stats` asks for; None for no statistics at all."""
+    """The names that `return_stats` requests; None for no statistics at all."""
     if return_stats is False:
         return None
     if return_stats is True:
@@ -94,7 +94,7 @@ def wanted_bits(names: tuple[str, ...]) -> int:
 
 
 def with_needs(wanted: int) -> int:
-    """The bits of `wanted`, of lse, and of what gradients take up again beside them."""
+    """The bits of `wanted`, of lse, and of what the gradients of these need."""
     for name, bit in BITS.items():
         if wanted & bit:
             wanted |= WITH_NEEDS[name]

@@ -1,4 +1,4 @@
-"""Attention over sequences longer than one machine: each rank of a torch.distributed group holds a part.
+"""Attention over a sequence that is split over the ranks of a torch.distributed group.
 
     import torch.distributed as dist
     from isentrope import distributed
@@ -7,8 +7,8 @@
     q, k, v = (distributed.shard(x, dim=2) for x in (q, k, v))
     out, stats = distributed.attention(q, k, v, rule="logn(8192)", causal=True, return_stats=True)
 
-Rules are told of the whole sequence, so results are those of one process. docs/distributed.md has the ways there are
-of computing it, where each wins, and what happens when a rank fails.
+Rules use the length of the whole sequence, so results are those of one process. docs/distributed.md describes the methods,
+when to use each, and what happens when a rank fails.
 """
 
 from isentrope.distributed.decoding import decode, merge

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def merge(state: AttentionState, group: Group = None) -> AttentionState:
-    """The state over the keys of all ranks, on every rank the same bits, of what each found over its own.
+    """The state over the keys of all ranks, merged from the state of each; the same bits on every rank.
 
-    `output` is [batch, heads, queries, value_dim]; `statistics` must have lse, and the same names on every rank. One
-    exchange of value_dim numbers for each row and one for each statistic. Differentiable: the gradient of a state is
-    the sum of what the ranks have for the merged one. Raises as `isentrope.merge` does, and RuntimeError within the
-    group's time limit when a rank does not come, or comes with another shape or other names.
+    `output` is [batch, heads, queries, value_dim]; `statistics` must have lse, and the same names on every rank. This
+    takes one exchange of value_dim numbers for each row and one for each statistic. It is differentiable: the gradient
+    of a state is the sum of the ranks' gradients of the merged one. Raises as `isentrope.merge` does, and RuntimeError
+    within the group's time limit if a rank does not make the call, or makes it with another shape or other names.
     """
     require_state("state", state)
     name = group_name(group)
@@ -61,15 +61,15 @@ def decode(
     key_offset: int, sequence_keys: int, group: Group = None, return_stats: StatisticNames = False,
     **options: Unpack[PartOptions],
 ) -> Any:  # fmt: skip
-    """Attention of the last few queries of each sequence over a cache of which each rank has a part.
+    """Attention of the last few queries of each sequence over a cache that is split over the ranks.
 
         q: [batch, heads, queries, dim], the same on every rank; the queries are the last of the sequence.
-        k, v: [batch, kv_heads, keys, dim | value_dim]: keys key_offset, key_offset + 1, ... of the sequence, in any
-            number, 0 included; the parts of the ranks make up the whole.
-        sequence_keys: keys of the whole sequence, those of the queries included.
+        k, v: [batch, kv_heads, keys, dim | value_dim]: keys key_offset, key_offset + 1, ... of the sequence, any number
+            of them, also none; together the ranks have all keys.
+        sequence_keys: the number of keys of the whole sequence, including those of the queries.
 
-    Each rank attends to its part, and one exchange merges them: the results are the same bits on every rank. n is
-    that of the sequence. The rest, errors included, as in `isentrope.attention`. Not differentiable.
+    Each rank attends to its part, and one exchange merges the results, which have the same bits on every rank. n is
+    that of the sequence. Everything else, errors included, is as in `isentrope.attention`. Not differentiable.
     """
     check_names("distributed.decode", options)
     for name, value in (("key_offset", key_offset), ("sequence_keys", sequence_keys)):

@@ -45,28 +45,28 @@ def attention(
     group: Group = None, method: str = "ring", layout: str = "contiguous", sequence_length: int | None = None,
     documents: Tensor | None = None, return_stats: StatisticNames = False, **options: Unpack[PartOptions],
 ) -> Any:  # fmt: skip
-    """`isentrope.attention` of a sequence of which each rank holds a part; results are of the rows of this rank.
+    """`isentrope.attention` of a sequence that is split over the ranks; the results are those of this rank's rows.
 
         q: [batch, heads, rows, dim], k: [batch, kv_heads, rows, dim], v: [batch, kv_heads, rows, value_dim]: the rows
             that `shard` gives this rank.
-        group: the ranks that hold the sequence: a process group, or one dimension of a DeviceMesh; None: all there are.
-        method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says which is for what.
+        group: the ranks that hold the sequence: a process group, or one dimension of a DeviceMesh; None: all ranks.
+        method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says when to use which.
         layout: "contiguous", or "zigzag", which balances the work under a causal mask.
         sequence_length: rows of the whole sequence; None: every rank has as many as this one.
-        key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank. What travels
-            follows from them and from `documents`, on the CPU: let them lie there, and nothing waits for a device.
-        documents: integers [documents + 1], where packed documents begin: 0, ..., sequence_length; the same on every
-            rank. n is that of the document. Not together with key_begin and key_end.
+        key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank. The CPU decides
+            from them and from `documents` what to send: keep them on the CPU, so that nothing waits for a device.
+        documents: integers [documents + 1], the beginnings of packed documents: 0, ..., sequence_length; the same on
+            every rank. n is that of the document. Not together with key_begin and key_end.
         q, k, v may be DTensors, sharded by Shard(2) over one dimension of their mesh, which is the group, and by batch
-            or heads over others; results are placed likewise. In the layout "zigzag" their rows are in its order.
-        The rest as in `isentrope.attention`; n, position and total are those of the whole sequence.
+            or heads over others; results are placed in the same way. With layout="zigzag" their rows are in its order.
+        Everything else is as in `isentrope.attention`; n, position and total are those of the whole sequence.
 
     Returns what `isentrope.attention` returns, differentiable with respect to q, k, v and sinks. The gradient of
-    sinks, which every rank has, is of this rank's rows: it is summed over the ranks as those of a model's weights are.
+    sinks, which every rank has, is that of this rank's rows: sum it over the ranks, as for a model's weights.
 
-    Every rank of the group must call, with the same arguments, and all that need gradients run the backward pass.
-    Raises ValueError on every rank when they differ, and RuntimeError within the group's time limit when a rank has
-    ended or does not come.
+    Every rank of the group must make the call with the same arguments, and run the backward pass if gradients are
+    needed. Raises ValueError on every rank if the arguments differ, and RuntimeError within the group's time limit if a
+    rank has ended or does not make the call.
     """
     check_names("distributed.attention", options)
     if isinstance(q, DTensor):

@@ -1,4 +1,4 @@
-"""Cutting a tensor along its sequence, and putting it together again."""
+"""Splits a tensor along its sequence, and joins it again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TAG = 0
 
 
 def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous") -> Tensor:
-    """The part of `tensor`, which every rank has, that this rank holds: of sequences, labels, position ids.
+    """This rank's part of `tensor`, which every rank has: of sequences, labels, position ids.
 
-    layout: "contiguous" or "zigzag". Ranges of rows are cut as `torch.chunk` cuts: the last ones may be shorter, or
-    empty. Differentiable; a view where the part is in one piece.
+    layout: "contiguous" or "zigzag". Rows are split as by `torch.chunk`: the last parts may be shorter, or empty.
+    Differentiable; a view if the part is in one piece.
     """
     _check("shard", tensor, dim)
     held = _held(tensor.shape[dim], group_name(group), layout)
@@ -29,10 +29,10 @@ def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguo
 def gather(
     tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous", sequence_length: int | None = None
 ) -> Tensor:
-    """The whole sequence on every rank, of which each has the part that `shard` gives it.
+    """The whole sequence on every rank, joined from the parts that `shard` gives the ranks.
 
     sequence_length: rows of the whole sequence; None: every rank has as many as this one. Differentiable: the gradient
-    of a part is the sum of what the ranks have for it. Raises ValueError when this rank has another number of rows.
+    of a part is the sum of the ranks' gradients of it. Raises ValueError if this rank has another number of rows.
     """
     _check("gather", tensor, dim)
     check_length(sequence_length)

@@ -15,14 +15,14 @@ from isentrope.distributed.layout import Range, joined, overlap
 
 
 class Segment(NamedTuple):
-    """Queries and keys of one call of the operator, and where they lie in the sequence the call is told of."""
+    """Queries and keys of one call of the operator, and their place in the sequence that the call declares."""
 
     queries: Range
     keys: Range
     origin: int
     """The position, of the whole sequence, that is the call's position 0."""
     length: int
-    """Keys of the sequence that the rule is told of."""
+    """Keys of the sequence whose length the rule uses."""
     documents: tuple[int, ...] | None = None
     """Documents that lie in the call as a whole; then queries are keys, and each begins at its own position 0."""
 

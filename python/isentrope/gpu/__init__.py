@@ -1,9 +1,9 @@
 """The operator on GPUs, in Triton: the same functions, rules, masks, statistics and gradients.
 
-`isentrope.attention` and its siblings come here by themselves with tensors on a CUDA or XPU device. The functions below
-are those, for tensors that must not be computed elsewhere. Where TRITON_INTERPRET=1 is set before torch is imported,
-Triton runs its kernels on the CPU: importing this package then makes them the implementation for CPU tensors, in the
-whole process, which is how their numbers are tested without a GPU (docs/contributors/gpu.md).
+`isentrope.attention` and the other functions use this package for tensors on a CUDA or XPU device. The functions below
+are the same, but raise an error for other tensors. If TRITON_INTERPRET=1 is set before torch is imported, Triton runs its
+kernels on the CPU. Importing this package then makes them the implementation for CPU tensors in the whole process, which
+is how their results are tested without a GPU (docs/contributors/gpu.md).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""isentrope as an attention of transformers.
+"""isentrope as an attention implementation of transformers.
 
     import isentrope.hf
     model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="isentrope")
     isentrope.hf.set_rule(model, "logn(2048)")
 
 Importing this module registers the attention and its masks under that name. transformers does not save the choice
-with a model: name it again at every `from_pretrained`. The rule is saved, in the configuration, and taken up there.
-docs/transformers.md has what a mask means for n.
+with a model: pass it to every `from_pretrained`. The rule is saved in the configuration, and `from_pretrained` restores
+it. docs/transformers.md says how masks affect n.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from isentrope.hf.rules import CONTEXT_PARALLEL, NAME, ModelRule, attentions, mo
 
 
 def context_parallel(model: nn.Module, mesh: Any, method: str = "ring", layout: str = "zigzag") -> None:
-    """Spreads every sequence the model is given over the ranks of `mesh`: a process group, or one dimension of a mesh.
+    """Splits every input sequence of the model over the ranks of `mesh`: a process group, or one dimension of a mesh.
 
-    All ranks call the model with the same whole inputs. Each computes its own rows, which are what it returns
-    (`isentrope.distributed.gather` puts them together), and the loss of the whole sequence. The gradients of the
-    weights are those of one process once they are averaged over the ranks, as FSDP and DDP do. attention_mask may leave
-    one range of keys in each row; position_ids that begin again are those of packed documents.
+    All ranks call the model with the same whole inputs. Each computes and returns its own rows
+    (`isentrope.distributed.gather` joins them) and the loss of the whole sequence. Averaged over the ranks, as FSDP and
+    DDP do, the gradients of the weights are those of one process. attention_mask must leave one range of keys in each
+    row; position_ids that restart at 0 mark packed documents.
 
-    method, layout: as in `isentrope.distributed.attention`. For one call at a time, without a cache. ValueError where
-    an attention has what the ways of computing it know nothing of: a mask or a position bias of its own.
+    method, layout: as in `isentrope.distributed.attention`. Makes one call at a time, without a cache. Raises ValueError
+    if an attention has a mask or a position bias of its own, which the methods do not support.
     """
     from isentrope.hf.parallel import spread
 

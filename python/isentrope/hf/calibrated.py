@@ -1,4 +1,4 @@
-"""What a calibration found, set on a model: RoPE and the rules of its layers."""
+"""Applies a calibration to a model: RoPE and the rules of its layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LayerRules = list[ScaleRule]
 
 
 def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
-    """Gives every layer its rule; None takes them away."""
+    """Sets the rule of every layer; None removes the rules."""
     if rules is None:
         return set_rule(model, None)
     if len(rules) == 1:
@@ -33,12 +33,12 @@ def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
 def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
     """Sets RoPE and rule of a calibration on a model that uses isentrope.
 
-    calibration: what `isentrope.calibrate` returned, its `to_dict()`, or the file that was written to.
-    By default both act on inputs longer than the model was trained on alone, and shorter ones are read as before.
+    calibration: the result of `isentrope.calibrate`, its `to_dict()`, or a file with that.
+    By default both act only on inputs beyond the trained length, and shorter inputs are read as before.
     always: at every length; the stretch is then in the model's configuration.
 
-    Raises ValueError, before anything is changed, when the model does not use isentrope or the document is no calibration
-    of such a model.
+    Raises ValueError, before anything is changed, if the model does not use isentrope or the document is not a
+    calibration of such a model.
     """
     if not isinstance(always, bool):
         raise TypeError(f"[apply] always must be a bool; got {shown(always)}")

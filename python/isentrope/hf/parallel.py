@@ -1,4 +1,4 @@
-"""Models of transformers over sequences that lie on several ranks: `isentrope.hf.context_parallel`."""
+"""transformers models over sequences that are split over ranks: `isentrope.hf.context_parallel`."""
 
 from __future__ import annotations
 

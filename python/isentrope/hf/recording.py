@@ -1,4 +1,4 @@
-"""Statistics of every attention of a model while it runs, for whoever asks for them."""
+"""Records the statistics of every attention call while a model runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isentrope.statistics import Statistics, StatisticNames
 
 
 class Record(NamedTuple):
-    """One call of one attention: the module, and the statistics that `record` was asked for."""
+    """One call of one attention: the module, and the statistics passed to `record`."""
 
     module: nn.Module
     statistics: Statistics
@@ -63,7 +63,7 @@ def with_recording(module: nn.Module, attend: Callable[[StatisticNames], Any]) -
 
 @contextmanager
 def record(*wanted: str) -> Iterator[list[Record]]:
-    """Collects statistics of every attention that runs inside the block, except in compiled models.
+    """Collects the statistics of every attention call inside the block, except in compiled models.
 
         with isentrope.hf.record("entropy", "support") as records:
             model(**inputs)

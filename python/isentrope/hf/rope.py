@@ -39,9 +39,9 @@ NO_STRETCH = Stretch("none", 1.0, {})
 
 
 def parse(text: str) -> Stretch:
-    """`KIND:FACTOR` for linear, dynamic, ntk and yarn, "none", or the JSON object of any `rope_parameters`.
+    """Parses `KIND:FACTOR` with the kinds linear, dynamic, ntk and yarn, "none", or the JSON of any `rope_parameters`.
 
-    Raises ValueError, which names what is required and what was got.
+    Raises ValueError that names what is required and what was passed.
     """
     if text == "none":
         return NO_STRETCH
@@ -81,7 +81,7 @@ def _from_json(text: str) -> Stretch:
 
 
 def trained_length(model: nn.Module) -> int:
-    """Tokens the model was trained on, before any stretch. ValueError where its configuration does not say."""
+    """The trained length in tokens, before any stretch. Raises ValueError if the configuration does not say."""
     config = model.config.get_text_config()
     for parameters in _each(config):
         if known := parameters.get("original_max_position_embeddings"):
@@ -182,10 +182,11 @@ class RopeAtLength(nn.Module):
 
 
 def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) -> None:
-    """Stretches the model's RoPE, at every length, or with `switched` beyond the trained length alone.
+    """Stretches the model's RoPE at every length, or with `switched` only beyond the trained length.
 
-    The model's configuration has the parameters, a switched stretch's under `isentrope_rope`, and `save_pretrained` keeps
-    them. Raises ValueError when the model has no RoPE of transformers or has it stretched already.
+    The parameters are stored in the model's configuration, those of a switched stretch under `isentrope_rope`, and
+    `save_pretrained` saves them. Raises ValueError if the model has no RoPE of transformers or if it is already
+    stretched.
     """
     if stretch.kind == "none":
         return

@@ -1,4 +1,4 @@
-"""Rules of a model: which one it came with, and those that it is given."""
+"""Rules of a model: the one in its configuration, and those that are set."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def attentions(model: nn.Module) -> list[nn.Module]:
 
 
 class ModelRule(NamedTuple):
-    """What a model's configuration says about its scale."""
+    """The scale that a model's configuration describes."""
 
     rule: ScaleRule
     layers: str
@@ -56,7 +56,7 @@ class ModelRule(NamedTuple):
 
 
 def model_rule(model: nn.Module) -> ModelRule:
-    """The rule the model came with, from its configuration. Raises ValueError where that has impossible values."""
+    """The rule in the model's configuration. Raises ValueError if that has impossible values."""
     config = config_of(model).get_text_config()
     found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
     rule = ScaleRule(found["rule"])
@@ -75,18 +75,18 @@ def _indices(layers: Iterable[int]) -> list[int]:
 def set_rule(
     model: nn.Module, rule: str | ScaleRule | None, layers: Iterable[int] | None = None, force: bool = False
 ) -> None:
-    """Gives all layers, or those of the indices `layers`, a rule; None takes it away again.
+    """Sets the rule of all layers, or of those with the indices `layers`; None removes it.
 
-    `save_pretrained` keeps the rule, as `isentrope_rule` in config.json, and `from_pretrained` gives it back.
+    `save_pretrained` writes the rule to config.json as `isentrope_rule`, and `from_pretrained` restores it.
 
-    The model's own softmax scale takes the place of the rule's 1/sqrt(d): the rule brings its growth with n, where
-    n counts the keys a row sees, padding excluded, unless the rule says otherwise (docs/scale-rules.md).
+    The model's own softmax scale replaces the rule's 1/sqrt(d); the rule adds its growth with n. n counts the keys that
+    a row sees, without padding, unless the rule says otherwise (docs/scale-rules.md).
 
-    Warns of a rule that counts `length=total` in a decoder: with every token, the scale of the ones before changes.
+    Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones.
 
-    Raises ValueError when the model does not use isentrope, when there is no such layer, when the rule is none or has
-    numbers for another count of heads than a layer, or when the model scales by length already (Llama 4, Ministral 3,
-    YaRN, ...) and `force` is not given; TypeError when `layers` are not indices.
+    Raises ValueError if the model does not use isentrope, if there is no such layer, if the rule is invalid or has
+    numbers for a different number of heads, or if the model already scales by length (Llama 4, Ministral 3, YaRN, ...)
+    and `force` is not set; TypeError if `layers` are not indices.
     """
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)

@@ -1,4 +1,4 @@
-"""Which law of n keeps the entropy of a head: fitted to the head's own scores, and shown on texts kept apart."""
+"""Finds the law of n that keeps the entropy of a head constant: fitted to the head's scores, evaluated on held-out texts."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ class Bases:
 def bases(
     model: nn.Module, texts: Sequence[Tensor], *, progress: Callable[[str, int, int], None] | None = None
 ) -> Bases:
-    """For which base, and which line in ln n, each head of a model keeps the entropy of its rows as they grow longer, if any.
+    """Finds the base, and the line in ln n, with which each head keeps the entropy of its rows as they grow longer, if any.
 
-    The model reads the texts as it is. Of the queries and keys of each head, entropies are computed under ln n / ln B for many
-    B, at n = 64, 128, ... up to the shortest text: the base of a head is the largest at which the slope of the entropy in ln n,
-    by least squares over these lengths, is 0. A line has one number too, but leaves the scale of the middle length as it is.
-    Every other text fits, the others show.
+    The model reads the texts unchanged. From the queries and keys of each head, entropies are computed under ln n / ln B
+    for many B, at n = 64, 128, ... up to the shortest text. The base of a head is the largest at which the slope of the
+    entropy in ln n, by least squares over these lengths, is 0. A line also has one number, but keeps the scale of the
+    middle length. Every other text is for the fit, the rest are for the evaluation.
 
-    model: a causal transformers model; left as it was.
+    model: a causal transformers model; not changed.
     texts: at least two, int64 [tokens], of at least 128 tokens.
 
-    Raises ValueError where texts are too few or too short, or where no layer has rows that see all keys before them;
-    TypeError where they are no list of such tensors.
+    Raises ValueError if texts are too few or too short, or if no layer has rows that see all earlier keys; TypeError if
+    they are not a list of such tensors.
     """
     check_progress("bases", progress)
     check_texts("bases", "texts", texts)

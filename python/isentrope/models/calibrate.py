@@ -1,8 +1,8 @@
-"""The attention temperature of a stretched model, measured: the gain that gives each row back its entropy.
+"""Measures the gain that restores the entropy of a model with stretched RoPE.
 
-Stretching RoPE blurs the heads. A constant gain sharpens them; how large it must be follows from the model itself, since
-the derivative of a row's entropy by the logarithm of its scale is minus the variance of its logits, and both come
-out of the operator.
+Stretching RoPE blurs the heads, and a constant gain sharpens them. Its size follows from the model itself: the derivative
+of a row's entropy with respect to the logarithm of its scale is minus the variance of its logits, and the operator
+returns both.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Calibration:
     log_gains: Tensor
     """What was measured, kept or not, float64 [layers, heads]."""
     kept: bool
-    """Whether the rule has the gain: it was better than none on passages kept apart, by Student's t, or there were none."""
+    """Whether the rule has the gain: it was better than none on held-out passages by a t test, or there were no passages."""
     steps: list[dict[str, float]]
     """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
     before: Tensor
@@ -104,7 +104,7 @@ class Calibration:
 
 
 def rules_of(log_gains: Tensor) -> LayerRules:
-    """`scaled` with the gains [layers, heads], in as few numbers as say the same."""
+    """`scaled` with the gains [layers, heads], with as few numbers as possible."""
 
     def rule(gains: Tensor) -> ScaleRule:
         rounded = [round(gain, 6) for gain in gains.exp().tolist()]
@@ -195,16 +195,16 @@ def calibrate(
 ) -> Calibration:
     """Measures the gain that gives the stretched model the entropy of the unstretched one.
 
-    model: a causal transformers model with RoPE; left as it was.
-    texts: int64 [tokens], ordinary text no longer than the model was trained on.
-    rope: the stretch, as `isentrope.hf.rope.parse` takes it.
-    per: "model" for one gain, "layer" or "head" for one each. More than one gain is kept only where it beats the single
-        one, and any gain only where it beats none: by Student's t over the passages, one-sided, at 5 %.
-    passages, lengths: as `isentrope.models.evaluate.evaluate` takes them, of text kept apart: what lies beyond the trained
-        length decides. Without passages nothing is decided, and the gain stands as measured.
+    model: a causal transformers model with RoPE; not changed.
+    texts: int64 [tokens], ordinary text within the trained length.
+    rope: the stretch, as for `isentrope.hf.rope.parse`.
+    per: "model" for one gain, "layer" or "head" for one each. A gain is kept only if it is better than none, and several
+        gains only if they are better than one, by a one-sided t test over the passages at 5 %.
+    passages, lengths: as for `isentrope.models.evaluate.evaluate`, from held-out text; the part beyond the trained
+        length decides. Without passages there is no test, and the measured gain is kept.
 
-    Raises ValueError when an argument does not fit, when the model stretches RoPE already or keeps an attention of its
-    own; TypeError for arguments of another kind.
+    Raises ValueError if an argument is invalid, or if the model already stretches RoPE or cannot use isentrope's
+    attention; TypeError for arguments of the wrong type.
     """
     check_count("calibrate", "most_steps", most_steps, 0)
     check_results("calibrate", results)
@@ -268,7 +268,7 @@ def _judged(
     model: nn.Module, found: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
     results: Results | None, progress: Callable[[str, int, int], None] | None,
 ) -> Calibration:  # fmt: skip
-    """Keeps a gain only where passages kept apart are read better with it, beyond the trained length."""
+    """Keeps a gain only if it lowers the loss of held-out passages beyond the trained length."""
     methods = methods_of(found, single)
     results = Results(None, {}) if results is None else results
     nll = evaluate(model, passages, methods, lengths=lengths, results=results, progress=progress)

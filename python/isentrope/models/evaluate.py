@@ -1,6 +1,6 @@
-"""How well a model reads long text: its loss by position, and whether it finds what it was told far back.
+"""Measures how well a model reads long text: its loss by position, and whether it retrieves facts from far back.
 
-Several ways of stretching and scaling one model read the same passages, so that their differences are paired.
+A model reads the same passages with each way of stretching and scaling it, so that the differences are paired.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean loss of a method over a bin of positions, in nats a token, and its difference to the first one's: negative is
+    """Mean loss of a method over a bin of positions, in nats a token, and its difference from the first one's: negative is
     better.
 
     `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over the passages,
@@ -125,15 +125,15 @@ def evaluate(
     results: Results | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Difference]:
-    """Loss by position of every method on the same passages, and its difference to the first method's.
+    """Loss by position of every method on the same passages, and its difference from the first method's.
 
-    model: a causal transformers model; its attention, RoPE and rules are put back at the end, rules as none.
+    model: a causal transformers model; its attention and RoPE are restored at the end, and it then has no rules.
     passages: int64 [tokens], each of at least lengths[-1] + 1 tokens.
     lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to).
     progress: called with (method, passages done, passages).
 
-    Raises ValueError when lengths or passages do not fit, TypeError for a single passage that is in no list, and for any
-    other argument of another kind.
+    Raises ValueError if lengths or passages are invalid, and TypeError for arguments of the wrong type, such as a single
+    passage that is not in a list.
     """
     _check(passages, methods, lengths)
     check_count("evaluate", "chunk", chunk, 1)
@@ -238,8 +238,8 @@ def _standard_error(values: Tensor) -> float:
 
 
 def beats(difference: Difference) -> bool:
-    """Better than the first method by Student's t over the passages, one-sided, at 5 %. Fewer than 3 passages decide nothing, nor
-    do passages that all differ by the same."""
+    """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than 3 passages decide
+    nothing, nor do differences that are all equal."""
     if difference.passages < 3 or not difference.se_passages > 0:
         return False
     return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05

@@ -1,4 +1,4 @@
-"""What a head attends to, told by its statistics alone: keys near by, all of them, or a sink."""
+"""Classifies heads by their statistics: they attend to near keys, to all keys, or to a sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the attention of a model does as rows grow longer: entropy of every layer and head against n."""
+"""Measures the attention of a model as rows grow longer: the entropy of every layer and head against n."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ def inspect(
     max_length: int = 4096,
     progress: Callable[[int, int], None] | None = None,
 ) -> Inspection:
-    """Runs texts through a transformers model, one at a time, and says how focused each head is at each n.
+    """Runs texts through a transformers model, one at a time, and measures how focused each head is at each n.
 
-    model: any whose attention is exchangeable; its own attention is put back at the end.
-    texts: several strings, for which a tokenizer is needed, or int64 tensors [tokens], wherever they lie. Each is cut at
+    model: any model whose attention can be replaced; its own attention is restored at the end.
+    texts: a list of strings, which needs a tokenizer, or of int64 tensors [tokens] on any device. Each is cut at
         max_length.
-    progress: called with (texts done, texts) after each.
+    progress: called with (texts done, texts) after each text.
 
-    Memory grows with layers x heads x tokens of one text, never with tokens squared, as long as each row of the model's
-    masks sees one interval of keys, as causal masks, sliding windows and chunks have it.
+    Memory grows with layers x heads x tokens of one text, not with tokens squared, as long as each row of the model's
+    masks sees one interval of keys, as with causal masks, sliding windows and chunks.
 
-    Raises ValueError when there is no text of at least two tokens, when a token is no word of the model's, when
-    strings come without a tokenizer, or when the model keeps an attention of its own or computes NaN; TypeError for a
-    single text that is in no list, and for any other argument of another kind.
+    Raises ValueError if there is no text of at least two tokens, if a token is not in the model's vocabulary, if strings
+    are passed without a tokenizer, or if the model cannot use isentrope's attention or computes NaN; TypeError for
+    arguments of the wrong type, such as a single text that is not in a list.
     """
     check_count("inspect", "max_length", max_length, 2)
     check_progress("inspect", progress)
@@ -200,7 +200,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
 
 
 def _suggestion(n: list[float], mean: dict[str, Tensor]) -> ScaleRule | None:
-    """The line in ln n that holds the entropy of the longest rows.
+    """The line in ln n that keeps the entropy of the longest rows.
 
     From dH / d ln lambda = -variance: one Newton step in ln lambda takes the entropy H(n) to that of the longest
     rows. Entropy and variance are averaged over layers and heads first, since a head without variance has no step

@@ -1,4 +1,4 @@
-"""What people watch while a model trains: heads that collapse onto one key, and logits that explode.
+"""Watches a model while it trains: heads that collapse onto one key, and logits that explode.
 
 With transformers' Trainer:
 
@@ -59,8 +59,8 @@ class Reading(NamedTuple):
         return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
-        """What a log takes: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and of all heads
-        the largest mean mass of a row's largest key."""
+        """Numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and the largest
+        of the heads' mean max_probability."""
         return {
             "attention/entropy": self.entropy.nanmean().item(),
             "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
@@ -71,7 +71,7 @@ class Reading(NamedTuple):
         }
 
     def heads(self) -> dict[str, float]:
-        """Each head for itself: "attention/layers.0.attend/head0/entropy" and ".../max_logit"."""
+        """Numbers of each head: "attention/layers.0.attend/head0/entropy" and ".../max_logit"."""
         return {
             f"attention/{name}/head{head}/{what}": value
             for what, numbers in (("entropy", self.entropy.tolist()), ("max_logit", self.max_logit.tolist()))
@@ -82,11 +82,13 @@ class Reading(NamedTuple):
 
 
 class Monitor:
-    """Reads the attention of any module: its calls of isentrope's functions and of torch's `scaled_dot_product_attention`,
-    which `nn.MultiheadAttention` makes with need_weights=False, and transformers with attn_implementation="sdpa".
+    """Reads the statistics of every attention call of any module: calls of isentrope's functions and of torch's
+    `scaled_dot_product_attention`, which `nn.MultiheadAttention` uses with need_weights=False, and transformers with
+    attn_implementation="sdpa".
 
-    It changes no result. A step that is not watched costs nothing; in one that is, torch's calls are computed once more for their
-    statistics. Calls in compiled code and the fast path of torch's layers in evaluation cannot be seen.
+    It does not change results. Steps that are not watched cost nothing; in watched steps, torch's calls are computed a
+    second time for their statistics. Calls in compiled code and the fast path of torch's layers in evaluation mode cannot
+    be read.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -97,10 +99,10 @@ class Monitor:
 
     @contextmanager
     def watch(self, watched: bool = True) -> Iterator[None]:
-        """Reads the first call of every module inside the block: gradient checkpointing runs it again in the backward pass.
-        `latest` is None where nothing was watched.
+        """Reads the first call of every module inside the block; gradient checkpointing calls modules again in the backward
+        pass. `latest` is None if the step was not watched.
 
-        Raises ValueError at the end of a block in which the model made no call that can be seen.
+        Raises ValueError at the end of a block in which the model made no call that can be read.
         """
         self.latest = None
         if not watched:
@@ -192,7 +194,8 @@ def callback(every: int = 100, below: float = 0.05) -> Any:
 
     Its `monitor.latest` is the last `Reading`, with every head by itself.
 
-    Raises ValueError unless every >= 1; after the first step, when the model has no attention that `Monitor` sees.
+    Raises ValueError unless every >= 1, and after the first step if the model makes no attention call that `Monitor` can
+    read.
     """
     from transformers import TrainerCallback
 

@@ -1,4 +1,4 @@
-"""What an evaluation has found so far, in a file, from which another run goes on."""
+"""The results of an evaluation so far, in a file from which another run continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isentrope._core.values import shown
 
 
 class Results:
-    """Losses by method and passage, kept in a file as they come, so that a run may be stopped and taken up again.
+    """Losses by method and passage, written to a file as they are computed, so that a run can be stopped and continued.
 
     The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
     holds anything else.

@@ -1,4 +1,4 @@
-"""Whether a model finds what it was told far back: lines with a key and a value inside a passage, asked for at its end."""
+"""Tests whether a model retrieves facts from far back: lines with a key and a value in a passage, asked for at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""isentrope behind `torch.nn.functional.scaled_dot_product_attention`, where somebody asks for it.
+"""isentrope behind `torch.nn.functional.scaled_dot_product_attention`, on request.
 
     with isentrope.sdpa.activate("entropy_invariant(base=512)"):
         model(tokens)

@@ -1,4 +1,4 @@
-"""The operator in the place of torch's fused kernels, and torch's own again."""
+"""Replaces torch's fused kernels by the operator, and restores them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Activation:
         """Under which calls are computed, as text."""
 
     def remove(self) -> None:
-        """Gives torch its own kernels back. Once is enough."""
+        """Restores torch's own kernels. Calling it again does nothing."""
         global _active
         if _active is self:
             self._library._destroy()
@@ -46,7 +46,7 @@ class Activation:
 
 
 def active_rule() -> str:
-    """The rule under which torch's function is computed now: "standard" where isentrope is not active."""
+    """The rule under which torch's function is computed now: "standard" if isentrope is not active."""
     return _active.rule if _active else "standard"
 
 
@@ -54,16 +54,16 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     """Replaces the fused CPU kernels of `scaled_dot_product_attention`, forward and backward, in this process, and on
     GPUs the function itself.
 
-    Whatever torch sends to them follows: the function itself, `nn.MultiheadAttention` and the transformer layers
-    in training, compiled models. `rule` then gives the scale, with the caller's `scale` in the place of
-    1/sqrt(d), and a mask hides keys from n. Calls with dropout, which torch has no fused kernel for, are taken too;
-    what else torch sends elsewhere (float64, a mask that needs gradients, other ranks than 4) stays torch's own. From
-    torch 2.14 on a call of three dimensions is one of four, on CPUs.
+    This covers all calls for which torch uses these kernels: of the function itself, of `nn.MultiheadAttention` and the
+    transformer layers in training, and of compiled models. `rule` then gives the scale, with the caller's `scale` instead
+    of 1/sqrt(d), and a mask hides keys from n. Calls with dropout, for which torch has no fused kernel, are replaced too.
+    torch still computes all other calls (float64, masks that need gradients, tensors that do not have 4 dimensions). From
+    torch 2.14 on, calls of three dimensions count as four on CPUs.
 
-    Results are laid out as torch lays out its own, by which compiled graphs and `view()` go.
+    Results have the strides of torch's own, on which compiled graphs and `view()` rely.
 
-    Raises RuntimeError when it is active already, or when this torch lays results out in a way that is not known
-    here, and ValueError for a rule that is none.
+    Raises RuntimeError if it is already active, or if the strides of this torch's results are not known here, and
+    ValueError for an invalid rule.
     """
     global _active
     if _active is not None:

@@ -28,16 +28,16 @@ def scaled_dot_product_attention(
     """`torch.nn.functional.scaled_dot_product_attention` with its arguments, shapes and meaning.
 
         query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], of types as in `isentrope.attention`;
-            what stands before is broadcast. With enable_gqa the heads of key and value, their third axis from the
-            end, divide those of query.
+            leading axes are broadcast. With enable_gqa the number of heads of key and value, their third axis from the
+            end, divides that of query.
         attn_mask: bool, True lets a row see a key, or floating point, added to the logits; broadcastable to
             [..., queries, keys].
-        dropout_p: at least 0 and below 1; which weights is drawn from torch's generator.
-        is_causal: query i sees keys 0 ... i, also where there are more keys than queries; not beside attn_mask.
+        dropout_p: at least 0 and below 1; the seed is drawn from torch's generator.
+        is_causal: query i sees keys 0 ... i, also if there are more keys than queries; not with attn_mask.
 
     Returns [..., queries, value_dim]. A row without keys has output 0. `isentrope.attention` has rules and statistics.
 
-    Raises ValueError or TypeError, which names the argument.
+    Raises ValueError or TypeError that names the argument.
     """
     return under_rule(
         "standard", query, key, value, attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
