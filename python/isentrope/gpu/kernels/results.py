@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.softmax import LN2
-from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, store_rows
+from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
 
 
 @triton.jit
@@ -17,9 +17,11 @@ def write_rows(
     """Sums become results, at `place` of the output. `some`: rows with support; the others are empty, whatever
     their sums hold. kept_factor: what a weight counts for that dropout kept."""
     m, s0 = state.m, state.s0
-    log_s0 = tl.log2(s0) * LN2
+    weights = s0
     if output.base.dtype.element_ty == tl.float16:
-        log_s0 = (tl.log2(s0) - F16_LIFT) * LN2
+        # Before the logarithm: one above 16 is rounded to 2^-20, more than the budget of a short row's lse.
+        weights = s0 * (1.0 / F16_FACTOR)
+    log_s0 = tl.log2(weights) * LN2
     lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
     factor = kept_factor / s0
     if SINK:
