@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from isentrope._core.checks import kind
 from isentrope._core.options import KNOWN
-from isentrope._core.values import checked_number, is_integer, shown
+from isentrope._core.values import check_bool, checked_number, is_integer, shown
 from isentrope.functions import attention_rows, row_lengths
 
 # As rules have it.
@@ -30,8 +30,7 @@ class SSMax(nn.Module):
             raise TypeError(f"[SSMax] heads must be an integer; got {shown(heads)}")
         if not 1 <= heads <= _MOST_HEADS:
             raise ValueError(f"[SSMax] heads must be at least 1 and at most {_MOST_HEADS}; got {shown(heads)}")
-        if not isinstance(learn_b, bool):
-            raise TypeError(f"[SSMax] learn_b must be a bool; got {shown(learn_b)}")
+        check_bool("SSMax", "learn_b", learn_b)
         for name, number in (("s", s), ("b", b)):
             if not abs(checked_number("SSMax", name, number)) <= _LARGEST:
                 raise ValueError(f"[SSMax] {name} must be at least {-_LARGEST:g} and at most {_LARGEST:g}; got {number}")

@@ -7,7 +7,7 @@ from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answer
 
 import isentrope
 import isentrope.hf
-from isentrope.models import bases, evaluate
+from isentrope.models import bases, evaluate, retrieval
 
 MODEL = tiny_model.model(num_hidden_layers=1)
 TEXTS = tiny_model.tokens(2, 300)
@@ -28,6 +28,15 @@ def words(text, return_tensors):
     return {"input_ids": torch.arange(1, len(text))[None]}
 
 
+def numbers(text, add_special_tokens):
+    return {"input_ids": [byte % 61 for byte in text.encode()]}
+
+
+def asked(tokens, distances, answers):
+    retrieval.retrieval(MODEL, retrieval.Prompt(tokens, distances, answers))
+
+
+QUESTIONS = retrieval.prompt(numbers, TEXTS[0], [60, 200])
 # What a callback does is its own affair.
 NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
@@ -46,6 +55,9 @@ CALLS = {
     "Method": (stated, {"name": "none", "rope": METHODS[0].rope, "rules": METHODS[0].rules}),
     "losses": (evaluate.losses, {"model": MODEL, "tokens": TEXTS[0], "chunk": 128}),
     "bases": (bases.bases, MEASURED),
+    "prompt": (retrieval.prompt, {"tokenizer": numbers, "passage": TEXTS[0], "distances": [60, 200], "seed": 1}),
+    "retrieval": (retrieval.retrieval, {"model": MODEL, "questions": QUESTIONS, "chunk": 128}),
+    "Prompt": (asked, QUESTIONS._asdict()),
 }  # fmt: skip
 ALSO = {"texts": "text|tokenizer|tokens", "tokens": "tokens|token", "name": "methods?", "rules": "methods?|rules?",
         "rope": "rope|methods"}  # fmt: skip

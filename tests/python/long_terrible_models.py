@@ -3,7 +3,8 @@
 import pytest
 import torch
 import transformers
-from long_terrible_values import every_argument, refusal, wrong_answers
+from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answers
+from transformers import masking_utils
 
 import isentrope.hf
 from isentrope.models import monitor
@@ -33,6 +34,8 @@ def recorded(wanted):
         pass
 
 
+# What a function for masks does is its own affair.
+NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
     "set_rule": (isentrope.hf.set_rule, {"model": None, "rule": "logn(8)", "layers": [0], "force": False}),
     "model_rule": (isentrope.hf.model_rule, {"model": None}),
@@ -40,6 +43,12 @@ CALLS = {
     "apply": (applied, {"model": None, "calibration": CALIBRATION, "always": False}),
     "record": (recorded, {"wanted": "entropy"}),
     "Monitor": (isentrope.Monitor, {"model": None}),
+    "row_mask": (
+        isentrope.hf.row_mask,
+        {"batch_size": 2, "q_length": 4, "kv_length": 12, "q_offset": 8, "kv_offset": 0,
+         "mask_function": masking_utils.causal_mask_function, "attention_mask": torch.arange(12) >= torch.tensor([[5], [0]]),
+         "allow_is_causal_skip": True, "allow_is_bidirectional_skip": False, "device": "cpu"},
+    ),
     "monitor.callback": (monitor.callback, {"every": 10, "below": 0.05}),
 }
 ALSO = {"wanted": "statistics|return_stats", "calibration": "document|cannot read", "rule": "text"}
@@ -57,7 +66,8 @@ def test_a_model_is_what_is_right(function):
 
 @pytest.mark.parametrize("function, argument", every_argument(CALLS))
 def test_what_is_terrible_of_a_model_too(function, argument):
-    assert not list(wrong_answers(CALLS[function][0], argument, ALSO, lambda: arguments(function)))
+    values = NO_FUNCTIONS if argument == "mask_function" else TERRIBLE
+    assert not list(wrong_answers(CALLS[function][0], argument, ALSO, lambda: arguments(function), values))
 
 
 @pytest.mark.parametrize("value", [[], {}, "", 0, False, "yarn:2", {"rope_type": 5}, {"factor": 2}, [1, 2]])

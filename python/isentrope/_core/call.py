@@ -12,7 +12,7 @@ from torch import Tensor
 from isentrope._core.checks import CHECKS, beside, kind
 from isentrope._core.library import DEFAULTS, refuse_arguments
 from isentrope._core.masks import Masks
-from isentrope._core.values import is_integer, shown
+from isentrope._core.values import check_bool, is_integer, shown
 from isentrope.rules import Rule, rule_text
 
 Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
@@ -31,8 +31,7 @@ def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[st
     """Changes `options` from the names of `scaled_dot_product_attention` to those of a call, and returns them."""
     is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
     for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-        if not isinstance(value, bool):
-            raise TypeError(f"[attention] {name} must be a bool; got {shown(value)}")
+        check_bool("attention", name, value)
     if is_causal:
         if options.get("causal", False) is not False:
             raise ValueError(f"[attention] causal must be absent beside is_causal; got {shown(options['causal'])}")

@@ -34,6 +34,16 @@ def checked_integer(function: str, name: str, value: Any) -> int:
     return value
 
 
+def check_count(function: str, name: str, value: Any, least: int) -> None:
+    if checked_integer(function, name, value) < least:
+        raise ValueError(f"[{function}] {name} must be at least {least}; got {shown(value)}")
+
+
+def check_bool(function: str, name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"[{function}] {name} must be a bool; got {shown(value)}")
+
+
 def checked_number(function: str, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"[{function}] {name} must be a number; got {shown(value)}")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from torch import nn
 
 from isentrope._core.files import read_text
-from isentrope._core.values import shown
+from isentrope._core.values import check_bool, shown
 from isentrope.hf.rope import Stretch, parse, stretch_rope
 from isentrope.hf.rules import attentions, give, set_rule
 from isentrope.rules import ScaleRule
@@ -40,8 +40,7 @@ def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
     Raises ValueError, before anything is changed, if the model does not use isentrope or the document is not a
     calibration of such a model.
     """
-    if not isinstance(always, bool):
-        raise TypeError(f"[apply] always must be a bool; got {shown(always)}")
+    check_bool("apply", "always", always)
     found: Any = calibration.to_dict() if hasattr(calibration, "to_dict") else calibration
     where = "the document"
     if isinstance(found, (str, Path)):

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.utils import _pytree
 from transformers import masking_utils as hf
 
+from isentrope._core.checks import kind
 from isentrope._core.masks import Masks
+from isentrope._core.values import check_bool, check_count, shown
 
 _NO_IDS = torch.zeros(1, dtype=torch.int64)
 # The functions differ in what they hold, not in their code.
@@ -43,7 +45,7 @@ class RowMask(Tensor):
     def __new__(
         cls, shape: tuple[int, ...], masks: Masks, make_dense: Callable[[], Tensor], device: Any
     ) -> RowMask:  # fmt: skip
-        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=torch.device(device))
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)
         mask.masks, mask._make_dense = masks, make_dense
         return mask
 
@@ -76,14 +78,21 @@ def row_mask(
             allow_is_bidirectional_skip=skip and allow_is_bidirectional_skip, **rest,
         )  # fmt: skip
 
-    if torch.compiler.is_compiling() or (q_length == 1 and not allow_is_causal_skip):
+    if torch.compiler.is_compiling():
+        return dense(skip=True)
+    check_bool("row_mask", "allow_is_causal_skip", allow_is_causal_skip)
+    check_bool("row_mask", "allow_is_bidirectional_skip", allow_is_bidirectional_skip)
+    _check_shape(batch_size, q_length, kv_length, kv_offset)
+    _check_mask(mask_function, attention_mask, batch_size)
+    device = _device(device)
+    if q_length == 1 and not allow_is_causal_skip:
         return dense(skip=True)
     parts = _parts(mask_function)
     bounds = None if parts is None else bounds_of(attention_mask, kv_offset + kv_length)
     given = None if bounds is None else _given(parts, bounds, batch_size)
     if given is None:
         return dense(skip=True)
-    first = int(q_offset)
+    first = _offset(q_offset)
     last, end = first + q_length, kv_offset + kv_length
     if not bounds and last == end and kv_offset == 0 and (q_length == 1 or first == 0):
         if given == {"causal": 1} and allow_is_causal_skip:
@@ -96,6 +105,40 @@ def row_mask(
     if "cu_seqlens_q" not in given:  # positions begin anew with each of them
         given |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
     return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device)
+
+
+def _check_shape(batch_size: Any, q_length: Any, kv_length: Any, kv_offset: Any) -> None:
+    counts = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "kv_offset": kv_offset}
+    for name, count in counts.items():
+        check_count("row_mask", name, count, 0)
+    if batch_size * q_length * kv_length >= 1 << 63:
+        got = f"{batch_size} x {q_length} x {kv_length}"
+        raise ValueError(f"[row_mask] batch_size x q_length x kv_length must be a number of 64 bits; got {got}")
+
+
+def _device(device: Any) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"[row_mask] device must be one of torch's; got {shown(device)}") from error
+
+
+def _check_mask(function: Any, shown_keys: Any, batch_size: int) -> None:
+    if not callable(function):
+        raise TypeError(f"[row_mask] mask_function must be a function; got {shown(function)}")
+    if shown_keys is None:
+        return
+    dense = isinstance(shown_keys, Tensor) and shown_keys.layout is torch.strided and not shown_keys.is_meta
+    if not dense or shown_keys.dim() != 2 or shown_keys.shape[0] != batch_size:
+        raise ValueError(f"[row_mask] attention_mask must be a tensor [batch_size = {batch_size}, keys], or None; got {kind(shown_keys)}")
+
+
+def _offset(q_offset: Any) -> int:
+    """A static cache counts its tokens in a tensor."""
+    if isinstance(q_offset, Tensor) and q_offset.numel() == 1 and q_offset.dtype in (torch.int32, torch.int64):
+        q_offset = q_offset.item()
+    check_count("row_mask", "q_offset", q_offset, 0)
+    return q_offset
 
 
 def _held(function: Callable) -> dict[str, Any]:

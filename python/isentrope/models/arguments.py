@@ -1,4 +1,4 @@
-"""What models are measured with: texts, counts and callbacks of the caller's, checked before a model reads anything."""
+"""What models are measured with: texts and callbacks of the caller's, checked before a model reads anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isentrope._core.checks import kind
-from isentrope._core.values import checked_integer, shown
+from isentrope._core.values import shown
 from isentrope.hf.rules import config_of
 
 
@@ -41,11 +41,6 @@ def check_words(function: str, name: str, texts: Iterable[Tensor], model: nn.Mod
         if least < 0 or most >= words:
             got = f"{least} to {most}"
             raise ValueError(f"[{function}] {name} must be words of the model's, 0 to {words - 1}; got {got}")
-
-
-def check_count(function: str, name: str, value: Any, least: int) -> None:
-    if checked_integer(function, name, value) < least:
-        raise ValueError(f"[{function}] {name} must be at least {least}; got {shown(value)}")
 
 
 def check_progress(function: str, progress: Any) -> None:

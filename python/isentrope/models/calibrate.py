@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope._core.values import check_choice, shown
+from isentrope._core.values import check_choice, check_count, shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.calibrated import apply as apply
 from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_attention_factor
-from isentrope.models.arguments import check_count, check_progress, check_texts, check_words, checked_list
+from isentrope.models.arguments import check_progress, check_texts, check_words, checked_list
 from isentrope.models.evaluate import (
     BLOCK, Difference, Method, Results, beats, check_passages, compare, evaluate,
 )  # fmt: skip

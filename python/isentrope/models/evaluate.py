@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope._core.values import is_integer, shown
+from isentrope._core.values import check_count, is_integer, shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.rope import NO_STRETCH, Stretch, stretched
-from isentrope.models.arguments import check_count, check_progress, check_texts, check_tokens, check_words, checked_list
+from isentrope.models.arguments import check_progress, check_texts, check_tokens, check_words, checked_list
 from isentrope.models.results import Results, check_results
 from isentrope.models.student import one_sided_p
 from isentrope.rules import ScaleRule

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from isentrope import hf
-from isentrope._core.values import shown
-from isentrope.models.arguments import check_count, check_progress, check_tokens, check_words, checked_list
+from isentrope._core.values import check_count, shown
+from isentrope.models.arguments import check_progress, check_tokens, check_words, checked_list
 from isentrope.models.heads import for_json
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from isentrope._core.values import check_count, checked_integer, shown
+from isentrope.models.arguments import check_tokens, checked_list
 from isentrope.models.evaluate import losses
 
 # Words that most tokenizers know and that no line of a book is likely to give a number.
@@ -32,6 +34,10 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     A line lies about `distance` tokens before its own question. Raises ValueError when there are more distances than
     names, or when the passage is shorter than the longest of them.
     """
+    check_tokens("retrieval", "passage", passage)
+    for distance in checked_list("retrieval", "distances", distances, "integers"):
+        check_count("retrieval", "each of the distances", distance, 0)
+    checked_integer("retrieval", "seed", seed)
     if len(distances) > len(_NAMES):
         raise ValueError(f"[retrieval] there must be at most {len(_NAMES)} distances; got {len(distances)}")
     if not distances or passage.numel() < max(distances) + 64:
@@ -43,7 +49,12 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     values = [str(chance.randrange(10_000, 100_000)) for _ in distances]
 
     def ids(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
+        try:
+            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        except (KeyError, TypeError) as error:
+            raise TypeError(
+                f"[retrieval] tokenizer must give input_ids as those of transformers do; got {shown(tokenizer)}"
+            ) from error
 
     order_of_questions = list(range(len(distances)))
     chance.shuffle(order_of_questions)
@@ -71,5 +82,10 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
     """Loss of each answer, in nats a token, in the order of the prompt's distances."""
+    if not isinstance(questions, Prompt):
+        raise TypeError(f"[retrieval] questions must be a Prompt; got {shown(questions)}")
+    answers = checked_list("retrieval", "answers", questions.answers, "slices")
+    if not all(isinstance(answer, slice) for answer in answers):
+        raise TypeError(f"[retrieval] answers must be slices; got {shown(answers)}")
     found = losses(model, questions.tokens, chunk)
-    return [found[answer].mean().item() for answer in questions.answers]
+    return [found[answer].mean().item() for answer in answers]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isentrope._core.layouts import is_jagged
 from isentrope._core.library import refuse_arguments
-from isentrope._core.values import shown
+from isentrope._core.values import check_bool
 from isentrope.functions import attention
 from isentrope.rules import Rule
 
@@ -50,8 +50,7 @@ def under_rule(
 ) -> Tensor:  # fmt: skip
     """The same with a rule, in which `scale` takes the place of 1/sqrt(dim)."""
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
-        if not isinstance(flag, bool):
-            raise TypeError(f"[scaled_dot_product_attention] {name} must be a bool; got {shown(flag)}")
+        check_bool("scaled_dot_product_attention", name, flag)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
         raise TypeError(f"[scaled_dot_product_attention] attn_mask must be a tensor; got {type(attn_mask).__name__}")
     if attn_mask is not None and is_causal:
