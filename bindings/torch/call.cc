@@ -37,6 +37,9 @@ double take(Arguments& from, float) { return from.number(); }
 template <typename T, std::size_t Rank>
 void assign(View<const T, Rank>& to, const TorchTensor& tensor, std::string_view name) {
   to = view_of<T, Rank>(name_in_python(name).c_str(), tensor);
+  // A tensor without elements has no address, and a view without one is one that is not given.
+  static constexpr T kNothing{};
+  if (tensor && !to) to.data = &kNothing;
 }
 template <std::size_t Rank>
 void assign_shape(View<const float, Rank>& to, const TorchTensor& tensor, std::string_view name) {

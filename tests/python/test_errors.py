@@ -46,6 +46,7 @@ WRONG = {
     "prefix and chunks": ({"prefix_keys": torch.ones(2).long(), "chunk_size": 4}, ValueError,
                           "prefix_keys must stand without chunk_size, .*; got chunk_size = 4"),
     "prefix's shape": ({"prefix_keys": torch.ones(3).long()}, ValueError, r"prefix_keys must have shape \[2\]; got \[3\]"),
+    "a prefix of no sequence": ({"prefix_keys": torch.empty(0).long()}, ValueError, r"prefix_keys must have shape \[2\]; got \[0\]"),
     "prefix's type": ({"prefix_keys": 2.0}, TypeError, "prefix_keys must be a tensor of int32 or int64; got float"),
     "prefix and dilation": ({"prefix_keys": torch.ones(2).long(), "dilation": 2}, ValueError,
                             "prefix_keys must stand without dilation, .*; got dilation = 2"),

@@ -32,6 +32,8 @@ _FEW_ROWS = 16
 _FUSED = {"enable_fp_fusion": True}
 # Beyond every position, and far from the ends of int64.
 _FAR = 1 << 62
+# Keys are below 2^31 here, so that no row sees two of them this far apart, and no further step tells more.
+_FURTHEST_KEY = (1 << 31) - 1
 _PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
@@ -137,7 +139,8 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
-        call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0, max(call.dilation, 1),
+        call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
+        min(max(call.dilation, 1), _FURTHEST_KEY),
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from isentrope._core.call import Call
+from isentrope._core.checks import check_ranks
 from isentrope._core.library import CHECKED, DEFAULTS, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu.kernels.rows import rows_kernel
@@ -45,6 +46,7 @@ class Operands:
         if self.compiled_soft_cap is not None:
             self.soft_cap, self.compiled_soft_cap = self.compiled_soft_cap.item(), None
         self.masks, self.table = Masks.of(self), table
+        check_ranks(q=self.q, k=self.k, v=self.v)
         self.batch, self.heads, self.queries, self.dim = self.q.shape
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
         self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
