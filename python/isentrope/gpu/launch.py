@@ -308,12 +308,15 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
 def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """isentrope::decode."""
     *shared, table, used, wanted = arguments
-    if len(used) != shared[0].shape[0] or table.shape[0] != shared[0].shape[0]:
-        raise ValueError(
-            f"[decode] block_table and seqused_k must have a row for each of the {shared[0].shape[0]} sequences; got "
-            f"{table.shape[0]} and {len(used)}"
-        )
+    for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1)):
+        if tensor.dim() != rank:
+            raise ValueError(f"[decode] {name} must have {rank} dimensions; got {tensor.dim()}")
     call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int())  # beyond there is no page either
+    if len(used) != call.batch or len(table) != call.batch:
+        raise ValueError(
+            f"[decode] block_table and seqused_k must have a row for each of the {call.batch} sequences; got "
+            f"{len(table)} and {len(used)}"
+        )
     call.check()
     return forward(call, wanted, used)
 
