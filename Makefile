@@ -13,7 +13,7 @@ SUITE := trixie
 IN_TREE := cmake ninja-build ccache python3 libcli11-dev nlohmann-json3-dev libjs-vega
 LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-math-dev libfmt-dev
 ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test attention_state_test mask_test \
-  memory_bounds_test threads_test exp_test c_api_test
+  memory_bounds_test threads_test exp_test c_api_test ebf16_test
 PROBLEMS := 1000
 
 # What reaches most branches in the least time where nothing is optimised.
