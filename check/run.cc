@@ -1,5 +1,7 @@
 #include "check/run.h"
 
+#include <optional>
+
 namespace isentrope::check {
 namespace {
 
@@ -92,9 +94,9 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   const std::array<std::int64_t, 4> output_shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, output_shape, forward.output);
-  Room upstream(p.type, output_shape,
-                d_output.empty() ? std::vector<float>(forward.output.size()) : d_output);
-  AttentionGradientInput in{.output = output.tensor(), .d_output = upstream.tensor()};
+  std::optional<Room> upstream;
+  AttentionGradientInput in{.output = output.tensor()};
+  if (!d_output.empty()) in.d_output = upstream.emplace(p.type, output_shape, d_output).tensor();
   const auto place = [&]<typename T>(const Statistic&, const std::vector<T>& values,
                                      View<const T, 3>& view) {
     if (values.size() != rows) return;

@@ -225,6 +225,8 @@ TEST(AttentionState, BadArgumentsAreNamed) {
   EXPECT_EQ(message_of([&] { (void)with_sinks(two, data.options().sinks); }), "");
   EXPECT_EQ(message_of([&] { (void)with_sinks(one, data.options().sinks); }),
             "[with_sinks] sinks must have one logit for each of the 1 heads; got 2");
+  EXPECT_EQ(message_of([&] { (void)with_sinks(one, {}); }),
+            "[with_sinks] sinks must have one logit for each of the 1 heads; got none");
   EXPECT_EQ(message_of([] { AttentionState({1, -1, 1, 1}); }),
             "[AttentionState] the shape must have no negative extent and at most 2^48 elements; "
             "got [1, -1, 1, 1]");

@@ -49,7 +49,7 @@ struct Refusal {
 };
 
 constexpr std::array<std::int64_t, 1> kTwo = {2};
-constexpr std::array<std::int64_t, 3> kShort = {0, 1, 2}, kBack = {0, 3, 2};
+constexpr std::array<std::int64_t, 3> kShort = {0, 1, 2}, kBack = {0, 3, 2}, kLate = {1, 2, 3};
 constexpr std::array<std::int64_t, 2> kWhole = {0, 3}, kKeys = {0, 4};
 constexpr std::int64_t kFar = (std::int64_t{1} << 60) + 1;
 
@@ -115,6 +115,11 @@ const std::vector<Refusal>& refusals_of_calls() {
        [](Call& call) {
          call.options.mask.cu_seqlens_q = list(kShort);
          call.options.mask.cu_seqlens_k = list(kShort);
+       }},
+      {"[attention] cu_seqlens_q must begin with 0 and end with 3; got 1 ... 3",
+       [](Call& call) {
+         call.options.mask.cu_seqlens_q = list(kLate);
+         call.options.mask.cu_seqlens_k = list(kLate);
        }},
       {"[attention] cu_seqlens_q must begin with 0 and end with 3; got no elements",
        [](Call& call) {

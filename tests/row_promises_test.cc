@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "check/budget.h"
 #include "check/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
@@ -234,7 +235,25 @@ void expect_the_bits_of_contiguous_tensors(const char* line) {
                              scatter(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim}, v)};
   const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
   const View<T, 4> to = scattered(extents, output);
-  attention_forward(input, data.options(), {to, {}});
+  AttentionOutput out{to, {}};
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> every_other;
+  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
+  for_each_statistic(
+      [&]<typename Number>(const Statistic&, std::vector<Number>& memory, View<Number, 3>& view) {
+        memory.assign(2 * rows, Number{-77});
+        const std::int64_t step = 2 * p.queries;
+        view = {memory.data(), {p.batch, p.heads, p.queries}, {p.heads * step, step, 2}};
+      },
+      every_other, out.statistics);
+  attention_forward(input, data.options(), out);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& got, const auto& wanted) {
+        for (std::size_t row = 0; row < rows; ++row) {
+          ASSERT_EQ(got[2 * row], wanted[row]) << statistic.name << " of row " << row;
+          ASSERT_EQ(got[2 * row + 1], -77) << statistic.name;
+        }
+      },
+      every_other, want);
   std::size_t at = 0;
   for_each_index(extents, [&](auto... index) {
     ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
@@ -254,6 +273,19 @@ TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x31x72x64");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x3x300x64");
+}
+
+TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
+  for (const char* line : {"shape=2x4:2x40x70x8 mask=causal:bottom_right sink=1 lambda=1",
+                           "dt=bf16 shape=1x2x30x70x64 bias=1", "dt=f16 shape=1x2x30x70x24"}) {
+    const Data data(parse_problem(line));
+    reference::GradientInput gradient = random_gradient(data.problem);
+    gradient.d_output.clear();
+    const BackwardResult got = check::run_backward(data, run_forward(data), gradient);
+    const Ratio ratio = backward_error_over_budget(data, gradient, got);
+    EXPECT_LE(ratio.worst, 1) << line << ": " << ratio.where;
+    EXPECT_NE(got.dq, std::vector<float>(got.dq.size()));
+  }
 }
 
 TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {

@@ -37,6 +37,7 @@ TEST(ScaleRuleJson, Forms) {
             R"({"rule":"logn","train_len":64,"length":100})");
   EXPECT_EQ(scale_rule_from_json(R"({"rule": "logn"})"), ScaleRule::logn());
   EXPECT_EQ(scale_rule_from_json("\"logn(4096)\""), ScaleRule::logn(4096));
+  EXPECT_EQ(scale_rule_from_json(R"({"rule": "logn", "scale_bias": false})"), ScaleRule::logn());
 }
 
 TEST(ScaleRuleJson, OfMembersOfOneNameTheLastOneCounts) {
@@ -71,9 +72,10 @@ TEST(ScaleRuleJson, IsQuotedAsItWasRead) {
 TEST(ScaleRuleJson, RejectsWhatIsNoRule) {
   for (const char* text :
        {"", "{", "[]", "1", "{}", R"({"rule":1})", R"({"rule":"logn","train_len":null})",
-        R"({"rule":"logn(2","train_len":2})", R"({"rule":"logn","a=1,b":2})",
-        R"({"rule":"logn","length":"1)*logn("})", R"({"product":[]})",
-        R"({"product":[{"rule":"logn"}],"rule":"logn"})", R"({"rule":"ssmax","s":["a"]})"}) {
+        R"({"rule":"logn","length":""})", R"({"rule":"logn(2","train_len":2})",
+        R"({"rule":"logn","a=1,b":2})", R"({"rule":"logn","length":"1)*logn("})",
+        R"({"product":[]})", R"({"product":[{"rule":"logn"}],"rule":"logn"})",
+        R"({"rule":"ssmax","s":["a"]})"}) {
     EXPECT_THROW((void)scale_rule_from_json(text), Error) << text;
   }
   EXPECT_THROW((void)scale_rule_from_json(std::string(100000, '[')), Error);
@@ -122,6 +124,14 @@ TEST(ModelScale, DeepSeekSquaresMscaleAllDim) {
   EXPECT_EQ(model.dim, 192);
 }
 
+TEST(ModelScale, CosinesOfSwinStartAtTen) {
+  const ModelScale model = scale_of_config(R"({"model_type": "swinv2", "hidden_size": 96,
+                                               "num_attention_heads": 3})");
+  EXPECT_EQ(model.rule, ScaleRule::cosine());
+  EXPECT_EQ(model.keys, std::vector<std::string>{"model_type"});
+  EXPECT_EQ(model.notes.size(), 1u);
+}
+
 TEST(ModelScale, OtherFamilies) {
   const auto rule = [](const char* json) { return scale_of_config(json).rule; };
   EXPECT_EQ(rule(R"({"use_logn_attn": true, "seq_length": 2048})"), ScaleRule::logn(2048));
@@ -138,6 +148,9 @@ TEST(ModelScale, OtherFamilies) {
             ScaleRule::longrope(4096, 131072));
   EXPECT_EQ(rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32}})"),
             ScaleRule::yarn_mscale(32));
+  EXPECT_EQ(rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 1, "mscale": 1,
+                                      "mscale_all_dim": 2}})"),
+            ScaleRule::standard());
   EXPECT_EQ(
       rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32, "attention_factor": 1.5}})"),
       ScaleRule::scaled({2.25}));

@@ -193,6 +193,18 @@ TEST(ScaleRule, ConstantsOfShippedModels) {
   EXPECT_NEAR(ScaleRule::parse("closed_form(p=0.5,a=1,b=0)").lambda(last_row(9), 64), 8, 1e-14);
 }
 
+TEST(ScaleRule, ClosedFormsGrowAsTheirFormulasSay) {
+  const auto value = [](const char* text) {
+    return ScaleRule::parse(text).lambda(last_row(9), 64);
+  };
+  EXPECT_NEAR(value("closed_form(p=0,a=1,b=2,rho=2)"), 9, 1e-14);
+  EXPECT_NEAR(value("closed_form(p=0,growth=log,unit=3,gamma=2,rho=-1)"), 0.25, 1e-14);
+  EXPECT_NEAR(value("closed_form(p=0,growth=log_floor,unit=4)"), std::log(3), 1e-14);
+  EXPECT_NEAR(value("closed_form(p=0,growth=log_ratio,unit=3)"), std::log(3), 1e-14);
+  EXPECT_NEAR(value("closed_form(p=0,growth=power,unit=0.5)"), 3, 1e-14);
+  EXPECT_NEAR(value("closed_form(p=0,growth=power,unit=0)"), std::pow(9, 2.0 / 63), 1e-14);
+}
+
 // Su 2023: a decoder may take n = L_max / 2 for every row.
 TEST(ScaleRule, FixedLengthServesADecoder) {
   const ScaleRule rule = ScaleRule::parse("grad_max_normal(length=1024)");

@@ -51,6 +51,7 @@ TEST(ScaleRuleText, ReadsDefaultsSpacesOrderAndPositions) {
   EXPECT_EQ(ScaleRule::parse("entropy_invariant( n_min = 16 , base = 64 )"),
             ScaleRule::entropy_invariant(64, 16));
   EXPECT_EQ(ScaleRule::parse("logn(4096)"), ScaleRule::logn(4096));
+  EXPECT_EQ(ScaleRule::parse("logn(4096,where=pre_cap,scale_bias=false)"), ScaleRule::logn(4096));
   EXPECT_EQ(ScaleRule::parse("ssmax([0.5, 1], 2)"), ScaleRule::ssmax({0.5, 1}, {2}));
   EXPECT_EQ(ScaleRule::parse("attn_temperature_tuning(floor_scale=8192,attn_scale=0.1,offset=1)"),
             ScaleRule::attn_temperature_tuning());
@@ -108,6 +109,8 @@ TEST(ScaleRuleText, RejectsWhatIsNoRule) {
                            "per_row([1,2,3],2)",
                            "per_row(1,1.5)",
                            "closed_form(growth=table)",
+                           "closed_form(growth=log_floor,unit=0)",
+                           "closed_form(growth=log_ratio,unit=-1)",
                            "closed_form(growth=log)",
                            "closed_form(lo=1,hi=0)",
                            "closed_form(rho=0.5)",
@@ -117,6 +120,8 @@ TEST(ScaleRuleText, RejectsWhatIsNoRule) {
     EXPECT_THROW((void)ScaleRule::parse(text), Error) << text;
   }
   EXPECT_EQ(message_of("lo\ngn(").find('\n'), std::string::npos) << "errors are one line";
+  EXPECT_NE(message_of(std::string(500, 'x')).find(std::string(120, 'x') + "...\""),
+            std::string::npos);
 }
 
 TEST(ScaleRuleText, SignaturesParse) {

@@ -52,6 +52,12 @@ TEST(ScaleTable, HasOneRowOfScalesWhereNothingTellsBatchesOrHeadsApart) {
   EXPECT_NE(batches.of(0, 0).before_cap[0], batches.of(1, 0).before_cap[0]);
   const ScaleTable pairs = table_of("shape=2x4x30x50x8 admitted=1 rule=ssmax");
   EXPECT_NE(pairs.of(1, 2).before_cap, pairs.of(1, 3).before_cap);
+  const check::Data data(check::parse_problem("shape=2x4x30x50x8 admitted=1 rule=ssmax"));
+  AttentionOptions options = data.options();
+  options.attn_mask.strides[0] = 0;  // one mask for all batches
+  const ScaleTable shared(data.input(), options, run_serially);
+  EXPECT_EQ(shared.of(0, 2).before_cap, shared.of(1, 2).before_cap);
+  EXPECT_NE(shared.of(0, 2).before_cap, shared.of(0, 3).before_cap);
 }
 
 TEST(ScaleTable, IsTheSameOnAnyThreads) {
