@@ -142,6 +142,14 @@ TEST(Refusals, OfCallsNameTheArgumentAndLeaveTheOutput) {
   EXPECT_EQ(output, std::vector<float>(2 * 3 * 8, 7.0f));
 }
 
+TEST(Refusals, OfProblemsSayWhatTheFieldTakes) {
+  for (const char* got : {"big", "", "3x", "-1", "nan", "1e999"}) {
+    EXPECT_EQ(
+        message_of([&] { (void)parse_problem("shape=1x1x2x2x8 cap=" + std::string(got)); }),
+        "[problem] cap must be a number of at least 0.000000; got \"" + std::string(got) + "\"");
+  }
+}
+
 TEST(Refusals, OfDocuments) {
   const Data data(parse_problem("shape=1x1x2x2x8"));
   std::vector<float> output(2 * 8);

@@ -195,13 +195,50 @@ TEST_P(RowPromises, ZeroExtentsAreNoOps) {
   }
 }
 
-// Columns reversed and two apart in memory, rows outermost.
+// Tensors in memory that holds twice as much.
 template <typename T>
-View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+using Layout = View<T, 4> (*)(std::array<std::int64_t, 4> extents, std::vector<T>& memory);
+
+template <typename T>
+void make_room(const std::array<std::int64_t, 4>& extents, std::vector<T>& memory) {
   const auto [batch, heads, rows, columns] = extents;
   memory.assign(static_cast<std::size_t>(batch * heads * rows * columns * 2), from_float<T>(kNaN));
+}
+
+// Columns reversed and two apart, rows outermost.
+template <typename T>
+View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  const auto [batch, heads, rows, columns] = extents;
   View<T, 4> view{memory.data() + (columns - 1) * 2, extents, {}};
   view.strides = {heads * columns * 2, columns * 2, batch * heads * columns * 2, -2};
+  return view;
+}
+
+// Whole rows, the last one first, and none where the first element of memory is.
+template <typename T>
+View<T, 4> backwards(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  const auto [batch, heads, rows, columns] = extents;
+  View<T, 4> view{memory.data() + 1 + (rows - 1) * columns, extents, {}};
+  view.strides = {heads * rows * columns, rows * columns, -columns, 1};
+  return view;
+}
+
+// The same in order.
+template <typename T>
+View<T, 4> shifted(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  return contiguous_view<T, 4>(memory.data() + 1, extents);
+}
+
+// Rows with an element between them.
+template <typename T>
+View<T, 4> apart(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  View<T, 4> view =
+      contiguous_view<T, 4>(memory.data(), {extents[0], extents[1], extents[2], extents[3] + 1});
+  view.extents = extents;
   return view;
 }
 
@@ -217,14 +254,14 @@ void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& vis
 }
 
 template <typename T>
-void expect_the_bits_of_contiguous_tensors(const char* line) {
+void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out = scattered<T>) {
   SCOPED_TRACE(line);
   const Data data(parse_problem(line));
   const Problem& p = data.problem;
   const ForwardResult want = run_forward(data);
-  const auto scatter = [](const std::vector<float>& values, std::array<std::int64_t, 4> extents,
-                          std::vector<T>& memory) {
-    const View<T, 4> view = scattered(extents, memory);
+  const auto scatter = [&](const std::vector<float>& values, std::array<std::int64_t, 4> extents,
+                           std::vector<T>& memory) {
+    const View<T, 4> view = lay_out(extents, memory);
     const auto from = contiguous_view<const float, 4>(values.data(), extents);
     for_each_index(extents, [&](auto... at) { view(at...) = from_float<T>(from(at...)); });
     return view;
@@ -234,7 +271,7 @@ void expect_the_bits_of_contiguous_tensors(const char* line) {
                              scatter(data.k, {p.batch, p.kv_heads, p.keys, p.dim}, k),
                              scatter(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim}, v)};
   const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
-  const View<T, 4> to = scattered(extents, output);
+  const View<T, 4> to = lay_out(extents, output);
   AttentionOutput out{to, {}};
   StatisticFields<std::vector<float>, std::vector<std::int64_t>> every_other;
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
@@ -258,7 +295,7 @@ void expect_the_bits_of_contiguous_tensors(const char* line) {
   for_each_index(extents, [&](auto... index) {
     ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
   });
-  // The gaps between columns are nobody's.
+  // The other half is nobody's.
   const auto untouched = std::count_if(output.begin(), output.end(),
                                        [](T value) { return std::isnan(to_float(value)); });
   EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
@@ -273,6 +310,12 @@ TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x31x72x64");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x3x300x64");
+  for (const auto lay_out : {backwards<BFloat16>, shifted<BFloat16>, apart<BFloat16>}) {
+    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x31x72x64", lay_out);
+    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x3x300x64", lay_out);
+  }
+  for (const auto lay_out : {backwards<float>, shifted<float>})
+    expect_the_bits_of_contiguous_tensors("shape=2x3x30x72x12:20", lay_out);
 }
 
 TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
