@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -272,6 +273,19 @@ TEST_P(RowPaths, SignedZerosDenormalsAndHugeNumbersAreWithinBudget) {
       EXPECT_EQ(verdict.outcome, Outcome::passed) << problem << ": " << verdict.worst().where;
     }
   }
+}
+
+// Between the documents of two rows lies one without queries, of whole blocks.
+TEST_P(RowPaths, BlocksThatNoRowSeesArePassedOver) {
+  const Data data(parse_problem("shape=1x2x2x900x16"));
+  const std::array<std::int64_t, 4> queries = {0, 1, 1, 2}, keys = {0, 10, 890, 900};
+  AttentionOptions options = data.options();
+  options.mask.cu_seqlens_q = contiguous_view<const std::int64_t, 1>(queries.data(), {4});
+  options.mask.cu_seqlens_k = contiguous_view<const std::int64_t, 1>(keys.data(), {4});
+  const Ratio ratio = forward_error_over_budget(
+      data.problem, reference::attention_forward(data.reference_input(), options),
+      run_forward(data, options));
+  EXPECT_LE(ratio.worst, 1) << ratio.where;
 }
 
 }  // namespace
