@@ -77,7 +77,7 @@ double softmax_weights() {
   const Softmax softmax = softmax_for(kS1 | kS1Prime | kS2);
   return best_rate(static_cast<double>(panel_width() * kBlockKeys * kTimes), [&] {
     for (std::size_t i = 0; i < kTimes; ++i)
-      softmax.transposed(tile, panel_width(), kBlockKeys, RowPositions(), state, rescale, nullptr);
+      softmax.transposed(tile, panel_width(), kBlockKeys, RowPositions(), state, rescale);
   });
 }
 

@@ -32,7 +32,6 @@
 #include "src/cpu/steps/row_tile-inl.h"
 #include "src/cpu/steps/softmax_tile-inl.h"
 #include "src/cpu/steps/tile_results-inl.h"
-#include "src/cpu/steps/tile_stages-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -100,7 +99,6 @@ class ForwardTask {
                   qk_pairs_.key_copies(sizes_.key_pairs ? kBlockKeys : 0),
                   pv_f32_.value_copies(sizes_.value_pairs ? 0 : kBlockKeys),
                   pv_pairs_.value_copies(sizes_.value_pairs ? kBlockKeys : 0),
-                  stages_.weights(sizes_.puts_off),
                   {results_.states, sizes_.rows / panel_width()},
                   {results_.sums, sizes_.rows * sizes_.value_columns},
                   {results_.by_row, kStateRows * sizes_.value_columns}}) {}
@@ -138,13 +136,11 @@ class ForwardTask {
                         kStateRows)),
           key_pairs(Bf16Pairs::serves(call.input.q) && Bf16Pairs::serves(call.input.k)),
           value_pairs(Bf16Pairs::serves(call.input.v)),
-          key_step(value_pairs ? Bf16Pairs::key_step() : 4),
-          puts_off((key_pairs || value_pairs) && Bf16Pairs::puts_off()) {}
+          key_step(value_pairs ? Bf16Pairs::key_step() : 4) {}
     std::size_t dim, value_dim, value_columns;
     std::size_t rows;             // of the longest query block, in whole tiles
     bool key_pairs, value_pairs;  // whether bf16 pairs serve, numbers permitting
     std::size_t key_step;         // of row tiles
-    bool puts_off;                // whether products run beside the softmax of another row tile
   };
   // What is known of the work item at hand.
   struct Item {
@@ -203,46 +199,24 @@ class ForwardTask {
       if (ranges.empty()) continue;
       const RowTile tile{
           call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row), sizes_.key_step};
-      sizes_.puts_off ? shift(qk, &tile) : run_tile(tile, qk);
+      run_tile(tile, qk);
     }
-    if (!sizes_.puts_off) return;
-    for (std::size_t stage = 1; stage < TileStages::kCount; ++stage) shift(qk, nullptr);
-    Bf16Pairs::complete();
   }
 
   void run_tile(const RowTile& tile, const QkTile& qk) {
+    // Weights take the place of the logits: one tile of 32 KiB is all that L1 has room for.
     HWY_ALIGN float weights[kBlockKeys * kPanelRows];
     HWY_ALIGN float rescale[kStateRows];
-    qk.run(tile, queries_.lambda() + tile.row, weights);
-    const bool empty = weigh(tile, weights, rescale, nullptr);
-    pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
-  }
-
-  // While one row tile becomes weights, the value sums of the one before it and the scores of the
-  // next are computed.
-  void shift(const QkTile& qk, const RowTile* next) {
-    Bf16Pairs::complete();
-    stages_.shift(next);
-    if (TileStages::Stage* of = stages_.summed())
-      pv_.run(of->tile, of->weights, {sums_of(of->tile.row), of->rescale, of->empty});
-    if (TileStages::Stage* of = stages_.scored())
-      qk.run(of->tile, queries_.lambda() + of->tile.row, of->weights);
-    if (TileStages::Stage* of = stages_.weighed())
-      of->empty = weigh(of->tile, of->weights, of->rescale, Bf16Pairs::meanwhile());
-  }
-
-  // Scores become weights. Returns whether the rows have no value sums yet.
-  bool weigh(const RowTile& tile, float* weights, float* rescale, void (*meanwhile)()) {
     RowTileState& state = results_.states[tile.row / panel_width()];
     // Asked before the softmax counts this block's keys: the first block replaces what is in the
     // memory of the sums, so that nobody has to clear it.
     const bool empty = state.is_empty(tile.rows);
+    qk.run(tile, queries_.lambda() + tile.row, weights);
     finish_logits_of(tile, weights, state);
-    // Weights take the place of the logits: one tile of 32 KiB is all that L1 has room for.
     softmax_.transposed(weights, tile.rows, tile.keys(), positions_of(tile, tile.first), state,
-                        rescale, meanwhile);
+                        rescale);
     if (call_.dropout) drop_weights(tile, weights);
-    return empty;
+    pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 
   // Sums of a row tile lie together, so that it alone is in the cache while it is worked on.
@@ -271,7 +245,6 @@ class ForwardTask {
   PvTileOf<F32> pv_f32_;
   PvTileOf<Bf16Pairs> pv_pairs_;
   PvTile& pv_;
-  TileStages stages_;
   Results results_;
   Scratch scratch_;
   Item item_;

@@ -39,7 +39,7 @@ constexpr const char* kProblems[] = {
     "shape=1x16:1x2x4200x64 pages=64 mask=causal:bottom_right",
     "shape=1x1x1100x40x32 mask=chunk=16 bwd=1",
     "shape=1x2x60x300x64 mask=dilation=3,window=200:0 bwd=1",
-    "shape=1x1x70x300x32:1088",  // more products than may be put off
+    "shape=1x1x70x300x32:1088",  // 34 panels of value columns
 };
 
 void expect_within_budget(const Problem& problem) {

@@ -31,6 +31,7 @@ struct Tile {
 thread_local Configuration configuration = {};
 thread_local Tile tiles[kTiles] = {};
 std::atomic<std::int64_t> instructions = 0;
+bool emulates = false;
 
 [[noreturn]] void refuse(const char* why) {
   for (const char* part : {"AMX would refuse this instruction: ", why, "\n"})
@@ -253,10 +254,16 @@ void emulate_amx() {
   action.sa_sigaction = on_illegal_instruction;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGILL, &action, nullptr);
+  emulates = true;
 }
 
 std::int64_t emulated_instructions() { return instructions; }
 
-bool tiles_are_released() { return configuration.palette == 0; }
+bool tiles_are_released() {
+  if (emulates) return configuration.palette == 0;
+  alignas(64) Configuration of_cpu;
+  asm volatile("sttilecfg %0" : "=m"(of_cpu));
+  return of_cpu.palette == 0;
+}
 
 }  // namespace isentrope

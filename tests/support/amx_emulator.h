@@ -15,8 +15,8 @@ void emulate_amx();
 // So many instructions were emulated, by all threads.
 [[nodiscard]] std::int64_t emulated_instructions();
 
-// Whether this thread left its tiles as it found them: without a configuration. Asked of what was
-// emulated.
+// Whether this thread left its tiles as it found them: without a configuration. Asked of the
+// CPU where it runs AMX.
 [[nodiscard]] bool tiles_are_released();
 
 }  // namespace isentrope

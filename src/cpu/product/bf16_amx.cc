@@ -2,9 +2,8 @@
 // cycles.
 //
 // Every product goes over blocks of 2 x 2 tiles of C, which four tiles of A and B feed for every
-// step of the depth: 32 cycles of loading beside 64 of multiplying. A block is stored apart and
-// joins C in AVX-512, with its factors, while the next one is multiplied. What a forward pass asks
-// for is put off and multiplied, step by step, while vectors compute a softmax.
+// step of the depth: 32 cycles of loading beside 64 of multiplying. A block joins C in AVX-512,
+// with its factors, once the next one is on its way through the tiles.
 
 #include "src/cpu/product/amx_tiles.h"
 #include "src/cpu/product/bf16_pairs.h"
@@ -14,7 +13,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "src/cpu/block_sizes.h"
 
@@ -55,148 +54,94 @@ struct Block {
 
 // The caller's rows end where they end: those that a tile lacks are 0.
 template <int kTile>
-ISENTROPE_AVX512 void load_left(const LeftTiles& a, std::size_t tile, std::size_t step) {
-  const Pair* from = a.data + tile * a.tile + step / 2 * a.two_steps + step % 2 * a.one_step;
-  const std::size_t rows = std::min(kSide, a.rows - tile * kSide);
-  if (rows == kSide) return amx::load<kTile>(from, a.stride * sizeof(Pair));
+ISENTROPE_AVX512 void load_some_rows(const Pair* from, std::size_t rows, std::size_t stride) {
   alignas(64) Pair whole[kSide * kSide];
   for (std::size_t r = 0; r < kSide; ++r) {
-    const __m512i row = r < rows ? _mm512_loadu_si512(from + r * a.stride) : _mm512_setzero_si512();
+    const __m512i row = r < rows ? _mm512_loadu_si512(from + r * stride) : _mm512_setzero_si512();
     _mm512_store_si512(whole + r * kSide, row);
   }
   amx::load<kTile>(whole, kSide * sizeof(Pair));
 }
 
-template <int kTile>
-void load_right(const RightTiles& b, std::size_t step, std::size_t tile) {
-  amx::load<kTile>(b.data + step * kSide * b.stride + tile * kSide, b.stride * sizeof(Pair));
+template <int kTile, bool kWhole>
+void load_left(const Pair* from, std::size_t rows, std::size_t stride) {
+  if (kWhole || rows >= kSide) return amx::load<kTile>(from, stride * sizeof(Pair));
+  load_some_rows<kTile>(from, rows, stride);
 }
 
 // Tiles 0 to 3 are C's, 4 and 5 A's, 6 and 7 B's. The lower two of C wait where A has no second.
-void clear_block() { amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>(); }
-
-void multiply_step(const Block& of, std::size_t step) {
-  load_right<6>(of.b, step, 0);
-  load_left<4>(of.a, 0, step);
-  amx::multiply_pairs<0, 4, 6>();
-  load_right<7>(of.b, step, 1);
-  amx::multiply_pairs<1, 4, 7>();
-  if (of.a.rows <= kSide) return;
-  load_left<5>(of.a, 1, step);
-  amx::multiply_pairs<2, 5, 6>();
-  amx::multiply_pairs<3, 5, 7>();
+// kWhole: A has all its rows.
+template <bool kWhole>
+void multiply_block(const LeftTiles& a, const RightTiles& b, std::size_t steps) {
+  amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>();
+  const Pair *left = a.data, *right = b.data;
+  const std::size_t rows = a.rows, tile = a.tile, stride = a.stride;
+  std::size_t next = a.one_step, after_next = a.two_steps - a.one_step;
+  const std::size_t right_stride = b.stride * sizeof(Pair), right_step = kSide * b.stride;
+  for (std::size_t step = 0; step < steps; ++step) {
+    amx::load<6>(right, right_stride);
+    load_left<4, kWhole>(left, rows, stride);
+    amx::multiply_pairs<0, 4, 6>();
+    amx::load<7>(right + kSide, right_stride);
+    amx::multiply_pairs<1, 4, 7>();
+    if (kWhole || rows > kSide) {
+      load_left<5, kWhole>(left + tile, rows - kSide, stride);
+      amx::multiply_pairs<2, 5, 6>();
+      amx::multiply_pairs<3, 5, 7>();
+    }
+    left += next;
+    std::swap(next, after_next);
+    right += right_step;
+  }
 }
 
-void store_block(float* to) {
-  constexpr std::size_t kStride = kBlock * sizeof(float);
-  amx::store<0>(to, kStride), amx::store<1>(to + kSide, kStride);
-  amx::store<2>(to + kSide * kBlock, kStride), amx::store<3>(to + kSide * kBlock + kSide, kStride);
+void store_block(const BlockOfC& to, bool has_lower) {
+  const std::size_t stride = to.stride * sizeof(float);
+  amx::store<0>(to.data, stride), amx::store<1>(to.data + to.across, stride);
+  if (!has_lower) return;
+  float* const lower = to.data + to.down;
+  amx::store<2>(lower, stride), amx::store<3>(lower + to.across, stride);
 }
 
 // C = (A B) times its row's factor, or its column's; C times its column's factor + A B; C + A B.
 enum class Into { times_row, times_column, scale, add };
 
-// Rows first ... last - 1 of a block join C.
+// Where C is replaced a block is stored in it, and times its factors where it stands: 1.13 times
+// the speed of a block apart.
 template <Into kInto>
-ISENTROPE_AVX512 void join_rows(const float* block, std::size_t first, std::size_t last,
-                                const BlockOfC& c) {
+constexpr bool kInPlace = kInto == Into::times_row || kInto == Into::times_column;
+
+// A block that was stored joins C.
+template <Into kInto>
+ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const BlockOfC& c) {
   [[maybe_unused]] __m512 by[2];
   if constexpr (kInto == Into::times_column || kInto == Into::scale) {
     by[0] = _mm512_loadu_ps(c.of_columns);
     by[1] = _mm512_loadu_ps(c.of_columns + kSide);
   }
-  for (std::size_t r = first; r < last; ++r) {
-    float* to = c.data + r / kSide * c.down + r % kSide * c.stride;
-    if constexpr (kInto == Into::times_row) by[0] = by[1] = _mm512_set1_ps(c.of_rows[r]);
+  [[maybe_unused]] const float* of_row = c.of_rows;
+  for (std::size_t tile = 0; tile * kSide < rows; ++tile) {
+    float* to = c.data + tile * c.down;
+    const std::size_t last = std::min(kSide, rows - tile * kSide);
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < last; ++r, to += c.stride, block += kBlock) {
+      if constexpr (kInto == Into::times_row) by[0] = by[1] = _mm512_set1_ps(*of_row++);
 #pragma GCC unroll 2
-    for (std::size_t j = 0; j < 2; ++j) {
-      __m512 x = _mm512_load_ps(block + r * kBlock + j * kSide);
-      float* at = to + j * c.across;
-      if constexpr (kInto == Into::add) {
-        x = _mm512_add_ps(_mm512_load_ps(at), x);
-      } else if constexpr (kInto == Into::scale) {
-        x = _mm512_fmadd_ps(by[j], _mm512_load_ps(at), x);
-      } else {
-        x = _mm512_mul_ps(by[j], x);
+      for (std::size_t j = 0; j < 2; ++j) {
+        float* at = to + j * c.across;
+        __m512 x = _mm512_load_ps(at);
+        if constexpr (kInPlace<kInto>) {
+          x = _mm512_mul_ps(by[j], x);
+        } else if constexpr (kInto == Into::scale) {
+          x = _mm512_fmadd_ps(by[j], x, _mm512_load_ps(block + j * kSide));
+        } else {
+          x = _mm512_add_ps(x, _mm512_load_ps(block + j * kSide));
+        }
+        _mm512_store_ps(at, x);
       }
-      _mm512_store_ps(at, x);
     }
   }
 }
-
-// A product, block by block: its C is so many blocks.
-struct Job {
-  Product product;
-  Block (*block_of)(const Product& product, std::size_t index);
-  void (*join)(const float* block, std::size_t first, std::size_t last, const BlockOfC& c);
-  std::size_t blocks, steps;
-};
-
-// The products of a thread that were asked for and not yet computed, in their order.
-class Jobs {
- public:
-  void add(const Job& job) {
-    if (count_ == kMost) complete();
-    jobs_[(first_ + count_++) % kMost] = job;
-  }
-
-  // A step of the depth of one block, if there is any.
-  void advance() {
-    if (count_ == 0) return;
-    const Job& job = jobs_[first_];
-    if (step_ == 0) {
-      block_ = job.block_of(job.product, index_);
-      clear_block();
-    }
-    multiply_step(block_, step_);
-    join_before((kBlock + job.steps - 1) / job.steps);  // all of it by the last step
-    if (++step_ < job.steps) return;
-    other_ ^= 1;
-    store_block(sums_[other_]);
-    before_ = {block_.c, job.join, 0, std::min(block_.a.rows, kBlock)};
-    step_ = 0;
-    if (++index_ < job.blocks) return;
-    index_ = 0;
-    first_ = (first_ + 1) % kMost;
-    --count_;
-  }
-
-  void complete() {
-    while (count_ > 0) advance();
-    join_before(kBlock);
-  }
-
- private:
-  static constexpr std::size_t kMost = 32;
-  // The block that was multiplied last, and how many of its rows have joined C.
-  struct Before {
-    BlockOfC c{};
-    decltype(Job::join) join = nullptr;
-    std::size_t joined = 0, rows = 0;
-  };
-
-  void join_before(std::size_t rows) {
-    const std::size_t last = std::min(before_.rows, before_.joined + rows);
-    if (last == before_.joined) return;
-    before_.join(sums_[other_], before_.joined, last, before_.c);
-    before_.joined = last;
-  }
-
-  alignas(64) float sums_[2][kBlock * kBlock] = {};
-  std::size_t other_ = 0;  // which of them is that of `before_`
-  Before before_{};
-  std::array<Job, kMost> jobs_{};
-  std::size_t first_ = 0, count_ = 0;
-  Block block_{};  // of the first job, at block index_ and step step_
-  std::size_t index_ = 0, step_ = 0;
-};
-
-Jobs& jobs() {
-  thread_local constinit Jobs of_thread;
-  return of_thread;
-}
-void advance() { jobs().advance(); }
-void complete() { jobs().complete(); }
 
 // A by rows `a_stride` apart, whose steps of the depth lie side by side, two in a panel where there
 // are panels; B in panels. Blocks of a panel of B come one after the other.
@@ -244,12 +189,27 @@ Block block_of_transposed(const Product& t, std::size_t index) {
           {t.c + row * t.c_stride + panel * kBlock, t.c_stride, kSide, kSide * t.c_stride}};
 }
 
-template <Into kInto, Block (*kBlockOf)(const Product&, std::size_t), bool kPutOff>
+// A block joins C while the next one is multiplied.
+template <Into kInto, Block (*kBlockOf)(const Product&, std::size_t)>
 void multiply(const Product& t) {
   const std::size_t down = kInto == Into::scale ? 1 : (t.rows + kBlock - 1) / kBlock;
   const std::size_t blocks = down * ((t.columns + kBlock - 1) / kBlock), steps = t.depth / kSide;
-  if (blocks * steps > 0) jobs().add({t, kBlockOf, join_rows<kInto>, blocks, steps});
-  if constexpr (!kPutOff) complete();
+  if (blocks * steps == 0) return;
+  alignas(64) float sums[2][kBlock * kBlock];
+  Block before{};
+  const auto join_before = [&](std::size_t index) {
+    if (index > 0) join_block<kInto>(sums[~index & 1], std::min(before.a.rows, kBlock), before.c);
+  };
+  for (std::size_t index = 0; index < blocks; ++index) {
+    const Block block = kBlockOf(t, index);
+    block.a.rows >= kBlock ? multiply_block<true>(block.a, block.b, steps)
+                           : multiply_block<false>(block.a, block.b, steps);
+    join_before(index);
+    const BlockOfC apart = {sums[index & 1], kBlock, kSide * kBlock, kSide};
+    store_block(kInPlace<kInto> ? block.c : apart, block.a.rows > kSide);
+    before = block;
+  }
+  join_before(blocks);
 }
 
 void begin() { amx::configure(amx::Configuration()); }
@@ -290,13 +250,11 @@ const PairKernels* amx_pair_kernels() {
     amx.is_turned = true;
     amx.begin = begin;
     amx.end = end;
-    amx.advance = advance;
-    amx.complete = complete;
-    amx.multiply_packed = multiply<Into::times_row, block_of_packed, false>;
-    amx.multiply_rows = multiply<Into::times_column, block_of_keys, true>;
-    amx.add_weighted = multiply<Into::scale, block_of_values, true>;
-    amx.add_rows = multiply<Into::add, block_of_dq, false>;
-    amx.add_transposed = multiply<Into::add, block_of_transposed, false>;
+    amx.multiply_packed = multiply<Into::times_row, block_of_packed>;
+    amx.multiply_rows = multiply<Into::times_column, block_of_keys>;
+    amx.add_weighted = multiply<Into::scale, block_of_values>;
+    amx.add_rows = multiply<Into::add, block_of_dq>;
+    amx.add_transposed = multiply<Into::add, block_of_transposed>;
     amx.round_tile = round_tile;
     amx.run_dot_products = run_dot_products;
     return amx;

@@ -43,13 +43,6 @@ struct Bf16Pairs {
     const PairKernels* kernels_;
   };
 
-  // Whether products are put off until complete(), and what computes them bit by bit meanwhile.
-  static bool puts_off() { return kernels().complete != nullptr; }
-  static auto meanwhile() { return kernels().advance; }
-  static void complete() {
-    if (puts_off()) kernels().complete();
-  }
-
   // Pairs of two neighbouring rows that `rows` rows become, with those that pad the depth.
   static std::size_t pairs_of(std::size_t rows) {
     return rows == 0 ? 0 : round_up((rows + 1) / 2, kernels().depth);

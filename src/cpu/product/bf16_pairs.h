@@ -34,11 +34,6 @@ struct PairKernels {
   // Around all products of a thread's task; null where they need nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
-  // Where they are there, multiply_rows and add_weighted only ask for a product. advance() computes
-  // a small part of what was asked for first, and is called while vectors do other work;
-  // complete() computes the rest. Operands stay as they are until then, and C is undefined.
-  void (*advance)() = nullptr;
-  void (*complete)() = nullptr;
 
   // C = factor (A B), a factor for each row of C. A: panels of rows x `columns` pairs.
   Product multiply_packed;

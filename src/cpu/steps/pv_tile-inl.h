@@ -163,7 +163,6 @@ class PvTileOf<Bf16Pairs> final : public PvTile {
                                          .factors = to.rescale});
     }
     if (finite_) return;
-    Bf16Pairs::complete();
     add_nonfinite(tile, pairs, to.sums);
   }
 

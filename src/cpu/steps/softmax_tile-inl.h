@@ -191,15 +191,11 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
   return moved;
 }
 
-// Weights take 9 to 12 cycles a vector on a CPU whose tiles take 64 for a step of a product.
-inline constexpr std::size_t kFewVectors = 8;
-
-// The same of a transposed tile: tile[key][row], and any number of keys. meanwhile(), where it is
-// given, is called every few vectors: what it does runs beside them.
+// The same of a transposed tile: tile[key][row], and any number of keys.
 template <unsigned kSums>
 bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
                         const RowPositions& positions, RowTileState& state,
-                        float* HWY_RESTRICT rescale, void (*meanwhile)()) {
+                        float* HWY_RESTRICT rescale) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d), width = panel_width();
   // Maxima of all rows come first, so that the states are raised in vectors of rows.
@@ -218,11 +214,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
       add_distances(sums, before, positions.first + static_cast<double>(keys),
                     positions.own_keys + r, state.s_distance + r);
     } else {
-      for (std::size_t first = 0; first < keys; first += kFewVectors) {
-        for (std::size_t j = first; j < HWY_MIN(keys, first + kFewVectors); ++j)
-          weigh<kSums>(tile + r + j * width, from, sums);
-        if (meanwhile) meanwhile();
-      }
+      for (std::size_t j = 0; j < keys; ++j) weigh<kSums>(tile + r + j * width, from, sums);
     }
     add_lanes(sums.s0, state.s0 + r);
     if constexpr (kSums & kS1) add_lanes(sums.s1, state.s1 + r);
@@ -237,7 +229,7 @@ struct Softmax {
   bool (*of_rows)(float* HWY_RESTRICT, std::size_t, std::size_t, std::size_t, const RowPositions&,
                   RowTileState&, float* HWY_RESTRICT);
   bool (*transposed)(float* HWY_RESTRICT, std::size_t, std::size_t, const RowPositions&,
-                     RowTileState&, float* HWY_RESTRICT, void (*meanwhile)());
+                     RowTileState&, float* HWY_RESTRICT);
 };
 
 // An instance for every set of sums: a branch within the loop would cost those who ask for none.
