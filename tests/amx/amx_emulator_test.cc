@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 
 #include "isentrope/attention.h"
 #include "src/cpu/product/amx_tiles.h"
@@ -92,6 +93,40 @@ TEST_F(AmxEmulator, TakesAndLeavesDenormalsAsZeroAndKeepsNaN) {
   a.at[0][0] = from_float<BFloat16>(std::numeric_limits<float>::quiet_NaN());
   EXPECT_TRUE(std::isnan(product(a, Pairs())[0]));
   EXPECT_EQ(product(a, Pairs())[16], 0);
+}
+
+// Numbers whose exponents are within `exponents` of `exponent`, of any sign.
+std::uint32_t number_near(std::mt19937& draw, unsigned exponent, unsigned exponents) {
+  const auto drawn = static_cast<std::uint32_t>(draw());
+  return (drawn & 0x807fffff) | (exponent + (drawn >> 24 & 0x7f) % exponents) << 23;
+}
+
+// Products of 2^-130 to 2^-126, whose sums become denormals on the way; then bits of every kind:
+// NaN that signal and others, infinities, denormals.
+TEST_F(AmxEmulator, ComputesTheBitsOfTheCpu) {
+  if (is_emulated()) GTEST_SKIP();
+  std::mt19937 draw;
+  for (int repetition = 0; repetition < 300; ++repetition) {
+    alignas(64) std::uint32_t a[256], b[256], c[256], want[256];
+    for (std::size_t i = 0; i < 256; ++i) {
+      const bool any = repetition % 3 == 0, small = repetition % 3 == 1;
+      const auto number = [&](unsigned exponent) {
+        const auto bits = static_cast<std::uint32_t>(draw());
+        return any && bits % 4 == 0 ? static_cast<std::uint32_t>(draw())
+                                    : number_near(draw, exponent, 3);
+      };
+      const auto pair = [&] {
+        return number(small ? 62 : 126) >> 16 | (number(small ? 62 : 126) & 0xffff0000);
+      };
+      a[i] = pair(), b[i] = pair();
+      want[i] = c[i] = number(small ? 0 : 126);
+    }
+    emulate_product(a, b, want);
+    amx::load<0>(c, kStride), amx::load<1>(a, kStride), amx::load<2>(b, kStride);
+    amx::multiply_pairs<0, 1, 2>();
+    amx::store<0>(c, kStride);
+    for (std::size_t i = 0; i < 256; ++i) ASSERT_EQ(c[i], want[i]) << repetition << " " << i;
+  }
 }
 
 TEST_F(AmxEmulator, SmallTilesAreZeroBeyondTheirExtents) {

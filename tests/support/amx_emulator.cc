@@ -162,6 +162,19 @@ ISENTROPE_AVX512 inline __m512 seconds_of(__m512i pairs) {
       _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
+// Of several NaN the first is the result, made quiet.
+ISENTROPE_AVX512 inline __m512 nan_of(__m512 x, __m512 otherwise) {
+  const __m512i quiet = _mm512_or_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x400000));
+  return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                            _mm512_castsi512_ps(quiet));
+}
+ISENTROPE_AVX512 inline __m512 add(__m512 x, __m512 y) {
+  return nan_of(x, nan_of(y, _mm512_add_ps(x, y)));
+}
+ISENTROPE_AVX512 inline __m512 add_product(__m512 sum, __m512 x, __m512 y) {
+  return nan_of(x, nan_of(y, nan_of(sum, _mm512_fmadd_ps(x, y, sum))));
+}
+
 // For each row and column of C the products of the pairs' first numbers and of their second ones
 // are summed apart, by fused operations from 0; then the two sums together, and then with C.
 // Not inlined: the compiler knows nothing of the rounding that its caller sets.
@@ -173,13 +186,23 @@ ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, cons
     for (std::size_t k = 0; k < depth; ++k) {
       const __m512i left = _mm512_set1_epi32(read<std::int32_t>(a.bytes[row] + 4 * k));
       const __m512i right = _mm512_load_si512(b.bytes[k]);
-      first = _mm512_fmadd_ps(firsts_of(left), firsts_of(right), first);
-      second = _mm512_fmadd_ps(seconds_of(left), seconds_of(right), second);
+      first = add_product(first, firsts_of(left), firsts_of(right));
+      second = add_product(second, seconds_of(left), seconds_of(right));
     }
-    const __m512 sum = _mm512_add_ps(_mm512_load_ps(c.bytes[row]), _mm512_add_ps(first, second));
+    const __m512 sum = add(_mm512_load_ps(c.bytes[row]), add(first, second));
     _mm512_store_ps(c.bytes[row], _mm512_maskz_mov_ps(columns, sum));
   }
   for (std::size_t row = rows; row < kRows; ++row) std::memset(c.bytes[row], 0, kRowBytes);
+}
+
+// To nearest even, denormals taken and left as 0, and no exception raised: whatever MXCSR holds.
+void add_products_of_amx(const Tile& a, const Tile& b, std::size_t depth, std::size_t rows,
+                         __mmask16 columns, Tile& c) {
+  constexpr unsigned kFlushDenormals = 0x8040, kNoExceptions = 0x1f80;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(kFlushDenormals | kNoExceptions);
+  add_products(a, b, depth, rows, columns, c);
+  _mm_setcsr(before);
 }
 
 void multiply_pairs(const Instruction& instruction) {
@@ -192,13 +215,8 @@ void multiply_pairs(const Instruction& instruction) {
   if (of.rows[a] != of.rows[c]) refuse("A and C have as many rows");
   if (of.row_bytes[b] != of.row_bytes[c]) refuse("B and C have as many columns");
   if (of.row_bytes[a] / 4 != of.rows[b]) refuse("A has as many pairs in a row as B has rows");
-  // To nearest even, denormals taken and left as 0, and no exception raised: whatever MXCSR holds.
-  constexpr unsigned kFlushDenormals = 0x8040, kNoExceptions = 0x1f80;
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(kFlushDenormals | kNoExceptions);
-  add_products(tiles[a], tiles[b], of.rows[b], of.rows[c],
-               static_cast<__mmask16>((1u << of.row_bytes[c] / 4) - 1), tiles[c]);
-  _mm_setcsr(before);
+  add_products_of_amx(tiles[a], tiles[b], of.rows[b], of.rows[c],
+                      static_cast<__mmask16>((1u << of.row_bytes[c] / 4) - 1), tiles[c]);
 }
 
 void of_configuration(const Instruction& instruction) {
@@ -255,6 +273,14 @@ void emulate_amx() {
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGILL, &action, nullptr);
   emulates = true;
+}
+
+void emulate_product(const void* a, const void* b, void* c) {
+  Tile left, right, sums;
+  std::memcpy(&left, a, sizeof(Tile)), std::memcpy(&right, b, sizeof(Tile));
+  std::memcpy(&sums, c, sizeof(Tile));
+  add_products_of_amx(left, right, kRows, kRows, 0xffff, sums);
+  std::memcpy(c, &sums, sizeof(Tile));
 }
 
 std::int64_t emulated_instructions() { return instructions; }

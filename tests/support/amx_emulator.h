@@ -12,6 +12,9 @@ namespace isentrope {
 // Installs the handler of SIGILL. On a CPU that runs AMX it is never called.
 void emulate_amx();
 
+// C += A B of whole tiles, 16 rows of 64 bytes, as the emulator computes TDPBF16PS.
+void emulate_product(const void* a, const void* b, void* c);
+
 // So many instructions were emulated, by all threads.
 [[nodiscard]] std::int64_t emulated_instructions();
 
