@@ -1,7 +1,7 @@
 // A rule in numbers says what the rule says, wherever the numbers are looked up.
-#include "src/rule/numbers.h"
-
 #include <gtest/gtest.h>
+
+#include "src/rule/numbers.h"
 
 namespace isentrope {
 namespace {
@@ -15,8 +15,8 @@ Factors looked_up(const ScaleRule& rule, const RowLength& row, std::int64_t head
   constexpr std::int64_t kDim = 64, kFirst = 0, kCount = 300;
   Factors found;
   for (const auto& [source, u] : {std::pair{LengthSource::visible, row.visible},
-                                 {LengthSource::position, row.position},
-                                 {LengthSource::total, row.total}}) {
+                                  {LengthSource::position, row.position},
+                                  {LengthSource::total, row.total}}) {
     const RuleNumbers numbers = rule_numbers(rule, source, kDim, kFirst, kCount, capped);
     if (numbers.count == 0) continue;
     const std::int64_t plane = numbers.heads * numbers.count;
