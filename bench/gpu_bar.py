@@ -13,12 +13,12 @@ OF_STATISTICS = "forward, lse, in the tile of statistics"
 GRADIENTS = "query gradient", "key gradient"
 PEER = "FlexAttention "
 
-# By type and head dimension: how far numbers are from their targets. Lifting gradients into the range of float16, tile by
-# tile, takes instructions and registers that bfloat16's need not have.
+# By type and head dimension: how far numbers are from their targets. Lifting gradients into the range of float16 takes a few
+# registers that the key gradient at 128 has not.
 MOST_FOR_ENTROPY = {("f16", 64): 1.3}
 MOST_FOR_ALL = {("bf16", 64): 1.9, ("bf16", 128): 1.75, ("f16", 64): 2.0, ("f16", 128): 1.8}
-MOST_FOR_GRADIENTS = {("f16", 64): 1.37, ("f16", 128): 2.15}
-MOST_CLOCKS_FOR_GRADIENTS = {("f16", 64): 1.2, ("f16", 128): 2.4}
+MOST_FOR_GRADIENTS = {("f16", 128): 1.62}
+MOST_CLOCKS_FOR_GRADIENTS = {("f16", 128): 2.2}
 LEAST_COLUMNS = {("f16", 128, "key gradient"): 16}
 LEAST_TILE = {("f16", 128, "key gradient"): 32 * 64}
 

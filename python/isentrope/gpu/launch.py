@@ -224,19 +224,24 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gradient_rows(
     call: Call, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """What gradient_rows_kernel leaves: see there. Without sinks the second one is nothing."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What gradient_rows_kernel leaves: see there. Without sinks the last one is nothing, and bounds are but in float16."""
     sink, columns = call.sinks is not None, plan.padded(call.value_dim)
     terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
+    norms = bounds = terms
+    if call.q.dtype == torch.float16:
+        norms = torch.linalg.vector_norm(call.v, dim=-1, dtype=torch.float32)
+        bounds = torch.empty((2, *call.rows), dtype=torch.float32, device=call.q.device)
     gradient_rows_kernel[(triton.cdiv(call.queries, 16) * call.batch * call.heads,)](
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
-        rows.own_keys, rows.scales, terms, d_sinks,
-        *output.stride(), *d_output.stride(), call.heads, call.queries, call.value_dim, rows.batches, rows.heads,
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, ROWS=16, COLUMNS=columns,
+        rows.own_keys, rows.scales, norms, terms, bounds, d_sinks,
+        *output.stride(), *d_output.stride(), call.heads, call.kv_heads, call.queries, call.keys, call.value_dim,
+        rows.batches, rows.heads, _dropout(call)[2],
+        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, CAPPED=call.soft_cap > 0, ROWS=16, COLUMNS=columns,
         num_warps=max(8, columns // 16), **_FUSED,
     )  # fmt: skip
-    return terms, d_sinks
+    return terms, bounds, d_sinks
 
 
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -259,7 +264,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     )
     rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
-    terms, d_sinks = _gradient_rows(call, rows, saved, output, statistics, d_output, d_statistics)
+    terms, bounds, d_sinks = _gradient_rows(call, rows, saved, output, statistics, d_output, d_statistics)
     if wants_sink:
         # Rows in one order, whoever computed them.
         d_sink.copy_(d_sinks.sum((0, 2)))
@@ -287,14 +292,14 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
     def query_gradient(wrong: Tensor | None, **repair: bool) -> None:
         query_gradient_kernel[programs[:1]](
-            call.q, call.k, call.v, d_output, terms, dq, d_lambda, d_bias, mask, bias, wrong,
+            call.q, call.k, call.v, d_output, terms, bounds[0], dq, d_lambda, d_bias, mask, bias, wrong,
             *inputs, *dq.stride(), *masks, *sizes, *others,
             SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **repair, **query_options,
         )  # fmt: skip
 
     def key_gradient(wrong: Tensor | None, **repair: bool) -> None:
         key_gradient_kernel[programs[1:]](
-            call.q, call.k, call.v, d_output, terms, dk, dv, spans, mask, bias, wrong,
+            call.q, call.k, call.v, d_output, terms, bounds[-1], dk, dv, spans, mask, bias, wrong,
             *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, rows.batches, *others,
             SHAPE=by_key, GIVEN=given, **repair, **key_options,
         )  # fmt: skip

@@ -94,12 +94,15 @@ _OWN = {
     ("sm100", "masked query gradient"): _HALVES["masked query gradient"] | {128: Tiles(64, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
-# Of bare calls, of 16-bit types. What lifts gradients into the range of float16 takes registers too.
+# What lifts gradients into the range of float16 takes registers too: with two stages 40 bytes spilled.
+_OWN_F16 = {("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {64: Tiles(32, 128, 8, 1)}}
+# Of bare calls, of 16-bit types.
 _BARE = {
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
     ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
 }
+# 16 bytes spilled with 128 keys.
 _BARE_F16 = {("sm90", "key gradient"): _BARE["sm90", "key gradient"] | {128: Tiles(32, 64, 8, 2)}}
 _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
@@ -115,8 +118,8 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
     if dtype == torch.float32:
         by_columns = _FLOATS[name]
     else:
-        by_columns = _OWN.get((chip.kind, name), _HALVES[name])
-        alone = _BARE | _BARE_F16 if dtype == torch.float16 else _BARE
+        own, alone = (_OWN | _OWN_F16, _BARE | _BARE_F16) if dtype == torch.float16 else (_OWN, _BARE)
+        by_columns = own.get((chip.kind, name), _HALVES[name])
         if bare and not masked and columns in alone.get((chip.kind, kernel), ()):
             by_columns = alone[chip.kind, kernel]
     found = by_columns[min(width for width in by_columns if width >= columns)]

@@ -86,7 +86,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "flips_the_entropy_gradient": (
-        "gradient_rows.py", "2.0 * d_variance - d_entropy", "2.0 * d_variance + d_entropy", "shape=1x1x20x20x16 bwd=1",
+        "gradient_rows.py", "2.0 * d_variance - d_entropy,", "2.0 * d_variance + d_entropy,", "shape=1x1x20x20x16 bwd=1",
     ),
     "forgets_lambda_in_dk": ("gradient_tile.py", "terms.base * scale, share", "terms.base, share", "shape=1x1x20x20x16 bwd=1"),
     "drops_the_slope_of_the_soft_cap": (
@@ -109,7 +109,7 @@ MUTANTS = {
         "gradient_tile.py", "p = p * weights.kept.to(tl.float32)", "p = p * 1.0", "shape=1x1x20x20x16 dropout=0.5 bwd=1",
     ),
     "leaves_gradients_in_the_range_of_f16": (
-        "gradient_tile.py", "raised = tl.maximum(unit, power)", "raised = tl.maximum(unit, 1.0)",
+        "gradient_range.py", ", MOST).to(tl.float32)", ", 0).to(tl.float32) * 0.0",
         "dt=f16 shape=1x1x20x20x16 rule=constant(scale=100000) scale=0.00001 bwd=1",
     ),
 }  # fmt: skip

@@ -11,9 +11,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.softmax import LOG2E
+from isentrope.gpu.kernels.gradient_range import bound_of, largest_norm
+from isentrope.gpu.kernels.softmax import LN2, LOG2E
 from isentrope.gpu.kernels.span import program
-from isentrope.gpu.kernels.tile import Matrix, load_rows
+from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, Matrix, load_rows
 
 
 @triton.jit
@@ -36,17 +37,20 @@ def bits(x):
     return x.to(tl.float32, bitcast=True)
 
 
-@triton.jit(do_not_specialize=["heads", "queries", "value_dim", "scale_batches", "scale_heads"])
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "value_dim", "scale_batches", "scale_heads", "kept_factor"])
 def gradient_rows_kernel(
-    output, d_output, statistics, d_statistics, sinks, begins, ends, own_keys, scales, terms, d_sinks,
+    output, d_output, statistics, d_statistics, sinks, begins, ends, own_keys, scales, norms, terms, bounds, d_sinks,
     stride_ob, stride_oh, stride_on, stride_od, stride_gb, stride_gh, stride_gn, stride_gd,
-    heads, queries, value_dim, scale_batches, scale_heads,
-    WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    heads, kv_heads, queries, keys, value_dim, scale_batches, scale_heads, kept_factor,
+    WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, CAPPED: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x rows): terms f32 [rows, TERMS], of which gradient_tile.load_query_block reads some: lse in
     log2, base, lambda in log2 before the soft-cap, the factor after it, that of the bias in log2, w, linear, quadratic,
     collision, entropy, d_distance, the bits of begin, end and the key at the row's own position, d_max_probability; the last
-    one is largest_key_kernel's. d_sinks f32 [rows]."""
+    one is largest_key_kernel's. d_sinks f32 [rows]. In float16, whose weights are lifted, lse, collision and entropy are those
+    of 2^F16_LIFT times the weights, and bounds f32 [2, rows] say how large gradients can become (gradient_range), of logits
+    and of queries' products with keys. norms f32 [batch, kv_heads, keys]: of values."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
@@ -88,18 +92,30 @@ def gradient_rows_kernel(
     scale = scales + ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + index
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     to = terms + row * TERMS
-    tl.store(to, lse * LOG2E, mask=rows)
+    linear, collision, lse = 2.0 * d_variance - d_entropy, 2.0 * d_collision, lse * LOG2E
+    begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
+    own_key = tl.load(own_keys + bound, mask=rows, other=0)
+    if output.dtype.element_ty == tl.float16:
+        key_head = (batch * kv_heads + head // (heads // kv_heads)) * keys
+        norm = largest_norm(norms + key_head, begin, end, rows, ROWS) * kept_factor
+        largest = bound_of(upstream, norm, base, linear, d_variance, collision, entropy, d_distance, d_most, begin, end, own_key)
+        if CAPPED:
+            largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
+        tl.store(bounds + row, largest, mask=rows)
+        tl.store(bounds + plane + row, largest * tl.abs(tl.load(scale, mask=rows, other=0.0)), mask=rows)
+        lse, collision, entropy = lse - F16_LIFT, collision / F16_FACTOR, entropy - F16_LIFT * LN2
+    tl.store(to, lse, mask=rows)
     tl.store(to + 1, base, mask=rows)
     tl.store(to + 2, tl.load(scale, mask=rows, other=0.0), mask=rows)
     tl.store(to + 3, tl.load(scale + scale_plane, mask=rows, other=0.0), mask=rows)
     tl.store(to + 4, tl.load(scale + 2 * scale_plane, mask=rows, other=0.0), mask=rows)
     tl.store(to + 5, share, mask=rows)
-    tl.store(to + 6, 2.0 * d_variance - d_entropy, mask=rows)
+    tl.store(to + 6, linear, mask=rows)
     tl.store(to + 7, d_variance, mask=rows)
-    tl.store(to + 8, 2.0 * d_collision, mask=rows)
+    tl.store(to + 8, collision, mask=rows)
     tl.store(to + 9, entropy, mask=rows)
     tl.store(to + 10, d_distance, mask=rows)
-    tl.store(to + 11, bits(tl.load(begins + bound, mask=rows, other=0)), mask=rows)
-    tl.store(to + 12, bits(tl.load(ends + bound, mask=rows, other=0)), mask=rows)
-    tl.store(to + 13, bits(tl.load(own_keys + bound, mask=rows, other=0)), mask=rows)
+    tl.store(to + 11, bits(begin), mask=rows)
+    tl.store(to + 12, bits(end), mask=rows)
+    tl.store(to + 13, bits(own_key), mask=rows)
     tl.store(to + 14, d_most, mask=rows)

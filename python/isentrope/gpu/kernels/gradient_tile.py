@@ -14,7 +14,7 @@ from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
 from isentrope.gpu.kernels.span import some_sees
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, beside, load_tile, moved, narrow
+from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, each, load_tile, moved
 
 
 class Given(NamedTuple):
@@ -29,8 +29,10 @@ class Given(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What gradient_rows_kernel and largest_key_kernel leave of rows, as far as given."""
+    """What gradient_rows_kernel and largest_key_kernel leave of rows, as far as given. lift: weights are 2^lift times what
+    they are to all other terms, and so are gradients of logits."""
 
+    lift: tl.tensor
     lse: tl.tensor
     base: tl.tensor
     share: tl.tensor
@@ -97,7 +99,7 @@ def memory_of(
 
 
 @triton.jit
-def load_terms(terms, rows, GIVEN: tl.constexpr):
+def load_terms(terms, rows, ROWS: tl.constexpr, GIVEN: tl.constexpr, LIFT: tl.constexpr):
     """0 of rows that there are not."""
     lse = tl.load(terms, mask=rows, other=0.0)
     base = tl.load(terms + 1, mask=rows, other=0.0)
@@ -118,7 +120,8 @@ def load_terms(terms, rows, GIVEN: tl.constexpr):
     if GIVEN.MAX_PROBABILITY:
         d_most = tl.load(terms + 14, mask=rows, other=0.0)
         largest_key = tl.load(terms + LARGEST_KEY, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-    return Terms(lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
+    lift = each(ROWS, LIFT, tl.float32)
+    return Terms(lift, lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
 
 
 @triton.jit
@@ -156,7 +159,8 @@ def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constex
     here = moved(of_head(memory.upstream, head, memory.upstream_to_head), first)
     upstream = load_tile(here, rows, SHAPE.ROWS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     at_terms = memory.terms + (head * memory.queries + first) * TERMS + tl.arange(0, SHAPE.ROWS) * TERMS
-    terms = load_terms(at_terms, rows, GIVEN)
+    LIFT: tl.constexpr = F16_LIFT if q.dtype == tl.float16 else 0.0
+    terms = load_terms(at_terms, rows, SHAPE.ROWS, GIVEN, LIFT)
     scales = load_row_scales(at_terms, rows, SHAPE)
     begin, end = query, query
     if MASKED:
@@ -176,8 +180,14 @@ def block_sees(memory, head, first, first_key, SHAPE: tl.constexpr):
     return some_sees(rows, begin, end, first_key, SHAPE)
 
 
+@triton.jit
+def with_terms(block, terms):
+    return QueryBlock(block.q, block.upstream, terms, block.scales, block.view, block.dropout, block.head, block.query)
+
+
 class Weights(NamedTuple):
-    """Of a tile: t = ln p in log2, p, the slope of the soft-cap, which keys each row sees, and which dropout kept."""
+    """Of a tile: t = ln p in log2 and p, both lifted, the slope of the soft-cap, which keys each row sees, and which dropout
+    kept."""
 
     t: tl.tensor
     p: tl.tensor
@@ -187,13 +197,23 @@ class Weights(NamedTuple):
 
 
 @triton.jit
+def lifted_terms(terms, more):
+    """The terms of weights that are lifted by so much more."""
+    return Terms(
+        terms.lift + more, terms.lse - more, terms.base, terms.share, terms.linear, terms.quadratic,
+        terms.collision * tl.exp2(-more), terms.entropy - more * LN2, terms.d_distance, terms.own_key, terms.d_most,
+        terms.largest_key,
+    )  # fmt: skip
+
+
+@triton.jit
 def scaled_terms(terms, scale, GIVEN: tl.constexpr):
     """The terms of scale times each row's gradient of logits."""
     share = scale
     if GIVEN.SINK:
         share = terms.share * scale
     return Terms(
-        terms.lse, terms.base * scale, share, terms.linear * scale, terms.quadratic * scale, terms.collision * scale,
+        terms.lift, terms.lse, terms.base * scale, share, terms.linear * scale, terms.quadratic * scale, terms.collision * scale,
         terms.entropy, terms.d_distance * scale, terms.own_key, terms.d_most * scale, terms.largest_key,
     )  # fmt: skip
 
@@ -238,7 +258,8 @@ def tile_weights(
             block.dropout, block.head, block.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
         )  # fmt: skip
     # No logit is above its row's lse, but this lse was rounded.
-    t = tl.minimum(logits - beside(block.terms.lse, KEYS_FIRST), 0.0, propagate_nan=tl.PropagateNan.ALL)
+    t = logits - beside(block.terms.lse, KEYS_FIRST)
+    t = tl.minimum(t, beside(block.terms.lift, KEYS_FIRST), propagate_nan=tl.PropagateNan.ALL)
     if MASKED:
         t = tl.where(seen, t, float("-inf"))  # once more, for the lse of a row may be no number
     return Weights(t, tl.exp2(t), slope, seen, kept)
@@ -274,18 +295,3 @@ def tile_gradients(
     if SELECT:
         dz, ds = tl.where(weights.seen, dz, 0.0), tl.where(weights.seen, ds, 0.0)
     return dz, ds
-
-
-@triton.jit
-def lifted(x, unit, dtype: tl.constexpr):
-    """x for a product in `dtype`, and the factor for what was summed before.
-
-    Gradients leave the range of float16: there each row is measured in a power of two of its largest number so far.
-    """
-    if dtype == tl.float16:
-        most = tl.max(tl.abs(x), 1)
-        power = (most.to(tl.int32, bitcast=True) & 0x7F800000).to(tl.float32, bitcast=True)
-        raised = tl.maximum(unit, power)
-        return narrow(x * (1.0 / raised * F16_FACTOR)[:, None], dtype), raised, unit / raised
-    else:
-        return narrow(x, dtype), unit, unit

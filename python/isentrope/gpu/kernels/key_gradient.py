@@ -5,18 +5,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.gradient_tile import block_sees, lifted, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
+from isentrope.gpu.kernels.gradient_range import exponent, largest_bound
+from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import Span, count_of, load_span, program, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
 
 
 @triton.jit
 def visit_queries(
-    tile, head, dk, dv, unit, k_tile, v_tile, key, first_key, inside, memory, cap,
+    tile, head, dk, dv, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """A key block takes up the gradient of one query block."""
+    """A key block takes up the gradient of one query block, `shrink` times what the lift of its rows makes of it."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
@@ -25,19 +26,14 @@ def visit_queries(
     q, upstream = block.q, block.upstream
     if MASKED and REPAIR:
         q, upstream = finite_part(q), finite_part(upstream)
-    if upstream.dtype == tl.float16:
-        p = p * F16_FACTOR
     dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
     dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
     # Rows end in the sums of keys, so that their lambda, but for log2 e, goes into all they add.
-    terms = scaled_terms(block.terms, block.scales.before, GIVEN)
+    terms = scaled_terms(block.terms, block.scales.before * shrink, GIVEN)
     _, ds = tile_gradients(
         weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
     )  # fmt: skip
-    ds, unit, rescale = lifted(ds, unit, q.dtype)
-    if q.dtype == tl.float16:
-        dk = dk * rescale[:, None]
-    return dot(ds, q, dk, SHAPE), dv, unit
+    return dot(narrow(ds, q.dtype), q, dk, SHAPE), dv
 
 
 @triton.jit
@@ -51,7 +47,7 @@ def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.const
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
 def key_gradient_kernel(
-    q, k, v, d_output, terms, dk, dv, spans, attn_mask, bias, wrong,
+    q, k, v, d_output, terms, bounds, dk, dv, spans, attn_mask, bias, wrong,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_rb, stride_rh, stride_rn, stride_rd, stride_wb, stride_wh, stride_wn, stride_wd,
@@ -86,18 +82,22 @@ def key_gradient_kernel(
 
     acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
     acc_v = zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-    unit = each(SHAPE.KEYS, 1e-30, tl.float32)
     span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile)
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
+    shrink = 1.0
+    if q.dtype.element_ty == tl.float16:
+        first, last = span.first * SHAPE.ROWS, tl.minimum(span.last * SHAPE.ROWS, queries)
+        most = exponent(largest_bound(bounds + batch * heads * queries, queries, kv_head * group, group, first, last))
+        shrink = tl.exp2(-most)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for head in range(kv_head * group, (kv_head + 1) * group):
                 for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                     query_tile = tile_at(step, span, masked == 1)
                     if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                        acc_k, acc_v, unit = visit_queries(
-                            query_tile, head, acc_k, acc_v, unit, k_tile, v_tile, key, first_key, inside,
+                        acc_k, acc_v = visit_queries(
+                            query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
                             memory, cap, SHAPE, GIVEN, masked == 1, REPAIR,
                         )  # fmt: skip
     if not REPAIR and wrong is not None:
@@ -105,7 +105,7 @@ def key_gradient_kernel(
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     acc_k = acc_k * LN2
     if k_tile.dtype == tl.float16:
-        acc_k = acc_k * (unit * (1.0 / F16_FACTOR))[:, None]
+        acc_k = acc_k / (shrink * F16_FACTOR)
         acc_v = acc_v * (1.0 / F16_FACTOR)
     acc_v = acc_v * kept_factor
     at_k = batch * stride_rb + kv_head * stride_rh + wide * stride_rn

@@ -9,19 +9,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.gradient_tile import lifted, load_query_block, memory_of, tile_gradients, tile_weights
+from isentrope.gpu.kernels.gradient_range import exponent
+from isentrope.gpu.kernels.gradient_tile import lifted_terms, load_query_block, memory_of, tile_gradients, tile_weights, with_terms
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_tile, mark_rows, moved, nothing_of, reach, store_rows, zeros
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_tile, mark_rows, moved, narrow, nothing_of, reach, store_rows, zeros
 
 
 @triton.jit
 def visit_keys(
-    tile, dq, unit, d_lambda, block, k, v, start, stop, cap, d_bias,
+    tile, dq, d_lambda, block, unit, k, v, start, stop, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
     REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """A query block takes up the gradient of one tile of keys, of which its rows see some of start ... stop - 1."""
+    """A query block takes up the gradient of one tile of keys, of which its rows see some of start ... stop - 1. unit: what
+    lifted gradients are measured in."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
     inside = (key >= start) & (key < stop)
@@ -36,18 +38,15 @@ def visit_keys(
     )  # fmt: skip
     if D_BIAS:
         at = d_bias[:, None] + key[None, :]
-        tl.store(at, block.scales.on_bias[:, None] * LN2 * dz, mask=weights.seen & block.view.rows[:, None])
+        tl.store(at, (block.scales.on_bias * unit)[:, None] * LN2 * dz, mask=weights.seen & block.view.rows[:, None])
     if D_LAMBDA:
         product = ds * scores
         if MASKED:
             product = tl.where(weights.seen, product, 0.0)
         d_lambda += tl.sum(product, 1)
-    ds, unit, rescale = lifted(ds, unit, k_tile.dtype)
-    if k_tile.dtype == tl.float16:
-        dq = dq * rescale[:, None]
     if MASKED and REPAIR:
         k_tile = finite_part(k_tile)
-    return dot(ds, k_tile, dq, SHAPE), unit, d_lambda
+    return dot(narrow(ds, k_tile.dtype), k_tile, dq, SHAPE), d_lambda
 
 
 @triton.jit
@@ -64,7 +63,7 @@ def visit_wrong_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
 def query_gradient_kernel(
-    q, k, v, d_output, terms, dq, d_lambda, d_bias, attn_mask, bias, wrong,
+    q, k, v, d_output, terms, bounds, dq, d_lambda, d_bias, attn_mask, bias, wrong,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_rb, stride_rh, stride_rn, stride_rd, stride_mb, stride_mh, stride_mq, stride_mk,
@@ -92,13 +91,17 @@ def query_gradient_kernel(
     )  # fmt: skip
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
+    row = lane.to(tl.int64) * queries + query
+    unit = each(SHAPE.ROWS, 1.0, tl.float32)
+    if q.dtype.element_ty == tl.float16:
+        most = exponent(tl.load(bounds + row, mask=rows, other=0.0))
+        block = with_terms(block, lifted_terms(block.terms, -most))
+        unit = tl.exp2(most) * (1.0 / F16_FACTOR)
     k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
     v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
-    row = lane.to(tl.int64) * queries + query
     its_bias = d_bias + row * keys
 
     acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-    unit = each(SHAPE.ROWS, 1e-30, tl.float32)
     acc_lambda = each(SHAPE.ROWS, 0.0, tl.float32)
     span = span_of_keys(view, view.end, SHAPE.KEYS)
     if SHAPE.MASKED:
@@ -111,21 +114,19 @@ def query_gradient_kernel(
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                 key_tile = tile_at(step, span, masked == 1)
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
-                    acc, unit, acc_lambda = visit_keys(
-                        key_tile, acc, unit, acc_lambda, block, k_rows, v_rows,
+                    acc, acc_lambda = visit_keys(
+                        key_tile, acc, acc_lambda, block, unit, k_rows, v_rows,
                         start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR,
                     )  # fmt: skip
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     # Rows without keys went along where the block's others see everything.
-    if q.dtype.element_ty == tl.float16:
-        acc = acc * (unit * (1.0 / F16_FACTOR))[:, None]
-    acc = tl.where(some[:, None], acc * (block.scales.before * LN2)[:, None], 0.0)
+    acc = tl.where(some[:, None], acc * (block.scales.before * unit * LN2)[:, None], 0.0)
     at = batch * stride_rb + head * stride_rh + query.to(tl.int64) * stride_rn
     store_rows(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)
     if D_LAMBDA:
-        tl.store(d_lambda + row, tl.where(some, acc_lambda, 0.0), mask=rows)
+        tl.store(d_lambda + row, tl.where(some, acc_lambda * unit, 0.0), mask=rows)
     if REPAIR:
         acc = zeros(SHAPE.ROWS, SHAPE.DIM)
         for step in range(0, count_of(span, True)):

@@ -1,0 +1,47 @@
+"""Gradients of float16 are lifted into its range row by row, by what each row sees."""
+
+import math
+
+import pytest
+import torch
+
+import isentrope
+
+LENGTH, DIM = 70, 16
+
+
+def inputs():
+    q, k, v, upstream = (torch.randn(1, heads, LENGTH, DIM).half() for heads in (2, 1, 1, 2))
+    return q, k, v, upstream
+
+
+def gradients(q, k, v, upstream):
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    isentrope.attention(*leaves, causal=True).backward(upstream)
+    return [x.grad for x in leaves]
+
+
+def in_double(q, k, v, upstream):
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    logits = leaves[0] @ leaves[1].mT / math.sqrt(DIM)
+    hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    (logits.masked_fill(hidden, -math.inf).softmax(-1) @ leaves[2]).backward(upstream.double())
+    return [x.grad for x in leaves]
+
+
+@pytest.mark.parametrize("power", [-9, 0, 9])
+def test_gradients_keep_their_digits_whatever_their_size(power):
+    """Of one head, 2^power times those of the other: of each row of dq that is no denormal, and of dk and dv."""
+    q, k, v, upstream = inputs()
+    upstream[:, 1] *= 2.0**power
+    for name, got, want in zip("qkv", gradients(q, k, v, upstream), in_double(q, k, v, upstream)):
+        error, size = ((x**2).sum(-1).sqrt() for x in (got.double() - want, want))
+        seen = size > (2.0**-13 if name == "q" else 0.0)
+        assert (error[seen] < 2.0**-8 * size[seen]).all(), name
+
+
+def test_values_that_a_mask_hides_have_no_part_in_the_range():
+    q, k, v, upstream = inputs()
+    before = gradients(q, k, v, upstream)[0][:, :, :-1]
+    v[:, :, -1] = 6e4
+    assert torch.equal(gradients(q, k, v, upstream)[0][:, :, :-1], before)
