@@ -101,8 +101,8 @@ def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
     narrower than their steps. Others pass over none, and ask nothing."""
     first = tl.maximum(begin, first_key)
     past = (first - begin) % SHAPE.DILATION
-    first += tl.where(past > 0, SHAPE.DILATION - past, 0)
-    seen = rows & (first < tl.minimum(end, first_key + SHAPE.KEYS))
+    to_next = tl.where(past > 0, SHAPE.DILATION - past, 0)
+    seen = rows & (to_next < tl.minimum(end, first_key + SHAPE.KEYS) - first)
     return tl.max(seen.to(tl.int32), 0) > 0
 
 
