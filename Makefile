@@ -1,4 +1,4 @@
-# Everything by one command, set-up included: `make demo`, `make study`, `make test`.
+# Every task in one command, set-up included: `make demo`, `make study`, `make test`.
 
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
@@ -16,12 +16,12 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test ebf16_test
 PROBLEMS := 1000
 
-# What reaches most branches in the least time where nothing is optimised.
+# The tests that reach most branches in the least time in a build without optimisation.
 COVERAGE_TESTS := attention_test generated_test row_promises_test row_paths_test row_state_test attention_state_test mask_test \
   memory_bounds_test threads_test refusals_test amx_test philox_test overlap_test c_api_test scale_rule_test \
   scale_rule_text_test scale_rule_json_test scale_table_test
 
-# The oldest torch that serves, and the newest that was tried.
+# The oldest supported torch, and the newest one tried.
 TORCH := 2.10.0 2.14.1
 
 # As many tests at a time as there are processors; and the language model that some of them read.
@@ -40,44 +40,44 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
   wheel release-check format clean
 
 help:
-	@echo 'make demo       heads, lengths, a small training and the cost of statistics, measured here in minutes;'
-	@echo '                one page, results/demo/report.html'
-	@echo 'make study      the grid of docs/laboratory.md, into docs/results/study.json: hours; each start goes on'
+	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
+	@echo '                minutes; the result is one page, results/demo/report.html'
+	@echo 'make study      train the grid of docs/laboratory.md, into docs/results/study.json: hours; resumable'
 	@echo 'make inspect-demo'
-	@echo '                entropy of every head of SmolLM2-135M against the length; report in results/inspect'
+	@echo '                measure the entropy of every head of SmolLM2-135M by length; report in results/inspect'
 	@echo 'make inspect-bases'
-	@echo '                for which base log n keeps the entropy of each of its heads, into docs/results: a quarter of an hour'
+	@echo '                find the base of log n that keeps the entropy of each of its heads, into docs/results (15 minutes)'
 	@echo 'make calibrate-demo'
-	@echo '                the attention temperature of SmolLM2-135M with RoPE stretched fourfold, measured and judged'
+	@echo '                measure the gain that SmolLM2-135M needs with RoPE stretched fourfold, and test it'
 	@echo 'make calibrate-study'
-	@echo '                the same for four models, three stretches and twelve documents, by a protocol: hours, resumable'
-	@echo 'make bench      Isentrope and its peers on this machine; report in results/bench (half an hour)'
-	@echo 'make bench-quick  a few shapes of it, in two minutes'
-	@echo 'make bench-gpu  the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
-	@echo 'make bench-gpu-carry  a folder, build/carry, that checks and times them on a machine without network or compiler:'
-	@echo '                bash carry/run --budget 540 there, then results/report.html'
-	@echo 'make bench-distributed  attention over 1, 2 and 4 processes: time, bytes, what is hidden'
-	@echo 'make test       build and run what tells within minutes whether all is well: something of every part'
-	@echo 'make test-all   every test, make test among them: every mutant and variant, wheels, many more problems,'
-	@echo '                memory at 65536 keys, test-torch (an hour); TORCH= leaves that one out'
-	@echo 'make coverage   the branches of the library that its tests take, held to docs/results/coverage.json'
-	@echo 'make mutants    one hundred changes of a token at random, each of which a test should notice; goes on with'
-	@echo '                what docs/results/mutants.json has not'
-	@echo "make test-torch the Python tests of make test under the oldest torch that serves and the newest, TORCH='$(TORCH)':"
+	@echo '                the same for four models, three stretches and twelve documents, by a protocol: hours; resumable'
+	@echo 'make bench      time Isentrope and its peers on this machine; report in results/bench (half an hour)'
+	@echo 'make bench-quick  a few of its shapes, in two minutes'
+	@echo 'make bench-gpu  time the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
+	@echo 'make bench-gpu-carry  make a folder, build/carry, that checks and times them on a machine without network or'
+	@echo '                compiler: run bash carry/run --budget 540 there, then read results/report.html'
+	@echo 'make bench-distributed  time attention over 1, 2 and 4 processes, with bytes sent and transfers hidden'
+	@echo 'make test       build, and run some tests of every part, in minutes'
+	@echo 'make test-all   run every test: also every mutant and variant, wheels, many more problems,'
+	@echo '                memory at 65536 keys, test-torch (an hour); TORCH= leaves out test-torch'
+	@echo 'make coverage   measure the branches of the library that its tests take, and compare with docs/results/coverage.json'
+	@echo 'make mutants    change random tokens, a hundred times, which a test should notice; continues from'
+	@echo '                docs/results/mutants.json'
+	@echo "make test-torch run the Python tests of make test under the oldest supported and the newest torch, TORCH='$(TORCH)':"
 	@echo '                7 GB of disk each'
-	@echo 'make test-peers the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout) and'
-	@echo '                of torch (PYTORCH=a checkout), with the operator in the place of sdpa and without'
-	@echo 'make test-asan  the same under the address and undefined-behaviour sanitizers'
-	@echo 'make test-tsan  the core and its threads under the thread sanitizer'
-	@echo 'make test-trixie  the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
-	@echo 'make test-arm   the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, run by QEMU with BFMMLA and'
+	@echo 'make test-peers run the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout)'
+	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without'
+	@echo 'make test-asan  run the tests under the address and undefined-behaviour sanitizers'
+	@echo 'make test-tsan  run the core and its threads under the thread sanitizer'
+	@echo 'make test-trixie  run the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
+	@echo 'make test-arm   run the core, the C interface and PROBLEMS=1000 problems on 64-bit Arm, in QEMU with BFMMLA and'
 	@echo '                without, with the cross compiler of SUITE=trixie'
 	@echo 'make fuzz       run each fuzz target for FUZZ_TIME=60 seconds; findings in build/fuzz/found'
 	@echo 'make numerics   measure errors over budget on this machine, for docs/contributors/numerics.md'
-	@echo 'make docs       the documentation site, build/site/html/index.html: pages, API, search; no network to read it'
-	@echo 'make wheel      a wheel for Linuxes of glibc 2.28 and newer, in build/wheel; needs no compiler where it is installed'
-	@echo 'make release-check  what a release of this checkout is in want of'
-	@echo 'make format     lay out the C++ files as .clang-format says'
+	@echo 'make docs       make the documentation site, build/site/html/index.html: pages, API, search; works offline'
+	@echo 'make wheel      make a wheel for Linux with glibc 2.28 and newer, in build/wheel; installs without a compiler'
+	@echo 'make release-check  list what a release of this checkout still needs'
+	@echo 'make format     format the C++ files by .clang-format'
 	@echo 'make clean      remove the build'
 
 setup:
@@ -166,7 +166,7 @@ test-all: configure
 # For one instruction set, AVX-512.
 coverage:
 	@set -e; \
-	  grep -qw avx512_bf16 /proc/cpuinfo || { echo 'coverage is left out, for want of AVX-512 with bf16'; exit 0; }; \
+	  grep -qw avx512_bf16 /proc/cpuinfo || { echo 'coverage is left out: this CPU has no AVX-512 with bf16'; exit 0; }; \
 	  scripts/setup coverage; \
 	  cmake --preset coverage -DPython3_EXECUTABLE="$$(scripts/setup --print)" --log-level=NOTICE; \
 	  cmake --build build/coverage --target $(COVERAGE_TESTS); \

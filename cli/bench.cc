@@ -234,9 +234,9 @@ void run_bench(BenchArguments arguments) {
 
 int bench_command(int argc, char** argv) {
   CLI::App app(
-      "How fast problems run on each instruction set of this machine, all statistics included. "
-      "Lines are those\n"
-      "of isentrope check; with bwd=1 forward and backward are timed together. Example:\n"
+      "Times problems, with all statistics, on each instruction set of this machine. Problems are "
+      "written as for\n"
+      "isentrope check; with bwd=1 forward and backward are timed together. Example:\n"
       "isentrope bench 'dt=bf16 shape=1x8x2048x2048x64 mask=causal:bottom_right' --compare-target "
       "AVX2",
       "isentrope bench");
@@ -246,15 +246,17 @@ int bench_command(int argc, char** argv) {
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--compare-target", arguments.compared,
-                 "show times over those of this instruction set");
-  app.add_option("--repetitions", arguments.repetitions, "of which the median is shown")
+                 "show times relative to this instruction set");
+  app.add_option("--repetitions", arguments.repetitions,
+                 "timed repetitions, of which the median is shown")
       ->check(command::whole_number(1, 1000))
       ->capture_default_str();
-  app.add_flag("--all-threads", arguments.all_threads, "the library's threads instead of one");
-  app.add_flag("--explain", arguments.explain, "show the plan: tasks, tiles, their order");
+  app.add_flag("--all-threads", arguments.all_threads,
+               "use all threads of the library instead of one");
+  app.add_flag("--explain", arguments.explain, "show the plan: tasks and their order, tiles");
   app.add_flag("--limits", arguments.limits,
                "measure the limits of this machine instead of problems");
-  app.add_flag("--json", arguments.json, "JSON on stdout");
+  app.add_flag("--json", arguments.json, "print JSON");
   app.callback([&] { run_bench(arguments); });
   return command::run(app, argc, argv);
 }

@@ -86,39 +86,37 @@ int run_check(const CheckArguments& arguments) {
 
 int check_command(int argc, char** argv) {
   CLI::App app(
-      "Conformance problems on every instruction set of this machine, against the float64 "
-      "reference:\n"
+      "Compares problems on every instruction set of this machine with the float64 reference:\n"
       "isentrope check 'dt=bf16 shape=2x8:2x333x517x64 mask=causal:bottom_right,window=100:0 "
       "bwd=1'\n"
-      "A window lies around key i + keys - queries for query i, causal or not; with "
-      "causal:top_left "
-      "around key i.\n"
-      "Exit status 1 when one fails, 2 for a line that is not a problem.",
+      "The window of query i is centred on key i + keys - queries, causal or not; with "
+      "causal:top_left on key i.\n"
+      "The exit status is 1 if a problem fails, and 2 if a line is not a problem.",
       "isentrope check");
   CheckArguments arguments;
   int status = 0;
   app.add_option("LINE", arguments.lines, "a problem, as one argument");
-  app.add_option("--file", arguments.file, "problems, one a line; # begins a comment");
+  app.add_option("--file", arguments.file, "file of problems, one per line; # begins a comment");
   app.add_option("--generate", arguments.generate, "number of problems to generate from --seed")
       ->check(command::whole_number(0, 10'000'000));
-  app.add_option("--seed", arguments.seed, "names the set of generated problems (1)")
+  app.add_option("--seed", arguments.seed, "seed of the generated problems (1)")
       ->check(command::whole_number(0, std::numeric_limits<std::int64_t>::max()));
   app.add_option("--work", arguments.work,
-                 "size of generated problems: multiplications of a forward pass")
+                 "size of generated problems, in multiplications of a forward pass")
       ->check(command::whole_number(1, 1'000'000'000'000))
       ->capture_default_str();
   app.add_option("--backend", arguments.backend,
-                 "gpu: the Triton kernels of the Python package instead; cpu")
+                 "cpu, or gpu: the Triton kernels of the Python package")
       ->check(CLI::IsMember({"cpu"}))
       ->capture_default_str();
   app.add_option("--targets", arguments.targets, "instruction sets, such as AVX2,EMU128 (all)")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_flag("--json", arguments.form.json,
-               "JSON on stdout: verdicts, and the largest ratio of each result");
-  app.add_flag("--quiet", arguments.form.quiet, "show only what did not pass");
+               "print JSON: verdicts, and the largest ratio of each result");
+  app.add_flag("--quiet", arguments.form.quiet, "show only problems that did not pass");
   app.add_flag("--maxima", arguments.form.maxima,
-               "instead of a line a problem, the largest error over budget of each result");
+               "show only the largest error over budget of each result");
   app.callback([&] { status = run_check(arguments); });
   return command::guarded(app.get_name(), [&] {
     command::parse(app, argc, argv);

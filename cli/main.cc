@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 struct Command {
   std::string_view name, text;
   int (*run)(int argc, char** argv) = nullptr;  // of a program of its own: none
-  std::string_view advice{};                    // how to come by a program that is not there
+  std::string_view advice{};                    // how to get a program that is not installed
   std::string_view example{};
 };
 
@@ -41,16 +41,17 @@ constexpr std::array kCommands = {
     Command{"bench", "time problems on every instruction set of this machine, and show the plan",
             bench_command},
     Command{"calibrate",
-            "the attention temperature of a model whose RoPE is stretched, measured and judged",
+            "measure the gain that a model with stretched RoPE needs, and test it on held-out text",
             nullptr, kFromPython},
     Command{"check",
-            "run problems on every instruction set of this machine, against the float64 reference",
+            "compare problems on every instruction set of this machine with a float64 reference",
             check_command,
             {},
             "isentrope check 'shape=2x8:2x100x200x64 mask=causal:bottom_right bwd=1'"},
-    Command{"doctor", "what is installed, what computes on each device and why, and a check of it",
+    Command{"doctor",
+            "show versions, processors and the backend of each device, and check the results",
             nullptr, kPackage},
-    Command{"evaluate", "loss of a language model by position, for several rules, with errors",
+    Command{"evaluate", "measure the loss of a language model by position, under several rules",
             nullptr, kFromPython},
     Command{"extrapolate",
             "train small language models that differ in their scale rule, evaluate them at\n"
@@ -58,17 +59,17 @@ constexpr std::array kCommands = {
             nullptr, "the laboratory needs libtorch: in a checkout, make demo builds and runs it",
             "isentrope extrapolate --corpus data/king-james.txt --steps 100"},
     Command{"inspect",
-            "entropy of every layer and head of a Hugging Face or GGUF model against the length",
-            nullptr, kFromPython},
+            "measure the entropy of every head of a Hugging Face or GGUF model by length", nullptr,
+            kFromPython},
     Command{"report", "write the report of a JSON result again", nullptr,
-            "it is built and installed beside isentrope"},
-    Command{
-        "scale",
-        "the softmax scale of a rule, length by length, and the rule a model's config.json implies",
-        scale_command,
-        {},
-        "isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64"},
-    Command{"theory", "what a scale does to entropy and gradient, and which scale suits a length",
+            "it is built and installed with isentrope"},
+    Command{"scale",
+            "show the softmax scale of a rule by length, or the rule of a model's config.json",
+            scale_command,
+            {},
+            "isentrope scale 'entropy_invariant(base=512)' --compare log_length --dim 64"},
+    Command{"theory",
+            "show what a scale does to entropy and gradient, and which scale suits a length",
             theory_command},
 };
 
@@ -100,8 +101,8 @@ std::optional<fs::path> program_of(std::string_view command, const char* called_
 
 void print_help(const char* called_as) {
   fmt::print(
-      "Attention that knows how many keys each row sees.\n\nusage: isentrope COMMAND "
-      "[OPTION...]\n\n");
+      "Attention whose scale follows the number of keys each row sees, with the entropy of every "
+      "row.\n\nusage: isentrope COMMAND [OPTION...]\n\n");
   std::string missing, examples;
   for (const Command& command : kCommands) {
     if (command.run == nullptr && !program_of(command.name, called_as)) {
@@ -112,10 +113,10 @@ void print_help(const char* called_as) {
     if (!command.example.empty()) examples += fmt::format("  {}\n", command.example);
   }
   if (!missing.empty()) fmt::print("\nnot installed here:\n\n{}", missing);
-  fmt::print("\nisentrope COMMAND --help says more. Examples:\n\n{}", examples);
+  fmt::print("\nisentrope COMMAND --help lists its options. Examples:\n\n{}", examples);
 }
 
-// Does not return when there is such a program. `advice`: how to come by it.
+// Does not return when there is such a program. `advice`: how to get it.
 int run_program(std::string_view name, std::string_view advice, char** argv) {
   const auto program = program_of(name, argv[0]);
   if (program) execv(program->c_str(), argv + 1);

@@ -112,8 +112,8 @@ void print_catalogue() {
   }
   fmt::print(
       "\nEvery rule also takes length=visible|position|total|N, n_min, n_max, offset,\n"
-      "where=pre_cap|post_cap and scale_bias=true|false; [x,y] is a number per head; * multiplies "
-      "rules.\n");
+      "where=pre_cap|post_cap and scale_bias=true|false; [x,y] is a number for each head; * "
+      "multiplies rules.\n");
 }
 
 void print_model(const ModelScale& model) {
@@ -163,21 +163,23 @@ void run_scale(ScaleArguments arguments) {
 
 int scale_command(int argc, char** argv) {
   CLI::App app(
-      "The softmax scale of a rule, length by length: isentrope scale 'logn(4096)' --dim 128",
+      "Shows the softmax scale of a rule by length: isentrope scale 'logn(4096)' --dim 128",
       "isentrope scale");
   ScaleArguments arguments;
-  app.add_option("RULE", arguments.rule, "such as entropy_invariant(base=512); --list shows all");
-  app.add_option("--compare", arguments.compare, "further rules");
+  app.add_option("RULE", arguments.rule,
+                 "a rule, such as entropy_invariant(base=512); --list shows all");
+  app.add_option("--compare", arguments.compare, "rules to compare it with");
   app.add_option("--dim", arguments.dim, "head dimension d (64)")->check(command::whole_number());
-  app.add_option("--head", arguments.head, "head, for rules with a number per head (0)")
+  app.add_option("--head", arguments.head, "head, for rules with a number for each head (0)")
       ->check(command::whole_number());
-  app.add_option("--lengths", arguments.lengths, "64,512 or 40:20000:40 or 64:65536:x2")
+  app.add_option("--lengths", arguments.lengths,
+                 "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
   app.add_option("--config", arguments.config,
-                 "config.json of a Hugging Face model: the rule it uses");
+                 "show the rule that this config.json of a Hugging Face model uses");
   app.add_option("--report", arguments.report, "write a page with plots to this HTML file");
-  app.add_flag("--json", arguments.json, "JSON on stdout");
-  app.add_flag("--list", arguments.list, "the rules there are");
+  app.add_flag("--json", arguments.json, "print JSON");
+  app.add_flag("--list", arguments.list, "list all rules");
   app.callback([&] { run_scale(arguments); });
   return command::run(app, argc, argv);
 }

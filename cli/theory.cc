@@ -70,16 +70,18 @@ void run_dimension(const DimensionArguments& arguments) {
 
 void add_dimension_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
-      "dimension", "how many dimensions n keys need, and which head size would match a length");
+      "dimension", "dimensions that n keys need, and the head dimension that suits a length");
   const auto arguments = std::make_shared<DimensionArguments>();
-  app->add_option("--lengths", arguments->lengths, "64,512 or 40:20000:40 or 64:65536:x2")
+  app->add_option("--lengths", arguments->lengths,
+                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
-  app->add_option("--dim", arguments->dim, "head dimension d that suits `base` keys")
+  app->add_option("--dim", arguments->dim, "head dimension d that suits --base keys")
       ->capture_default_str();
-  app->add_option("--base", arguments->base, "keys that it suits")->capture_default_str();
+  app->add_option("--base", arguments->base, "the number of keys that --dim suits")
+      ->capture_default_str();
   app->add_option("--factor", arguments->factor, "dimensions per unit of ln n")
       ->capture_default_str();
-  app->add_flag("--json", arguments->json, "JSON on stdout");
+  app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_dimension(*arguments); });
 }
 
@@ -101,7 +103,7 @@ void add_report_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
       "report", "one HTML page: variance, entropy, dimension, gradient, rules side by side");
   const auto arguments = std::make_shared<ReportArguments>();
-  app->add_option("-o,--output", arguments->output, "where the page goes")->capture_default_str();
+  app->add_option("-o,--output", arguments->output, "file for the page")->capture_default_str();
   app->add_option("--dim", arguments->dim, "head dimension d")
       ->check(command::whole_number())
       ->capture_default_str();
@@ -112,7 +114,7 @@ void add_report_command(CLI::App& theory) {
 
 int theory_command(int argc, char** argv) {
   CLI::App app(
-      "What the softmax scale does to entropy and gradient, and which scale suits a length",
+      "Shows what the softmax scale does to entropy and gradient, and which scale suits a length.",
       "isentrope theory");
   add_entropy_command(app);
   add_gradient_command(app);

@@ -113,18 +113,20 @@ void add_entropy_command(CLI::App& theory) {
   const auto arguments = std::make_shared<EntropyArguments>();
   auto* lambda = app->add_option("--lambda", arguments->lambda, "the softmax scale (1/sqrt(d))");
   auto* rule =
-      app->add_option("--rule", arguments->rule, "the rule that sets it")->excludes(lambda);
-  app->add_option("--target", arguments->target, "entropy to reach: solves for lambda")
+      app->add_option("--rule", arguments->rule, "the rule that gives the scale")->excludes(lambda);
+  app->add_option("--target", arguments->target, "solve for the lambda that gives this entropy")
       ->excludes(lambda)
       ->excludes(rule);
-  app->add_option("--hold", arguments->hold,
-                  "two lengths: the base B at which log_B(n)/sqrt(d) gives both one entropy");
+  app->add_option(
+      "--hold", arguments->hold,
+      "two lengths: find the base B at which log_B(n)/sqrt(d) gives both the same entropy");
   app->add_option("--dim", arguments->dim, "head dimension d")
       ->check(command::whole_number())
       ->capture_default_str();
-  app->add_option("--lengths", arguments->lengths, "64,512 or 40:20000:40 or 64:65536:x2")
+  app->add_option("--lengths", arguments->lengths,
+                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
-  app->add_flag("--json", arguments->json, "JSON on stdout");
+  app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_entropy(*arguments); });
 }
 

@@ -186,26 +186,27 @@ void run_gradient(const GradientArguments& arguments) {
 
 void add_gradient_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
-      "gradient", "the scale that lets most gradient through, its fit, and what rules let through");
+      "gradient", "the scale with the largest gradient, its fit, and the gradient under rules");
   const auto arguments = std::make_shared<GradientArguments>();
-  app->add_option("--scores", arguments->scores, "normal or cosine")
+  app->add_option("--scores", arguments->scores, "distribution of the scores")
       ->capture_default_str()
       ->check(CLI::IsMember({"normal", "cosine"}));
   app->add_option("--dim", arguments->dim, "head dimension d")
       ->check(command::whole_number())
       ->capture_default_str();
-  app->add_option("--lengths", arguments->lengths, "64,512 or 40:20000:40 or 64:65536:x2")
+  app->add_option("--lengths", arguments->lengths,
+                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
   auto* dims = app->add_option("--dims", arguments->dims,
-                               "dimensions: the c of c ln n for each, cosine scores");
+                               "fit c ln n to cosine scores in each of these dimensions");
   app->add_option("--between", arguments->between,
-                  "two alphas: the lengths between whose optima lie")
+                  "find the lengths whose optimal alpha is between these two")
       ->expected(2)
       ->delimiter(',')
       ->excludes(dims);
-  app->add_option("--rule", arguments->rules, "rules: the gradient mass of their rows")
+  app->add_option("--rule", arguments->rules, "show the gradient mass of rows under these rules")
       ->excludes(dims);
-  app->add_flag("--json", arguments->json, "JSON on stdout");
+  app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_gradient(*arguments); });
 }
 

@@ -136,10 +136,11 @@ void run_variance(VarianceArguments arguments) {
 
 void add_variance_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
-      "variance", "Var(q.k) = d: the assumptions, checked on given or sampled q and k");
+      "variance", "tests the assumptions of Var(q.k) = d on given or sampled q and k");
   const auto arguments = std::make_shared<VarianceArguments>();
-  app->add_option("--input", arguments->input,
-                  "JSON file {\"q\": [[...], ...], \"k\": [[...], ...]}; sampled without one");
+  app->add_option(
+      "--input", arguments->input,
+      "JSON file {\"q\": [[...], ...], \"k\": [[...], ...]}; without it q and k are sampled");
   app->add_option("--dim", arguments->dim, "head dimension d of the sample")
       ->check(command::whole_number())
       ->capture_default_str();
@@ -153,7 +154,7 @@ void add_variance_command(CLI::App& theory) {
       ->check(command::finite_number())
       ->capture_default_str();
   app->add_option("--seed", arguments->seed, "seed of the sample")->capture_default_str();
-  app->add_flag("--json", arguments->json, "JSON on stdout");
+  app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_variance(*arguments); });
 }
 

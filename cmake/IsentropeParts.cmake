@@ -16,7 +16,7 @@ endfunction()
 # isentrope_left_out(PART MISSING): says so.
 function(isentrope_left_out part missing)
   list(JOIN missing ", " missing)
-  message(NOTICE "Isentrope: ${part} is left out, for want of ${missing}")
+  message(NOTICE "Isentrope: ${part} is left out; not found: ${missing}")
 endfunction()
 
 # isentrope_needs(PART NEED...): in a part's CMakeLists.txt, ends it where a need is not met.

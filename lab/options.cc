@@ -83,18 +83,18 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
                          const char* help) {
     app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
   };
-  choice(
-      "--model", typed.model, names_of<ModelShape>(),
-      "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, none, SwiGLU");
+  choice("--model", typed.model, names_of<ModelShape>(),
+         "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, no biases, "
+         "SwiGLU");
   choice("--init", typed.init, names_of<Init>(),
-         "bert: normal 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
+         "bert: normal, 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
   choice("--positions", typed.positions, names_of<Positions>(), "How positions are encoded");
   choice("--objective", typed.objective, names_of<Objective>(),
-         "mlm: masked tokens; causal: the next one");
+         "Tokens to predict. mlm: masked tokens; causal: the next token");
   app.add_option("--embedding-norm", typed.embedding_norm,
-                 "yes, no: a norm after the embedding (yes for roformer, no for modern)")
+                 "Whether there is a norm after the embedding (yes for roformer, no for modern)")
       ->check(CLI::IsMember({"yes", "no"}));
-  app.add_option("--dropout", o.model.dropout, "After the embedding and each block")
+  app.add_option("--dropout", o.model.dropout, "Dropout after the embedding and each block")
       ->check(below(1))
       ->capture_default_str();
   count("--layers", o.model.layers, kMostLayers, "Layers of the model");
@@ -103,16 +103,16 @@ void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
 }
 
 void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
-  app.add_option("--corpus", o.corpus, "Text files; the end is held out, to validate and to test")
+  app.add_option("--corpus", o.corpus, "Text files; their end is held out for validation and test")
       ->take_all()
       ->capture_default_str();
-  auto* tokenizer =
-      app.add_option("--tokenizer", o.tokenizer, "A SentencePiece model; bytes otherwise");
+  auto* tokenizer = app.add_option("--tokenizer", o.tokenizer,
+                                   "A SentencePiece model; without it tokens are bytes");
   app.add_option("--vocabulary", o.vocabulary,
                  "Train a SentencePiece model of this many pieces on the training part")
       ->check(whole_number(kFewestPieces, kMostPieces))
       ->excludes(tokenizer);
-  app.add_option("--train-length", o.train_length, "Tokens of a training sequence")
+  app.add_option("--train-length", o.train_length, "Tokens per training sequence")
       ->check(whole_number(1, kLongest))
       ->capture_default_str();
   app.add_option("--lengths", o.lengths, "Lengths to evaluate at, separated by commas")
@@ -120,14 +120,16 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
       ->delimiter(',')
       ->check(whole_number(1, kLongest))
       ->capture_default_str();
-  app.add_option("--test-share", o.test_share,
-                 "Share of the text, its end, to test on; a twentieth before that validates")
+  app.add_option(
+         "--test-share", o.test_share,
+         "Share of the text, at its end, for the test; the twentieth before it is for validation")
       ->check(below(1 - kValidationShare))
       ->capture_default_str();
-  app.add_option("--part", typed.part, "What to evaluate on; choose on validation, test once")
+  app.add_option("--part", typed.part,
+                 "Part of the text to evaluate on; choose on validation, test once")
       ->check(CLI::IsMember({"validation", "test"}))
       ->capture_default_str();
-  app.add_option("--evaluation-tokens", o.evaluation_tokens, "Tokens read at each length, at most")
+  app.add_option("--evaluation-tokens", o.evaluation_tokens, "Most tokens to read at each length")
       ->check(whole_number(1, kMostTokens))
       ->capture_default_str();
 }
@@ -138,20 +140,20 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
     app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
   };
   count("--steps", o.steps, kMostSteps, "Training steps");
-  count("--batch", o.batch, kMostWindows, "Sequences of a training step");
+  count("--batch", o.batch, kMostWindows, "Sequences per training step");
   app.add_option("--learning-rate", o.learning_rate, "Highest learning rate of AdamW")
       ->check(positive_number())
       ->capture_default_str();
   app.add_option("--bias-learning-rate", o.bias_learning_rate,
-                 "Learning rate of learned position biases, over that of the rest")
+                 "Learning rate of learned position biases, relative to the rest")
       ->check(positive_number())
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Seed of the first run")
+  app.add_option("--seed", o.seed, "The first seed")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  count("--seeds", o.seeds, kMostSeeds, "Runs of every rule; a verdict needs three");
+  count("--seeds", o.seeds, kMostSeeds, "Number of seeds for each rule; a verdict needs three");
   count("--threads", o.threads, kMostThreads,
-        "Threads of a training; another number changes the last digits");
+        "Threads of a training; another number of them changes the last digits");
 }
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
@@ -159,19 +161,19 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   // Of an option given twice the last counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--rules", typed.rules,
-                 "Scale rules, one model each, separated by commas; all: every rule, with this\n"
-                 "training length where it has one; learned(RULE): with a factor for each head\n"
-                 "(standard,entropy_invariant(base=512), with scale_bias=true under t5 and alibi)")
+                 "Scale rules, separated by commas, each for a model; all: every rule, with this\n"
+                 "training length if it has one; learned(RULE): with a learned factor per head\n"
+                 "(standard,entropy_invariant(base=512), with scale_bias=true for t5 and alibi)")
       ->type_name("RULES");
   app.add_option("--rescaled", typed.rescaled,
-                 "Rules to apply to the model trained with standard; none: none\n"
-                 "(entropy_invariant(base=TRAIN_LENGTH), with scale_bias=true under t5 and alibi)")
+                 "Rules to apply to the model trained with standard, or none\n"
+                 "(entropy_invariant(base=TRAIN_LENGTH), with scale_bias=true for t5 and alibi)")
       ->type_name("RULES");
   app.add_flag("--probes", o.probes,
-               "Evaluate every model once more with its scale frozen at the training length\n"
-               "and growing with ln n, each with far keys seen and hidden");
+               "Evaluate every model again with its scale frozen at the training length and\n"
+               "growing with ln n, each with far keys seen and hidden");
   app.add_option("--preset", typed.preset,
-                 "demo, or seed: the size of the original experiment, RoFormer-small")
+                 "demo; or seed, the size of the original experiment, RoFormer-small")
       ->check(CLI::IsMember({"demo", "seed"}))
       ->capture_default_str();
   add_model_options(app, o, typed);
@@ -179,11 +181,11 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   add_training_options(app, o);
   app.add_option("--output", o.output, "Folder for result.json, report.html and the models")
       ->capture_default_str();
-  auto* resume = app.add_flag("--resume", typed.resume, "Go on with the run in the output folder");
+  auto* resume = app.add_flag("--resume", typed.resume, "Continue the run in the output folder");
   app.add_flag("--overwrite", typed.overwrite, "Replace the run in the output folder")
       ->excludes(resume);
   app.add_flag("--json", line.json, "Print result.json instead of the tables");
-  app.add_flag("--quiet", line.quiet, "No progress");
+  app.add_flag("--quiet", line.quiet, "Do not show progress");
 }
 
 // The command as one would type it, without what says how to take a run that is there.

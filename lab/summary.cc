@@ -97,11 +97,11 @@ std::string summary(const json& result) {
   }
   return text +
          fmt::format(
-             "Predicted right (%), trained at length {}, {} part{}\n{}\n"
+             "Accuracy (%), trained at length {}, {} part{}\n{}\n"
              "Cross-entropy (nats)\n{}\n"
              "Mean entropy of the attention rows (nats)\n{}\n"
              "Mean attended distance (keys)\n{}\n"
-             "Weight on keys farther than any seen in training (%)\n{}",
+             "Weight on keys farther away than any seen in training (%)\n{}",
              result.at("train_length").get<std::int64_t>(),
              result.at("protocol").at("part").get<std::string>(),
              result.at("rules").at(0).contains("spread") ? "; mean ± SD over the seeds" : "",

@@ -155,7 +155,7 @@ std::string calibration_report(const json& result) {
     const HeadValues calibrated = difference(values_of(entropy.at("calibrated")), before);
     const double gain = mean_of(values_of(result.at("measured_log_gains")));
     const std::string stretch = result.at("rope").at("text");
-    Page page("Attention temperature of " + result.value("model", "a model"),
+    Page page("Calibration of " + result.value("model", "a model"),
               fmt::format("RoPE stretched by {}, trained on {} tokens", stretch,
                           compact(result.at("trained_length").get<double>())));
     const json& rule = result.at("rule");
@@ -166,9 +166,9 @@ std::string calibration_report(const json& result) {
           {"verdict", {verdict(result)}},
           {"rule",
            {Text().code(rule.is_string() ? rule.get<std::string>() : "one for each layer")}},
-          {"mean entropy", {decimal(mean_of(before), 3)}},
-          {"stretched", {signed_decimal(mean_of(stretched), 3)}},
-          {"stretched, with the gain", {signed_decimal(mean_of(calibrated), 3)}}}}};
+          {"mean entropy without the stretch", {decimal(mean_of(before), 3)}},
+          {"change by the stretch", {signed_decimal(mean_of(stretched), 3)}},
+          {"change by stretch and gain", {signed_decimal(mean_of(calibrated), 3)}}}}};
     page.table(facts);
     if (!result.at("nll").empty()) add_losses(page.heading("Loss"), result.at("nll"));
     HeadMap map = map_named("entropy map", before);

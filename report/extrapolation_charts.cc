@@ -108,7 +108,7 @@ std::vector<Series> gain_marks(const GainCurves& gains) {
 LineChart entropy_chart(const Result& result) {
   LineChart chart = rules_chart(result, "row entropy", &Measures::entropy);
   if (chart.empty()) return chart;
-  Series reference = series_by_length(result, Text().symbol("ln n").plain(", all keys alike"),
+  Series reference = series_by_length(result, Text().symbol("ln n").plain(", uniform weights"),
                                       result.uniform_entropy());
   reference.colour = kNeutral;
   reference.reference = true;

@@ -226,8 +226,8 @@ std::string inspection_report(const json& result) {
             fmt::format("{} layers, {} texts, {} tokens", r.entropy.size(), r.texts, r.tokens));
   Table facts;
   facts.groups = {{{},
-                   {{"rule today", {Text().code(r.rule)}},
-                    {"for constant entropy",
+                   {{"current rule", {Text().code(r.rule)}},
+                    {"suggested rule, for constant entropy",
                      {r.suggestion.empty() ? Text("too few lengths") : Text().code(r.suggestion)}},
                     {"collapsed heads, entropy near 0", {fmt::format("{}", r.collapsed.size())}},
                     {"blurred heads, entropy near ln n", {fmt::format("{}", r.blurred.size())}}}}};

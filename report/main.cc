@@ -66,14 +66,14 @@ std::string page_of(const nlohmann::json& document) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The report of a JSON file that extrapolate, inspect, calibrate, evaluate, make demo, make "
-      "study or make bench wrote: one HTML file, complete in itself.",
+      "Writes the report of a JSON file by extrapolate, inspect, calibrate, evaluate, make demo, "
+      "make study or\nmake bench, as one self-contained HTML file.",
       "isentrope report");
   std::filesystem::path result;
   std::optional<std::filesystem::path> output;
-  app.add_option("RESULT.json", result, "what one of them wrote")->required();
+  app.add_option("RESULT.json", result, "the JSON file")->required();
   app.add_option("-o,--output", output,
-                 "where the page goes; report.html beside RESULT.json by default");
+                 "file for the page; by default report.html in the folder of RESULT.json");
   app.callback([&] {
     const std::filesystem::path to = output.value_or(result.parent_path() / "report.html");
     const nlohmann::json document = read_json(result);

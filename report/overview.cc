@@ -20,10 +20,10 @@ struct Kind {
   const char* shape;  // the same for Vega
 };
 
-// Of what else was measured, the probes, an overview would be none.
+// Probes are left out: with them it would be no overview.
 constexpr Kind kDrawn[] = {
     {"trained", "trained with a rule", Marker::circle, "circle"},
-    {"rescaled", "a rule applied to the model of standard", Marker::diamond, "diamond"},
+    {"rescaled", "the model of standard, rescaled by a rule", Marker::diamond, "diamond"},
     {"near", "near keys only", Marker::square, "square"}};
 
 // Smaller says more: the verdict, then the size of the lead.

@@ -98,7 +98,7 @@ std::string theory_page(std::int64_t dim) {
       dim,
       0};
   const std::string head = std::to_string(dim);
-  Page page("Why the softmax scale should know the length",
+  Page page("Why the softmax scale should depend on the length",
             Text::markup(part_of(assets::theory_html, "summary", {{"d", head}})));
   const auto says = [&](const char* name, const Words& words = {}) -> Page& {
     return page.markup(part_of(assets::theory_html, name, words));

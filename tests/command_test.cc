@@ -214,8 +214,9 @@ TEST(TheoryCommand, Report) {
   const auto path = folder / "theory.html";
   EXPECT_EQ(run({"theory", "report", "--output", path.string()}).code, 0);
   const std::string page = read_file(path);
-  for (const char* words : {"Unit variance", "Constant entropy", "Room for n keys", "Most gradient",
-                            "0.8413 sqrt(ln n)", "3.4877 ln n", "The rules side by side"}) {
+  for (const char* words :
+       {"Unit variance", "Constant entropy", "Room for n keys", "Largest gradient",
+        "0.8413 sqrt(ln n)", "3.4877 ln n", "The rules side by side"}) {
     EXPECT_NE(page.find(words), std::string::npos) << words;
   }
 }

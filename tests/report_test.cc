@@ -69,9 +69,8 @@ const std::vector<const char*> kLosses = {">3.2500<", ">3.1250<",  ">\u22120.125
 TEST(CalibrationReport, HoldsGainVerdictLossesAndHeads) {
   const std::string html = own_part(calibration_report(small_calibration()));
   for (const char* part :
-       {"Attention temperature of small", "RoPE stretched by yarn:4, trained on 8192 tokens",
-        "e^0.2500", "kept: better by a t test", "2.000", "+0.500", "+0.125", "local", "sink",
-        "+1.000"})
+       {"Calibration of small", "RoPE stretched by yarn:4, trained on 8192 tokens", "e^0.2500",
+        "kept: better by a t test", "2.000", "+0.500", "+0.125", "local", "sink", "+1.000"})
     EXPECT_TRUE(has(html, part)) << part;
   for (const char* part : kLosses) EXPECT_TRUE(has(html, part)) << part;
   json document = small_calibration();
@@ -79,7 +78,7 @@ TEST(CalibrationReport, HoldsGainVerdictLossesAndHeads) {
   EXPECT_TRUE(has(calibration_report(document), "not kept: no better by a t test"));
   document["nll"] = json::array();
   const std::string without = own_part(calibration_report(document));
-  EXPECT_TRUE(has(without, "not judged: no text was kept apart"));
+  EXPECT_TRUE(has(without, "not judged: no text was held out"));
   EXPECT_FALSE(has(without, "Nats a token"));
 }
 

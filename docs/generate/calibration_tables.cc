@@ -64,8 +64,8 @@ std::string agreement(const json& texts, std::size_t text, const std::string& st
 }
 
 std::string gains_table(const std::vector<json>& studies) {
-  Rows rows = {{"model", "text", "stretch", "ln gain", "mean of the heads'", "Newton steps",
-                "r of the heads' gains with the other texts'"}};
+  Rows rows = {{"model", "text", "stretch", "ln gain", "mean of head gains", "Newton steps",
+                "correlation of head gains with those of the other texts"}};
   for (const json& study : studies) {
     const json& texts = study.at("texts");
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -87,7 +87,7 @@ std::string entropy_at(const json& state, const std::string& position) {
 
 std::string heads_table(const std::vector<json>& studies) {
   Rows rows = {{"model", "text", "heads", "dH/d ln n > 0.5", "< 0.2", "RoPE",
-                "H where training ended", "H at 1.5 times that"}};
+                "H at the trained length", "H at 1.5 times that"}};
   for (const json& study : studies) {
     for (const json& text : study.at("texts")) {
       const json& heads = text.at("heads");

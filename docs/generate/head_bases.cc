@@ -54,8 +54,8 @@ std::map<std::string, std::string> head_bases_tables(const std::filesystem::path
   const json found = bases_of(docs);
   Rows rows = {{"scale"}};
   for (const json& n : found.at("lengths")) rows[0].push_back("n = " + report::compact(n));
-  rows[0].insert(rows[0].end(),
-                 {"largest change of a head, median", "heads that change by less than 0.25"});
+  rows[0].insert(rows[0].end(), {"median of the largest change of each head",
+                                 "heads that change by less than 0.25"});
   for (const auto& [name, title] : kRules) {
     const json& by_length = found.at("entropy").at(name);
     rows.push_back({title});

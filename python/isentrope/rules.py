@@ -1,4 +1,4 @@
-"""ScaleRule: the softmax scale lambda of a row, as a function of how many keys the row sees."""
+"""ScaleRule: the softmax scale lambda of a row, as a function of the number of keys that the row sees."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def _make(name: str, arguments: dict[str, Any], policy: dict[str, Any]) -> Scale
 
 
 class ScaleRule:
-    """A rule as a value: it compares, hashes, prints, pickles, and round-trips through text and JSON.
+    """A scale rule, which is a value: it compares, hashes, prints, pickles, and round-trips through text and JSON.
 
         ScaleRule("entropy_invariant(base=512)") == ScaleRule.entropy_invariant(512)
 
-    Every function that takes a rule takes its text as well. Two rules that one model applies together are
-    multiplied: the base of the first, the factors of both. Learned numbers per head are tensors: see `SSMax` and
-    `attention_rows`.
+    Every function that takes a rule also takes its text. Multiply two rules that one model applies together: the
+    product has the base of the first and the factors of both. For learned numbers per head, which are tensors, see
+    `SSMax` and `attention_rows`.
 
-    The constructors are those of the library's catalogue, with its defaults. Each takes `length="visible"|"position"|"total"|N`, `n_min`, `n_max`, `offset`,
-    `where="pre_cap"|"post_cap"` and `scale_bias` besides: which length the rule is told, and what it multiplies.
-    Raises ValueError, which names the argument, its domain and the value. docs/scale-rules.md has the formulas,
-    their sources and advice.
+    The constructors are those of the library's catalogue, with its defaults. Each also takes
+    `length="visible"|"position"|"total"|N`, `n_min`, `n_max` and `offset`, which define the length that the rule uses,
+    and `where="pre_cap"|"post_cap"` and `scale_bias`, which define what it multiplies. Raises ValueError that names the
+    argument, its domain and the value. docs/scale-rules.md has the formulas, their sources and advice.
     """
 
     __slots__ = ("_text",)
@@ -70,20 +70,20 @@ class ScaleRule:
     def to_json(self) -> str:
         """`{"rule": "entropy_invariant", "base": 512, "length": "visible"}`; a product as `{"product": [...]}`.
 
-        Which length it counts is always written out, where it counts one.
+        The length that the rule counts, if any, is always written.
         """
         return CHECKED.rule_to_json(self._text)
 
     @staticmethod
     def from_json(text: str) -> ScaleRule:
-        """The inverse of to_json(); also takes omitted defaults, and a JSON string with the text form."""
+        """The inverse of to_json(). Defaults may be omitted, and a JSON string with the text form works too."""
         if not isinstance(text, str):
             raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
         return ScaleRule(CHECKED.rule_from_json(text))
 
     @staticmethod
     def names() -> list[str]:
-        """Of every rule there is."""
+        """The names of all rules."""
         return list(json.loads(OPS.rule_catalogue()))
 
     def __mul__(self, other: ScaleRule) -> ScaleRule:
@@ -168,8 +168,8 @@ class ScaleRule:
     def entropy_invariant_kappa(kappa: float = 4.166666666666667, **policy: Any) -> ScaleRule:
         """kappa ln n/d
 
-        Su 2021, before kappa = sqrt(d)/ln 512 was put in; the default is its estimate 1/0.24.
-        length=visible: n is the keys that a row weighs.
+        Su 2021, before kappa is set to sqrt(d)/ln 512; the default is its estimate 1/0.24.
+        length=visible: n is the number of keys that a row sees.
         """
         return _make("entropy_invariant_kappa", {"kappa": kappa}, policy)
 
@@ -178,7 +178,7 @@ class ScaleRule:
         """ln n/sqrt(d)
 
         Chiang and Cholak 2022.
-        length=visible: the paper's encoders read one text at a time, of which each row sees all.
+        length=visible: the paper's encoders read one text at a time, and each row sees all of it.
         """
         return _make("log_length", {}, policy)
 
@@ -187,7 +187,7 @@ class ScaleRule:
         """max(1, ln n/ln train_len)/sqrt(d)
 
         Qwen use_logn_attn, ReRoPE (4096); lmdeploy TurboMind with length=position.
-        length=visible: Qwen and ReRoPE take position + 1, which is what a causal row sees.
+        length=visible: Qwen and ReRoPE use position + 1, the keys that a causal row sees.
         """
         return _make("logn", {"train_len": train_len}, policy)
 
@@ -214,7 +214,7 @@ class ScaleRule:
         """(1 + attn_scale ln(1 + floor((position + 1)/floor_scale)))/sqrt(d)
 
         Llama 4, layers without rotary embedding; offset=0 counts the position from 0.
-        length=position: Llama 4 takes it from the query's place, counted from 1.
+        length=position: Llama 4 uses the query's position, counted from 1.
         """
         return _make("attn_temperature_tuning", {"floor_scale": floor_scale, "attn_scale": attn_scale}, policy)
 
@@ -223,7 +223,7 @@ class ScaleRule:
         """(1 + beta ln(1 + floor(position/train_len)))/sqrt(d)
 
         Ministral 3, Mistral 4, Devstral 2: llama_4_scaling_beta.
-        length=position: Ministral 3 takes it from the query's place, counted from 0.
+        length=position: Ministral 3 uses the query's position, counted from 0.
         """
         return _make("llama_4_scaling", {"beta": beta, "train_len": train_len}, policy)
 
@@ -232,7 +232,7 @@ class ScaleRule:
         """(1 + alpha ln max(1, n/n_floor))/d
 
         Inkling, global layers; multiplies the position bias too.
-        length=visible: Inkling takes position + 1, on layers that see all before them.
+        length=visible: Inkling uses position + 1, on layers whose rows see all earlier keys.
         """
         return _make("log_scaling", {"n_floor": n_floor, "alpha": alpha}, policy)
 
@@ -240,8 +240,8 @@ class ScaleRule:
     def dual_chunk(train_len: float = 262144, alpha: float = 0.1, **policy: Any) -> ScaleRule:
         """(1 + alpha ln max(1, n/train_len))/sqrt(d)
 
-        Qwen2.5-1M dual-chunk attention in vLLM, n the sequence's length.
-        length=total: vLLM multiplies the keys by it, for all rows alike.
+        Qwen2.5-1M dual-chunk attention in vLLM, where n is the length of the sequence.
+        length=total: vLLM multiplies the keys by it, the same for all rows.
         """
         return _make("dual_chunk", {"train_len": train_len, "alpha": alpha}, policy)
 
@@ -250,7 +250,7 @@ class ScaleRule:
         """max(1, ln position/ln len)/sqrt(d)
 
         Grok-2 attn_temperature_len, after the soft-cap of 30.
-        length=position: sglang's kernel takes the query's place, counted from 0.
+        length=position: sglang's kernel uses the query's position, counted from 0.
         """
         return _make("xai_temperature", {"len": len}, policy)
 
@@ -266,8 +266,8 @@ class ScaleRule:
     def dynamic_yarn(train_len: float = 4096, mscale: float = 1, **policy: Any) -> ScaleRule:
         """(1 + 0.1 mscale ln max(1, n/train_len))^2/sqrt(d)
 
-        dynamic YaRN, n the keys of the call.
-        length=total: the angles of a whole call are stretched alike.
+        dynamic YaRN, where n is the number of keys of the call.
+        length=total: all angles of a call are stretched equally.
         """
         return _make("dynamic_yarn", {"train_len": train_len, "mscale": mscale}, policy)
 
@@ -284,7 +284,7 @@ class ScaleRule:
         """sqrt(ln n/ln base_len)/sqrt(d)
 
         Lumina-Next, Lumina 2 in diffusers; Jin et al. 2023.
-        length=total: diffusers takes the tokens of the image, whatever a mask hides.
+        length=total: diffusers uses the tokens of the image, whatever a mask hides.
         """
         return _make("proportional", {"base_len": base_len}, policy)
 
@@ -302,7 +302,7 @@ class ScaleRule:
         """gain n^exponent/sqrt(d), exponent 2/(d - 1) when 0 is given
 
         scaling limits, arXiv 2605.08505: the critical scale of uniform keys on a sphere.
-        length=visible: n is the keys that a row weighs.
+        length=visible: n is the number of keys that a row sees.
         """
         return _make("power", {"exponent": exponent, "gain": gain}, policy)
 
@@ -310,7 +310,7 @@ class ScaleRule:
     def grad_max_normal(coef: float = 0.84, **policy: Any) -> ScaleRule:
         """coef sqrt(ln n)/sqrt(d)
 
-        Su 2023: largest gradient through the softmax for normal scores; a decoder takes length=L_max/2.
+        Su 2023: largest gradient through the softmax for normal scores; a decoder uses length=L_max/2.
         length=visible: a decoder's n is position + 1.
         """
         return _make("grad_max_normal", {"coef": coef}, policy)
@@ -329,7 +329,7 @@ class ScaleRule:
         """factor(n)/sqrt(d), linear in ln n between the nodes
 
         laws that need special functions, measured laws.
-        length=visible: n is the keys that a row weighs.
+        length=visible: n is the number of keys that a row sees.
         """
         return _make("table", {"n": n, "factor": factor}, policy)
 
@@ -358,8 +358,8 @@ class ScaleRule:
     ) -> ScaleRule:
         """c_h d^p clamp(a_h + b_h G(n, d)^gamma_h, lo, hi)^rho
 
-        the form all rules have; G: one, log, log_floor, log_ratio, sphere_gap, power.
-        length=visible: n is the keys that a row weighs.
+        the form of all rules; G: one, log, log_floor, log_ratio, sphere_gap, power.
+        length=visible: n is the number of keys that a row sees.
         """
         arguments = {"c": c, "p": p, "a": a, "b": b, "growth": growth, "unit": unit, "gamma": gamma, "lo": lo, "hi": hi, "rho": rho}
         return _make("closed_form", arguments, policy)

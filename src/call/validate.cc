@@ -15,7 +15,7 @@ namespace {
 void check_scales(const Checks& check, const char* name, const ConstTensor& of,
                   const View<const float, 4>& scales) {
   if (of.type != DType::i8) {
-    if (scales) check.fail(name, "be absent beside keys and values that are no codes", "one");
+    if (scales) check.fail(name, "be absent unless keys and values are codes", "one");
     return;
   }
   check.groups(name, scales.extents[3], of.extents[3]);

@@ -144,7 +144,7 @@ def test_without_the_program_that_makes_pages_nothing_is_run(name, folder, monke
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(folder))
     result = command(name, folder / "no model", "--text", folder / "text.txt", *READERS[name], PAGE[name], folder / "page.html")
-    refused(name, result, "isentrope-report, which makes the page, must lie beside this command or on PATH; got none")
+    refused(name, result, "isentrope-report, which makes the page, must be next to this command or on PATH; got none")
 
 
 @every_reader
@@ -208,7 +208,7 @@ def test_a_token_beyond_the_vocabulary(name, folder):
     made = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
     made.resize_token_embeddings(20)
     made.save_pretrained(folder / "tiny")
-    refused(name, command(name, *ordinary(name, folder)), "must be words of the model's, 0 to 19; got")
+    refused(name, command(name, *ordinary(name, folder)), "must be tokens of the model's vocabulary, 0 to 19; got")
 
 
 @every_reader

@@ -12,7 +12,7 @@ def test_it_names_versions_devices_and_a_check(capsys):
     out = capsys.readouterr().out
     for line in ("versions    Python 3.", "processor ", "cpu         isentrope's kernels for ", "bf16        products by ", "cuda", "check  "):
         assert line in out
-    assert "each within its budget of error" in out
+    assert "each within its error budget" in out
 
 
 def test_it_runs_as_a_subcommand():
@@ -24,13 +24,13 @@ def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
     found = {"problems": 100, "targets": {"AVX2": 3.0, "SSE4": 0.2}, "outcomes": {"PASSED": 199, "FAILED": 1}}
     monkeypatch.setattr(doctor, "_check", lambda seconds: found)
     assert doctor.main([]) == 1
-    assert "1 of them outside their budget of error (at most 3.00 of it)" in capsys.readouterr().out
+    assert "1 of them outside their error budget (at most 3.00 of it)" in capsys.readouterr().out
 
 
 def test_what_it_needs_is_named(capsys, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert doctor.main([]) == 2
-    assert "must lie beside this command or on PATH" in capsys.readouterr().err
+    assert "must be next to this command or on PATH" in capsys.readouterr().err
     assert doctor.main(["--seconds", "0"]) == 2
 
 

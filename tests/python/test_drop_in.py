@@ -82,7 +82,7 @@ def test_attention_takes_the_words():
     "options, words",
     [
         ({"dropout_p": 1.0}, "dropout_p must be at least 0 and below 1; got 1.0"),
-        ({"attn_mask": torch.ones(9, 13).bool(), "is_causal": True}, "attn_mask must be None beside is_causal"),
+        ({"attn_mask": torch.ones(9, 13).bool(), "is_causal": True}, "attn_mask must be None with is_causal"),
         ({"attn_mask": torch.ones(8, 13).bool()}, r"attn_mask must be broadcastable to \[2, 4, 9, 13\]; got \[8, 13\]"),
     ],
 )
@@ -97,7 +97,7 @@ def test_errors_name_the_argument():
         isentrope.scaled_dot_product_attention(q, k[:, :3], v)
     with pytest.raises(ValueError, match="key must be a tensor of at least 2 dimensions"):
         isentrope.scaled_dot_product_attention(q, k[0, 0, 0], v)
-    with pytest.raises(ValueError, match="causal must be absent beside is_causal; got True"):
+    with pytest.raises(ValueError, match="causal must be absent with is_causal; got True"):
         isentrope.attention(q, k, v, causal=True, is_causal=True)
     with pytest.raises(ValueError, match="enable_gqa must be True where k has fewer heads than q; got False"):
         isentrope.attention(q, k[:, :2], v[:, :2], enable_gqa=False)

@@ -129,7 +129,7 @@ def test_errors_name_the_argument():
         with pytest.raises(TypeError, match="texts must be a list of texts"):
             isentrope.inspect(model(), text)
     for token in (-1, 61, 1 << 62):
-        with pytest.raises(ValueError, match=f"texts must be words of the model's, 0 to 60; got .*{token}"):
+        with pytest.raises(ValueError, match=f"texts must be tokens of the model's vocabulary, 0 to 60; got .*{token}"):
             isentrope.inspect(model(), [torch.tensor([3, token])])
 
 
@@ -195,7 +195,7 @@ def test_the_command_writes_table_json_and_report(folder):
     result = command(folder / "tiny", "--text", folder / "text.txt", "--texts", 2, "--json", folder / "out.json",
                      "--output", folder / "report.html")  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "of ln n" in result.stdout and "rule today: standard" in result.stdout
+    assert "of ln n" in result.stdout and "current rule: standard" in result.stdout
     assert "text: 2 of 2" in result.stderr
     found = json.loads((folder / "out.json").read_text())
     assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"

@@ -34,7 +34,7 @@ def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[st
         check_bool("attention", name, value)
     if is_causal:
         if options.get("causal", False) is not False:
-            raise ValueError(f"[attention] causal must be absent beside is_causal; got {shown(options['causal'])}")
+            raise ValueError(f"[attention] causal must be absent with is_causal; got {shown(options['causal'])}")
         options["causal"] = "top_left"
     if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
         raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")

@@ -27,7 +27,7 @@ def listening(names: tuple[str, ...], hear: Callable[[Statistics], None]) -> Ite
     """
     global listener
     if listener is not None:
-        raise RuntimeError("[listening] nobody else must be listening; got a second listener")
+        raise RuntimeError("[listening] there must be only one listener; got a second one")
     listener = Listener(names, wanted_bits(names), hear)
     try:
         yield

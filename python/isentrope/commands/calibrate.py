@@ -19,27 +19,28 @@ def _parser() -> Parser:
     parser = Parser(
         prog="isentrope calibrate",
         description="Measures the gain on the logits that gives a model with stretched RoPE the entropy it has "
-        "without the stretch, and keeps it if it lowers the loss of held-out passages, by Student's t.",
+        "without the stretch, and keeps it if it lowers the loss on held-out passages by a t test.",
         epilog="example: isentrope calibrate ./SmolLM2-135M --text novel.txt --rope yarn:4 --output rule.json",
     )
     parser.add_model_and_text(
-        "ordinary text; its first half calibrates, its second decides. Several files are documents, the units of Student's t",
+        "ordinary text; the first half is for the measurement, the second for the test. With several files, each is a "
+        "document, and the t test is over documents",
         nargs="+",
     )
     parser.add_argument("--rope", required=True, metavar="STRETCH", help="linear:S, dynamic:S, ntk:S, yarn:S, or JSON")
-    parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text that calibrates (3072)")
-    parser.add_argument("--texts", type=text_count, default=2, help="how many such texts (2); with several files, one of each")
+    parser.add_argument("--length", type=token_count, default=3072, help="tokens of each text for the measurement (3072)")
+    parser.add_argument("--texts", type=text_count, default=2, help="number of these texts (2); with several files, one of each")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--per-head", dest="per", action="store_const", const="head", help="a gain for each head")
     scope.add_argument("--per-layer", dest="per", action="store_const", const="layer", help="a gain for each layer")
     parser.add_argument("--passages", type=whole_number(0, 10_000), default=3,
-                        help="passages that decide (3); with several files, one of each; 0: keep the gain as measured")  # fmt: skip
+                        help="number of passages for the test (3); with several files, one of each; 0: keep the gain untested")  # fmt: skip
     parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), metavar="N",
-                        help="edges of their bins of positions (half, one and one and a half times the trained length)")  # fmt: skip
+                        help="edges of the bins of positions in the test (0.5, 1 and 1.5 times the trained length)")  # fmt: skip
     parser.add_dtype_and_resume()
     parser.add_json()
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the rule, for isentrope.hf.apply")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="the report, one HTML file")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the rule, for isentrope.hf.apply")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report, one HTML file")
     parser.set_defaults(per="model")
     return parser
 
@@ -93,8 +94,8 @@ def _told(result: dict[str, Any]) -> str:
 
 def _verdict(result: dict[str, Any]) -> str:
     units, documents = result["nll"][0]["passages"], result["documents"]
-    over = f"{documents} documents" if documents > 1 else f"{units} passages of one document, which tell nothing of others"
-    return f"{'kept: better' if result['kept'] else 'not kept: no better'} by Student's t over {over}"
+    over = f"{documents} documents" if documents > 1 else f"{units} passages of one document, which say nothing about other documents"
+    return f"{'kept: better' if result['kept'] else 'not kept: no better'} by a t test over {over}"
 
 
 def _mean(layers: list[list[float]]) -> float:
@@ -103,16 +104,16 @@ def _mean(layers: list[list[float]]) -> float:
 
 
 def elsewhere(result: dict[str, Any]) -> dict[str, str]:
-    """The same stretch and gain in the words of other engines, which have them for YaRN and a single gain.
+    """The settings of other engines for the same stretch and gain, which exist for YaRN and a single gain.
 
-    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. vLLM does in its newest
-    versions; those before it know `attn_factor` alone, which multiplies YaRN's own 0.1 ln s + 1, and which the newest ignore.
-    llama.cpp multiplies by YaRN's own in any case and by the model's key `rope.scaling.attn_factor` besides; since its
+    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. Recent versions of vLLM do so
+    too; older ones read only `attn_factor`, which multiplies YaRN's own 0.1 ln s + 1, and which recent ones ignore.
+    llama.cpp always multiplies by YaRN's own factor and by the model's key `rope.scaling.attn_factor`; since its
     pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
     """
     parameters = result["rope"]["parameters"]
     if parameters.get("rope_type") != "yarn" or not isinstance(result["rule"], str):
-        return {"transformers, vLLM, llama.cpp": "no words for this: only for YaRN with a single gain"}
+        return {"transformers, vLLM, llama.cpp": "cannot express this: only YaRN with a single gain"}
     from isentrope.hf.rope import yarn_attention_factor
 
     factor, trained = parameters["factor"], result["trained_length"]

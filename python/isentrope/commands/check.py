@@ -1,6 +1,6 @@
-"""isentrope check --backend gpu: conformance problems through the Triton kernels, against the float64 reference.
+"""isentrope check --backend gpu: compares problems computed by the Triton kernels with the float64 reference.
 
-On the GPU of this machine, or without one in Triton's interpreter. Lines, budgets and output are those of
+They run on the GPU of this machine, or without one in Triton's interpreter. Lines, budgets and output are those of
 `isentrope check`.
 """
 
@@ -23,21 +23,21 @@ from isentrope.commands.frame import Parser, described, put, run, whole_number
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope check --backend gpu",
-        description="Conformance problems through the Triton kernels, against the float64 reference: on the GPU of this "
-        "machine, or without one in Triton's interpreter, where a problem should be small.",
+        description="Compares problems computed by the Triton kernels with the float64 reference, on the GPU of this machine. "
+        "Without a GPU they run in Triton's interpreter and should be small.",
         epilog="example: isentrope check --backend gpu 'dt=bf16 shape=1x4:2x33x65x16 mask=causal:bottom_right bwd=1'. "
-        "A window lies around key i + keys - queries for query i, causal or not; with causal:top_left around key i. "
-        "Exit status 1 when one fails, 2 for a line that is not a problem.",
+        "The window of query i is centred on key i + keys - queries, causal or not; with causal:top_left on key i. "
+        "The exit status is 1 if a problem fails, and 2 if a line is not a problem.",
     )
     parser.add_argument("lines", nargs="*", metavar="LINE", help="a problem, as one argument")
     parser.add_argument("--backend", choices=["gpu"], default="gpu", help=argparse.SUPPRESS)
-    parser.add_argument("--file", type=Path, help="problems, one a line; # begins a comment")
+    parser.add_argument("--file", type=Path, help="file of problems, one per line; # begins a comment")
     parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="number of problems to generate from --seed")
-    parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="names the set of generated problems (1)")
+    parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="seed of the generated problems (1)")
     parser.add_argument("--work", type=whole_number(1, 10**12), default=8000,
-                        help="size of generated problems: multiplications of a forward pass (8000)")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="JSON on stdout: verdicts, and the largest ratios")
-    parser.add_argument("--quiet", action="store_true", help="show only what did not pass")
+                        help="size of generated problems, in multiplications of a forward pass (8000)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON: verdicts, and the largest ratios")
+    parser.add_argument("--quiet", action="store_true", help="show only problems that did not pass")
     return parser
 
 
@@ -61,7 +61,7 @@ def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
         lines += [line for line in text if line]
     if not lines and not arguments.generate:
         raise ValueError("a problem LINE, --file or --generate must be given")
-    # Those that the user wrote: all of them are looked at before the first is run.
+    # All problems that the user wrote are parsed before the first one runs.
     yield from [Problem.of_line(line) for line in lines]
     for index in range(arguments.generate):
         yield Problem.generated(arguments.seed, index, arguments.work)
@@ -69,7 +69,7 @@ def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _silent(device: str) -> Iterator[None]:
-    """The interpreter computes in numpy, which says aloud what a GPU computes in silence."""
+    """The interpreter computes in numpy, which warns where a GPU is silent."""
     if device != "cpu":
         yield
         return

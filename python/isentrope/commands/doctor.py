@@ -1,4 +1,4 @@
-"""isentrope doctor: what is installed, what of it computes where, and whether it computes rightly."""
+"""isentrope doctor: what is installed, which backend each device gets, and whether results are correct."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PACKAGES = ("torch", "triton", "transformers", "gguf")
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope doctor",
-        description="Versions, processors and instruction sets, what computes on each device and why, and a check of random "
-        "problems against the float64 reference. Exit status 1 when one fails.",
+        description="Shows versions, processors, instruction sets and the backend of each device, and compares random problems "
+        "with the float64 reference. The exit status is 1 if one fails.",
     )
-    parser.add_argument("--seconds", type=whole_number(1, 3600), default=5, help="of the check (5)")
+    parser.add_argument("--seconds", type=whole_number(1, 3600), default=5, help="duration of the check (5)")
     return parser
 
 
@@ -69,12 +69,12 @@ def _on_a_gpu(kind: str, index: int) -> str:
 
         chip_of(torch.device(kind, index))
     except (ImportError, ValueError) as error:
-        return f"nothing of ours: {error}"
+        return f"none of isentrope's kernels: {error}"
     return "isentrope's kernels in Triton"
 
 
 def _told(*arguments: str) -> Any:
-    """What the program says to them, as JSON. A check that fails has the exit status 1."""
+    """What the program prints for them, as JSON. A check that fails has the exit status 1."""
     command = [program("isentrope", "checks"), *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -107,12 +107,12 @@ def _body(options: argparse.Namespace) -> int:
     put(f"versions    {_versions()}\nprocessor   {_processor()}")
     check = _check(options.seconds)
     first, *others = check["targets"]
-    put(f"cpu         isentrope's kernels for {first}, the best here{', beside ' + ', '.join(others) if others else ''}")
+    put(f"cpu         isentrope's kernels for {first}, the best here{'; also ' + ', '.join(others) if others else ''}")
     put(f"bf16        products by {_products_of_bf16()}")
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
     failed = check["outcomes"].get("FAILED", 0)
-    told = f"{failed} of them outside their budget of error" if failed else "each within its budget of error"
+    told = f"{failed} of them outside their error budget" if failed else "each within its error budget"
     worst = max(check["targets"].values())
     put(f"check       {check['problems']} problems on {len(check['targets'])} instruction sets against float64: {told}"
         f" (at most {worst:.2f} of it)")  # fmt: skip

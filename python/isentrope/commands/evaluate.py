@@ -17,22 +17,22 @@ _DISTANCES = 8
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope evaluate",
-        description="Loss of a causal model by position, and how well it finds facts from far back, for several "
-        "scale rules and ways to stretch RoPE: paired differences to the first of them, with standard errors.",
+        description="Measures the loss of a causal model by position, and how well it retrieves facts from far back, under "
+        "several scale rules: paired differences from the first rule, with standard errors.",
         epilog="example: isentrope evaluate ./SmolLM2-135M --text novel.txt --rope yarn:4 "
         "--rules standard 'scaled(1.127)' --lengths 4096 8192 12288",
     )
     parser.add_model_and_text("the text that the model reads")
     parser.add_argument("--rope", default="none", metavar="STRETCH", help="none, linear:S, dynamic:S, ntk:S, yarn:S, or JSON (none)")
-    parser.add_argument("--rules", nargs="+", default=["standard"], metavar="RULE", help="scale rules; the others are compared with the first")
+    parser.add_argument("--rules", nargs="+", default=["standard"], metavar="RULE", help="scale rules; each is compared with the first (standard)")
     parser.add_argument("--lengths", nargs="+", type=whole_number(0, 100_000_000), default=[0, 2048, 4096], metavar="N",
                         help="edges of the bins of positions, multiples of 256 (0 2048 4096)")  # fmt: skip
-    parser.add_argument("--passages", type=text_count, default=4, help="how many passages of the file, evenly spread (4)")
-    parser.add_argument("--chunk", type=token_count, default=1024, help="tokens that go through the model at once (1024)")
-    parser.add_argument("--retrieval", action="store_true", help="ask for numbers at 8 distances as well")
+    parser.add_argument("--passages", type=text_count, default=4, help="number of passages of the file, evenly spaced (4)")
+    parser.add_argument("--chunk", type=token_count, default=1024, help="tokens in one pass of the model (1024)")
+    parser.add_argument("--retrieval", action="store_true", help="also ask for numbers at 8 distances")
     parser.add_dtype_and_resume()
     parser.add_json()
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the report, one HTML file")
     return parser
 
 

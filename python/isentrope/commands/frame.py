@@ -61,18 +61,18 @@ class Parser(argparse.ArgumentParser):
 
     def add_model_and_text(self, text: str, **options: Any) -> None:
         self.add_argument(
-            "model", type=Path, metavar="MODEL", help="a folder as save_pretrained writes it, or a GGUF file"
+            "model", type=Path, metavar="MODEL", help="a folder written by save_pretrained, or a GGUF file"
         )
         self.add_argument("--text", type=Path, required=True, metavar="FILE", help=text, **options)
 
     def add_dtype_and_resume(self) -> None:
         self.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto",
-                          help="of weights and cache (auto: bfloat16 where the processor multiplies it, else float32)")  # fmt: skip
-        self.add_argument("--resume", type=Path, metavar="FILE", help="keep finished passages there, and go on from them")
+                          help="type of weights and cache (auto: bfloat16 if the processor multiplies it, else float32)")  # fmt: skip
+        self.add_argument("--resume", type=Path, metavar="FILE", help="save finished passages in FILE, and continue from them")
 
     def add_json(self) -> None:
         self.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE",
-                          help="the result as JSON; without FILE, or as -, on standard output")  # fmt: skip
+                          help="write the result as JSON; without FILE, or with -, on standard output")  # fmt: skip
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
@@ -131,7 +131,7 @@ def program(name: str, does: str) -> str:
     places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     found = shutil.which(name, path=places)
     if found is None:
-        raise FileNotFoundError(f"{name}, which {does}, must lie beside this command or on PATH; got none")
+        raise FileNotFoundError(f"{name}, which {does}, must be next to this command or on PATH; got none")
     return found
 
 

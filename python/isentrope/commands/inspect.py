@@ -17,17 +17,17 @@ from isentrope.commands.reading import load, tokenised
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope inspect",
-        description="Entropy of every layer and head of a model against the number of keys a row sees.",
+        description="Measures the entropy of every layer and head of a model against the number of keys a row sees.",
         epilog="example: isentrope inspect ./SmolLM2-135M --text novel.txt --output report.html",
     )
     parser.add_model_and_text("the text that the model reads")
-    parser.add_argument("--texts", type=text_count, default=4, help="how many passages of the file, evenly spread (4)")
-    parser.add_argument("--max-length", type=token_count, default=4096, help="tokens of each (4096)")
+    parser.add_argument("--texts", type=text_count, default=4, help="number of passages of the file, evenly spaced (4)")
+    parser.add_argument("--max-length", type=token_count, default=4096, help="most tokens of each passage (4096)")
     parser.add_argument("--bases", action="store_true",
-                        help="instead, which base of log n, and which line in ln n, keep the entropy of each head, "
+                        help="instead, find the base of log n and the line in ln n that keep the entropy of each head constant, "
                         "fitted on every other text")  # fmt: skip
     parser.add_json()
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the report, one HTML file; not of --bases")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the report, one HTML file; not with --bases")
     return parser
 
 
@@ -59,7 +59,7 @@ def _told(result: Any) -> str:
     return "\n".join(
         [
             _table(result),
-            f"rule today: {result.rule.rule.text}; for constant entropy: {result.suggestion}",
+            f"current rule: {result.rule.rule.text}; for constant entropy: {result.suggestion}",
             f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}",
         ]
     )

@@ -45,7 +45,7 @@ class ContextParallel:
         tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
         for refused in ("past_key_values", "logits_to_keep"):
             if inputs.get(refused) not in (None, 0):
-                raise ValueError(f"[context_parallel] {refused} must be left out: the rows lie on several ranks; got it")
+                raise ValueError(f"[context_parallel] {refused} must be left out, since the rows are split over ranks; got it")
         batch, length = tokens.shape[:2]
         self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
         places = torch.arange(length, device=tokens.device)[None]
@@ -125,7 +125,7 @@ def attention_forward(
         (attention_mask is not None, "a mask of its own"),
         (sliding_window is not None and not causal, "a window to both sides"),
         # Chunks of transformers go on from one document to the next, those of the operator begin anew.
-        (chunked and "documents" in context.sequence, "chunks beside packed documents"),
+        (chunked and "documents" in context.sequence, "chunks with packed documents"),
     ):  # fmt: skip
         if refused:
             raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")

@@ -43,7 +43,7 @@ def observing(observer: Observer) -> Iterator[None]:
     """
     global _observer
     if _observer is not None:
-        raise RuntimeError("[observing] nobody must look on already; got a second observer")
+        raise RuntimeError("[observing] there must be only one observer; got a second one")
     _observer = observer
     try:
         yield

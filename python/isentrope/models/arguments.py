@@ -33,14 +33,14 @@ def check_texts(function: str, name: str, texts: Any) -> None:
 
 
 def check_words(function: str, name: str, texts: Iterable[Tensor], model: nn.Module) -> None:
-    """ValueError where a token is no word of the model's, which it would look up beyond its end."""
+    """ValueError if a token is not in the model's vocabulary, which would be read beyond its end."""
     config_of(model)
     words = model.get_input_embeddings().num_embeddings
     for text in texts:
         least, most = (int(text.min()), int(text.max())) if text.numel() > 0 else (0, 0)
         if least < 0 or most >= words:
             got = f"{least} to {most}"
-            raise ValueError(f"[{function}] {name} must be words of the model's, 0 to {words - 1}; got {got}")
+            raise ValueError(f"[{function}] {name} must be tokens of the model's vocabulary, 0 to {words - 1}; got {got}")
 
 
 def check_progress(function: str, progress: Any) -> None:

@@ -54,7 +54,7 @@ def under_rule(
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
         raise TypeError(f"[scaled_dot_product_attention] attn_mask must be a tensor; got {type(attn_mask).__name__}")
     if attn_mask is not None and is_causal:
-        raise ValueError("[scaled_dot_product_attention] attn_mask must be None beside is_causal; got both")
+        raise ValueError("[scaled_dot_product_attention] attn_mask must be None with is_causal; got both")
     if is_jagged(query):
         options |= {"attn_mask": attn_mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
         return attention(query, key, value, rule=rule, **options)

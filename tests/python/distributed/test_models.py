@@ -180,7 +180,7 @@ def inputs_of_a_model(name):
     if name == "llama":
         same(batch=1, **packed)
     else:
-        with pytest.raises(ValueError, match="no attention with chunks beside packed documents"):
+        with pytest.raises(ValueError, match="no attention with chunks with packed documents"):
             model(tokens[:1], **packed)
     mask[1] = torch.arange(11) % 2
     with pytest.raises(ValueError, match="attention_mask must leave one range of keys"):
