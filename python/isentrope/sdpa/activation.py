@@ -12,7 +12,6 @@ from torch import Tensor
 from isentrope._core.call import Call, drawn_seed
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
-from isentrope.sdpa import gpu
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
@@ -101,6 +100,8 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         call = call._replace(dropout_p=dropout_p, dropout_seed=drawn_seed(q))
         # The weights, which torch's own returns beside the output, nobody asks for.
         return CHECKED.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
+
+    from isentrope.sdpa import gpu  # `import isentrope` loads this file, and not what only active calls need
 
     with warnings.catch_warnings():
         # That kernels are overridden is what the caller has asked for.
