@@ -17,9 +17,9 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
 PROBLEMS := 1000
 
 # The tests that reach most branches in the least time in a build without optimisation.
-COVERAGE_TESTS := attention_test generated_test row_promises_test row_paths_test row_state_test attention_state_test mask_test \
-  memory_bounds_test threads_test refusals_test amx_test philox_test overlap_test c_api_test scale_rule_test \
-  scale_rule_text_test scale_rule_json_test scale_table_test
+COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_test row_paths_test row_state_test \
+  attention_state_test mask_test memory_bounds_test threads_test refusals_test amx_test philox_test overlap_test c_api_test scale_rule_test \
+  scale_rule_text_test scale_rule_json_test scale_table_test terrible_values_test
 
 # The oldest supported torch, and the newest one tried.
 TORCH := 2.10.0 2.14.1
@@ -59,7 +59,7 @@ help:
 	@echo 'make bench-distributed  time attention over 1, 2 and 4 processes, with bytes sent and transfers hidden'
 	@echo 'make test       build, and run some tests of every part, in minutes'
 	@echo 'make test-all   run every test: also every mutant and variant, wheels, many more problems,'
-	@echo '                memory at 65536 keys, test-torch (an hour); TORCH= leaves out test-torch'
+	@echo '                memory at 65536 keys, coverage, test-torch (an hour); TORCH= leaves out test-torch'
 	@echo 'make coverage   measure the branches of the library that its tests take, and compare with docs/results/coverage.json'
 	@echo 'make mutants    change random tokens, a hundred times, which a test should notice; continues from'
 	@echo '                docs/results/mutants.json'
@@ -161,6 +161,7 @@ test: configure
 test-all: configure
 	@cmake --build $(BUILD)
 	@$(CTEST)
+	@$(MAKE) coverage
 	@$(if $(TORCH),$(MAKE) test-torch)
 
 # For one instruction set, AVX-512.

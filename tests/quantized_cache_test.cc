@@ -185,7 +185,8 @@ TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
         "dt=f16 shape=1x3x2x90x64:32 cache=16 mask=window=40:0", "shape=1x4:1x40x70x20 cache=4",
         "dt=bf16 shape=2x4:2x3x333x64 cache=32 pages=7 mask=causal:bottom_right",
         "shape=1x6:2x1x77x144 cache=48", "shape=1x5:1x1x130x256:96 cache=32",
-        "shape=1x8:1x1x67x160:16 cache=16"}) {
+        "shape=1x8:1x1x67x160:16 cache=16", "dt=bf16 shape=1x2x1x257x64 cache=32",
+        "shape=1x2x1x90x80 cache=20"}) {
     const Data data(parse_problem(line));
     AttentionInput in = data.input();
     // The reference point has q in f32, as the products of a cache in 8 bits have it.
