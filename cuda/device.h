@@ -1,4 +1,4 @@
-// A device's context, the kernels loaded into it and the tables of rules that lie on it.
+// A device's context, the kernels loaded into it and the tables of rules on it.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@ struct Loaded {
   Handle function = nullptr;
 };
 
-// A rule's numbers for each length that a row may have, float64 [3, heads, count]; no address where
-// the rule reads no length of that kind.
+// A rule's numbers for each length that a row may have, float64 [3, heads, count]; no address if
+// the rule does not read that kind of length.
 struct RuleTable {
   Address address = 0;
   std::int64_t heads = 1, count = 0;
 };
 
-// Makes the device's context the thread's own while it lives.
+// Makes the device's context current in this thread while it exists.
 class Current {
  public:
   explicit Current(Handle context);
@@ -45,9 +45,9 @@ class Device::State {
   // Multiprocessors.
   [[nodiscard]] int units() const { return units_; }
 
-  // Each is loaded once. The context must be the thread's.
+  // Loads each kernel once. The context must be current.
   [[nodiscard]] Loaded find(const Needs& needs);
-  // Never freed while the device lives, for a captured graph may read it.
+  // Never freed while the device exists, since a captured graph may read it.
   [[nodiscard]] RuleTable table(const ScaleRule& rule, LengthSource source, std::int64_t dim,
                                 std::int64_t first, std::int64_t count);
 
@@ -59,7 +59,7 @@ class Device::State {
   Handle context_ = nullptr;
   Manifest::Choice choice_;
   std::mutex mutex_;
-  std::map<std::string, Loaded> found_;  // by the text of what was needed
+  std::map<std::string, Loaded> found_;  // by text_of(needs)
   std::map<const Kernel*, Handle> modules_;
   std::map<std::string, RuleTable> tables_;
 };

@@ -1,4 +1,4 @@
-// The driver of NVIDIA's devices, opened when the program runs: nothing of CUDA is needed to build.
+// The driver of NVIDIA devices, opened at run time: CUDA is not needed to build.
 #pragma once
 
 #include <cstddef>
@@ -37,17 +37,17 @@ struct Driver {
   int (*copy_in_order)(Address to, Address from, std::size_t bytes, Handle stream);
   int (*pointer_attribute)(void* value, int attribute, Address address);
 
-  // Throws Error where a call failed: `what` it was to do.
+  // Throws Error if a call failed; `what` says what it was for.
   void require(int result, const char* what) const;
 };
 
-// Opened at the first call. Throws Error where there is none, or no device.
+// Opened at the first call. Throws Error if there is no driver, or no device.
 [[nodiscard]] const Driver& driver();
 
-// Numbers of the driver's interface that are used here.
+// Constants of the driver's interface.
 inline constexpr int kMajor = 75, kMinor = 76, kUnits = 16, kOrdinalOfPointer = 9,
                      kSharedMemory = 8;
-// What a kernel has without asking.
+// The shared memory of a kernel that does not request more.
 inline constexpr int kSharedUnasked = 48 << 10;
 
 }  // namespace isentrope::cuda

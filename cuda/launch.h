@@ -1,4 +1,4 @@
-// Arguments by the names that kernels have for them, and how a kernel is started with them.
+// Arguments by their names in the kernels, and how a kernel is started with them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Grid {
   std::int64_t x = 1, y = 1, z = 1;
 };
 
-// Memory of one call, given back behind what was started before. The context must be the thread's.
+// Memory of one call, freed in stream order after earlier work. The context must be current.
 class Scratch {
  public:
   Scratch(std::size_t bytes, Handle stream);
@@ -28,7 +28,7 @@ class Scratch {
       : address_(std::exchange(other.address_, 0)), stream_(other.stream_) {}
   Scratch& operator=(Scratch&&) = delete;
 
-  // The address of the element of `size` bytes at `index`; 0 where there is no memory.
+  // The address of the element of `size` bytes at `index`; 0 if there is no memory.
   [[nodiscard]] Address at(std::int64_t index = 0, std::size_t size = 1) const {
     return address_ == 0 ? 0 : address_ + static_cast<Address>(index) * size;
   }
@@ -38,7 +38,7 @@ class Scratch {
   Handle stream_;
 };
 
-// Throws Error where an argument is not what the kernel was compiled for.
+// Throws Error if an argument is not what the kernel was compiled for.
 void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, Handle stream);
 
 }  // namespace isentrope::cuda

@@ -23,9 +23,9 @@ struct Kernel {
   std::map<std::string, std::int64_t> constants;
   std::vector<Parameter> parameters;
 
-  // 0 for what is no number.
+  // 0 if there is no such number.
   [[nodiscard]] std::int64_t constant(const std::string& name) const;
-  // "" for what is compiled in.
+  // "" if it is compiled in.
   [[nodiscard]] std::string_view type_of(std::string_view parameter) const;
 };
 
@@ -42,21 +42,21 @@ struct Needs {
 
 class Manifest {
  public:
-  // Throws Error where the folder has none, or one that this library does not read.
+  // Throws Error if the folder has none, or one that this library cannot read.
   explicit Manifest(std::filesystem::path folder);
 
-  // The chip whose files run on a device of this compute capability, and whether those are cubins;
-  // the driver compiles the others, which are PTX. Throws Error where there is neither.
+  // The chip whose files run on a device of this compute capability, and whether those are cubins.
+  // Otherwise they are PTX, which the driver compiles. Throws Error if there is neither.
   struct Choice {
     int chip = 0;
     bool cubin = true;
   };
   [[nodiscard]] Choice choice(int capability) const;
 
-  // Of those that fit the one with the fewest statistics. Throws Error where none does.
+  // The fitting kernel with the fewest statistics. Throws Error if none fits.
   [[nodiscard]] const Kernel& find(int chip, const Needs& needs) const;
 
-  // Throws Error where the file cannot be read.
+  // Throws Error if the file cannot be read.
   [[nodiscard]] std::string image(const Kernel& kernel, bool cubin) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the masks and the rule say of each row of a call, found by the device once a call.
+// The keys and the scale of each row by masks and rule, computed by the device once per call.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 namespace isentrope::cuda {
 
 struct Rows {
-  std::int64_t batches = 1, heads = 1;  // 1 where all are alike
-  // Of rows [batches, queries], keys they see and the key at their own position, int32.
+  std::int64_t batches = 1, heads = 1;  // 1 if all are the same
+  // int32 [batches, queries]: the keys that rows see, and the key at their own position.
   Address begins = 0, ends = 0, own_keys = 0;
   // f32 [4, batches, heads, queries], of which the last is lambda.
   Address scales = 0;

@@ -1,4 +1,4 @@
-// Domain checks of the theory: what every function of it says when an argument is out of range.
+// Domain checks of the theory: the error of every function for an argument out of range.
 #pragma once
 
 #include <cstdint>

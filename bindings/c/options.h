@@ -1,4 +1,4 @@
-// What stands behind the C interface's handle, and how its functions fail.
+// The object behind the C interface's handle, and how its functions fail.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@ struct isentrope_options {
 
 namespace isentrope::c_api {
 
-// Runs body() and turns what it throws into a status: no exception leaves the library through C.
+// Runs body() and converts what it throws to a status: no exception leaves the library through C.
 isentrope_status guarded(const std::function<void()>& body) noexcept;
 
 [[noreturn]] void fail(const std::string& function, const std::string& name,
                        const std::string& required, const std::string& got);
 
-// The argument of that name when it is not NULL.
+// The argument of that name, which must not be NULL.
 template <typename T>
 T& given(const char* function, const char* name, T* pointer) {
   if (pointer == nullptr) fail(function, name, "not be NULL", "NULL");
@@ -29,7 +29,7 @@ T& given(const char* function, const char* name, T* pointer) {
 
 [[nodiscard]] bool is_given(const isentrope_array& array);
 
-// Throws unless the array has that type and rank and, where it has elements, data.
+// Throws unless the array has that type and rank and, if it has elements, data.
 void check_array(const char* function, const char* name, const isentrope_array& array,
                  isentrope_dtype type, std::int32_t rank);
 
@@ -44,7 +44,7 @@ inline constexpr isentrope_dtype kCType<std::int32_t> = ISENTROPE_I32;
 template <>
 inline constexpr isentrope_dtype kCType<std::int64_t> = ISENTROPE_I64;
 
-// The array as a view; one without data when it was not given.
+// The array as a view; a view without data if the array was not given.
 template <typename T, std::size_t Rank>
 View<T, Rank> view_of(const char* function, const char* name, const isentrope_array& array) {
   View<T, Rank> view;
@@ -58,7 +58,7 @@ View<T, Rank> view_of(const char* function, const char* name, const isentrope_ar
   return view;
 }
 
-// The same of q, k, v and what is shaped like them.
+// The same for q, k, v and arrays of their shape.
 [[nodiscard]] Tensor tensor_of(const char* function, const char* name,
                                const isentrope_array& array);
 

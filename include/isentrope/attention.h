@@ -1,11 +1,11 @@
-// Attention with a length rule, and the statistics of every row.
+// Attention with a scale that may depend on the length, and the statistics of every row.
 //
 //   z_ij = lambda_i q_i.k_j     p_i = softmax(z_i)     o_i = sum_j p_ij v_j
 //
 // Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch,
 // kv_heads, keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads /
-// kv_heads). Any strides; f32, bf16 or f16, all three alike, or k and v in 8 bits. Row statistics
-// are f32 [batch, heads, queries], in nats.
+// kv_heads). Strides are arbitrary. q, k and v are all f32, bf16 or f16, or k and v are codes of 8
+// bits. Row statistics are f32 [batch, heads, queries], in nats.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace isentrope {
 
-// Keys and values of a cache that is kept in pages: k and v are then [pages, kv_heads, page_size,
-// dim], and key j of a batch lies in page block_table(batch, j / page_size) at j % page_size.
+// Keys and values of a paged cache: k and v are then [pages, kv_heads, page_size, dim], and key j
+// of a sequence is at row j % page_size of page block_table(batch, j / page_size).
 struct PagedKeys {
   // [batch, pages of a sequence]; without data: not paged.
   View<const std::int32_t, 2> block_table;
@@ -32,16 +32,16 @@ struct PagedKeys {
 struct AttentionInput {
   ConstTensor q, k, v;
   PagedKeys pages{};
-  // Where k and v are codes of 8 bits, their scales: [as k, as k, as k, groups of the columns], as
-  // quantize() writes them. Such keys and values are computed in f32, whatever the type of q, and
-  // have no backward pass.
+  // The scales of k and v if these are codes of 8 bits, as quantize() writes them. The first three
+  // extents are those of k and v, the last is the number of groups of columns. Such keys and values
+  // are computed in f32, whatever the type of q, and have no backward pass.
   View<const float, 4> k_scale{}, v_scale{};
 
-  // Of a sequence: those of k, or of the longest sequence whose pages they are.
+  // The number of keys: that of k, or of the longest sequence if k is paged.
   [[nodiscard]] std::int64_t keys() const { return pages ? pages.keys : k.extents[2]; }
 };
 
-// In the order in which they act on a score s = q.k:
+// Options, in the order in which they act on a score s = q.k:
 //
 //   z = soft_cap tanh(lambda s / soft_cap) + bias, then the masks; sinks join the softmax at the end
 //
@@ -51,24 +51,24 @@ struct AttentionOptions {
   Mask mask{};
   float soft_cap = 0;  // > 0, or 0 for none
 
-  // [batch, heads, queries, keys], any strides, 0 included. `attn_mask` hides a key where it is
-  // 0, and hidden keys do not count in n. A bias of -inf removes the key from the support but not
-  // from n.
+  // [batch, heads, queries, keys], with any strides, also 0. A key is hidden where `attn_mask` is
+  // 0; hidden keys do not count in n. A bias of -inf removes a key from the support but not from
+  // n.
   View<const std::uint8_t, 4> attn_mask{};
   View<const float, 4> bias{};
 
-  // [heads]: the logit of a key without value that every row with a key sees. It takes weight from
-  // the output alone: the statistics are those of the real keys, and lse is without it.
+  // [heads]: the logit of an extra key without a value, which every row that has keys sees. It only
+  // takes weight from the output: the statistics, lse among them, are those of the real keys.
   View<const float, 1> sinks{};
 
   // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
   View<const float, 3> lambda{};
 
-  // The share of weights that are dropped, 0 <= dropout_p < 1; the others count 1 / (1 - dropout_p)
-  // times. They are dropped from the output alone: statistics are those of the weights before.
-  // Which ones is a function of the seed and of batch, head, query + query_offset and key +
-  // key_offset, the same in both passes, on every backend and for any threads (docs/adr/0013);
-  // packed documents are one batch, and their positions those of all of them. Sinks stay.
+  // The share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 -
+  // dropout_p). Only the output is affected: statistics are those of the weights before dropout. A
+  // weight is dropped by a function of the seed, batch, head, query + query_offset and key +
+  // key_offset, the same in both passes, on every backend and for any threads (docs/adr/0013).
+  // Packed documents are one batch, with positions in the whole of it. Sinks are never dropped.
   float dropout_p = 0;
   std::uint64_t dropout_seed = 0;
 
@@ -77,19 +77,19 @@ struct AttentionOptions {
 
 struct AttentionOutput {
   Tensor output{};             // [batch, heads, queries, value_dim], f32 or of the input's type
-  RowStatistics statistics{};  // what the operator tells of each row
+  RowStatistics statistics{};  // of each row; those without data are not computed
 };
 
-// Throws Error before anything is written when an argument does not fit, or when an array that is
-// written overlaps another one in memory.
+// Throws Error before anything is written if an argument is invalid, or if an array that is written
+// overlaps another one in memory.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output);
 
-// Gradients of a scalar with respect to what the forward pass returned, and the results the
-// backward pass takes up again: output and lse always, and beside the gradient of a statistic what
-// the list in statistics.h says it needs, entropy and variance for that of variance. Gradients
-// without data count as zero; max_logit, lambda and support have none. That of max_probability is
-// of the row's first largest key; where two are largest there is no derivative.
+// The gradients of a scalar with respect to the results of the forward pass, and those results that
+// the backward pass needs: output and lse always, and for the gradient of a statistic the results
+// listed in statistics.h, such as entropy and variance for that of variance. Gradients without data
+// are zero; max_logit, lambda and support have none. That of max_probability goes to the first
+// largest key of the row, although there is no derivative where two keys are largest.
 struct AttentionGradientInput {
   ConstTensor output{};
   ConstRowStatistics statistics{};
@@ -97,7 +97,7 @@ struct AttentionGradientInput {
   ConstRowStatistics d_statistics{};
 };
 
-// dq, dk and dv are f32 or of the input's type. The others are computed where they have data.
+// dq, dk and dv are f32 or of the input's type. The other gradients are computed if they have data.
 struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
   View<float, 4>
@@ -107,8 +107,8 @@ struct AttentionGradients {
   View<float, 1> d_sinks{};   // [heads]
 };
 
-// Recomputes the weights tile by tile: memory grows with queries + keys, never with their product.
-// Paged keys have no backward pass.
+// Recomputes the weights tile by tile: memory grows with queries + keys, not with their product.
+// There is no backward pass for paged keys.
 void attention_backward(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result);
 

@@ -1,5 +1,5 @@
-// AttentionState: what attention over some of a sequence's keys gave, ready to be merged with the
-// rest.
+// AttentionState: the result of attention over some of a sequence's keys, which can be merged with
+// that of the rest.
 //
 // Each row holds its normalised output and its statistics. States over disjoint sets of keys form a
 // commutative monoid. With w = softmax(lse_a, lse_b) and the mean logit E[z] = lse - entropy,
@@ -9,9 +9,9 @@
 //   collision = w_a^2 C_a + w_b^2 C_b               support, max_logit: sum and largest
 //   max_probability = max(w_a P_a, w_b P_b)
 //
-// merge() is exactly commutative and exactly neutral in rows without keys; it is associative up to
-// rounding. Chunks of a cache, hosts of a ring and pages on another machine may therefore split a
-// sequence anywhere.
+// merge() is exactly commutative, and rows without keys are an exact identity; it is associative up
+// to rounding. A sequence may therefore be split anywhere: into chunks of a cache, over the hosts
+// of a ring, or into pages on another machine.
 #pragma once
 
 #include <array>
@@ -27,35 +27,35 @@ namespace isentrope {
 
 struct AttentionState {
   std::array<std::int64_t, 4> shape{};  // of the output: [batch, heads, queries, value_dim]
-  std::vector<RowStats> statistics;     // one a row, row-major
+  std::vector<RowStats> statistics;     // one for each row, row-major
   std::vector<float> output;            // row-major
 
   AttentionState() = default;
-  // Rows that saw no key: the identity of merge(). Throws Error when an extent is negative or there
-  // are more than 2^48 elements.
+  // Rows without keys: the identity of merge(). Throws Error if an extent is negative or there are
+  // more than 2^48 elements.
   explicit AttentionState(const std::array<std::int64_t, 4>& extents);
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(statistics.size()); }
   [[nodiscard]] std::int64_t value_dim() const { return shape[3]; }
 };
 
-// The state of the keys of this call. Mask::key_offset places them in the sequence and
-// Mask::sequence_keys tells rules how long that is. Three options cannot be right for a part of the
-// keys:
+// The state of the keys of this call. Mask::key_offset is their place in the sequence, and
+// Mask::sequence_keys the length of the sequence, which rules use. Three options need care for a
+// part of the keys:
 //
-//   - causal bottom_right aligns with the keys of the call, as a window without causal does where
-//     Mask::sequence_keys is 0: take top_left, or give sequence_keys, with a query_offset;
-//   - `attn_mask` counts the keys of the call, so a rule that depends on n needs a table of lambda instead;
-//   - sinks count once, not once a part: they are an Error here, and with_sinks() adds them at the end.
+//   - causal bottom_right aligns with the keys of the call, as does a window without causal if
+//     Mask::sequence_keys is 0: use top_left, or pass sequence_keys, with a query_offset;
+//   - `attn_mask` counts the keys of the call, so pass lambda for each row instead of a rule of n;
+//   - sinks must count once, not in every part: they are an Error here, and with_sinks() adds them last.
 [[nodiscard]] AttentionState attention_state(const AttentionInput& input,
                                              const AttentionOptions& options);
 
-// Throws Error unless both have the same shape and the supports add up to less than 2^63. A side
-// whose logits are all -inf weighs nothing, whatever its output.
+// Throws Error unless both have the same shape and the supports add up to less than 2^63. A state
+// whose logits are all -inf has no weight, whatever its output.
 [[nodiscard]] AttentionState merge(const AttentionState& a, const AttentionState& b);
 
-// The output beside sinks, one logit per head. Statistics stay those of the real keys, so do this
-// last.
+// The state with sinks, one logit per head, in its output. Statistics remain those of the real
+// keys, so do this last.
 [[nodiscard]] AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks);
 
 // Version 3, every number little-endian:
@@ -64,12 +64,12 @@ struct AttentionState {
 //          8 ... 11   version, u32
 //         12 ... 15   f64 numbers of a row, u32
 //         16 ... 47   shape, four i64
-//   then of each row  its statistics in the order of statistics.h, lambda left out: f64, and support, i64
+//   then of each row  its statistics in the order of statistics.h, without lambda: f64, and support, i64
 //   then the output   f32, row-major, and nothing after it
 [[nodiscard]] std::vector<std::byte> to_bytes(const AttentionState& state);
 
-// Bytes may come from anywhere: whatever to_bytes() cannot have written is an Error. NaN rows are
-// not.
+// Bytes may come from anywhere: what to_bytes() cannot have written is an Error. NaN rows are
+// valid.
 [[nodiscard]] AttentionState state_from_bytes(std::span<const std::byte> bytes);
 
 }  // namespace isentrope

@@ -1,4 +1,4 @@
-// Error: the one exception of the library.
+// Error: the only exception of the library.
 #pragma once
 
 #include <stdexcept>
@@ -6,8 +6,8 @@
 
 namespace isentrope {
 
-// A violated precondition. what() reads "[function] what is required; got what", one line, fit to
-// be shown to a user. Nothing was written to any output when it is thrown.
+// A violated precondition. what() reads "[function] what is required; got what", in one line that
+// can be shown to a user. When it is thrown, no output has been written.
 class Error : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -1,4 +1,4 @@
-/* Isentrope in C: attention with a length rule, and the statistics of every row.
+/* Isentrope in C: attention whose scale may depend on the length, and the statistics of every row.
  *
  *   isentrope_options* options = isentrope_options_create();
  *   isentrope_options_set_rule(options, "entropy_invariant(base=512)");
@@ -7,9 +7,9 @@
  *   isentrope_options_destroy(options);
  *
  * Meaning, shapes and edge cases are those of isentrope/attention.h. Arrays belong to the caller
- * and are looked at during a call only. A function that does not return ISENTROPE_OK has written
- * nothing but the message of isentrope_last_error(). Options may be used by several threads at once
- * while nobody sets them.
+ * and are only accessed during a call. A function that does not return ISENTROPE_OK has written
+ * nothing but the message of isentrope_last_error(). Several threads may use the same options at
+ * once while none of them sets options.
  */
 #ifndef ISENTROPE_ISENTROPE_H_
 #define ISENTROPE_ISENTROPE_H_
@@ -47,9 +47,9 @@ enum {
   ISENTROPE_I8 = 7
 };
 
-/* Element (i0, i1, ...) lies strides[0] i0 + strides[1] i1 + ... elements behind data; strides may
- * be 0 or negative where the array is read. data is aligned to its elements. All zero: an array
- * that was not given. */
+/* Element (i0, i1, ...) is strides[0] i0 + strides[1] i1 + ... elements after data; strides of
+ * arrays that are read may be 0 or negative. data is aligned to its elements. All zero: an array
+ * that is not given. */
 typedef struct isentrope_array {
   void* data; /* inputs are not written */
   isentrope_dtype dtype;
@@ -66,11 +66,11 @@ ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_d
 
 typedef struct isentrope_options isentrope_options;
 
-/* The standard scale, no mask. NULL when there is no memory. */
+/* The standard scale, no mask. NULL when out of memory. */
 ISENTROPE_API isentrope_options* isentrope_options_create(void);
 ISENTROPE_API void isentrope_options_destroy(isentrope_options* options); /* NULL is fine */
 
-/* "standard", "entropy_invariant(base=512)", ...; the message of a failure lists what there is. */
+/* "standard", "entropy_invariant(base=512)", ...; the message of a failure lists the rules. */
 ISENTROPE_API isentrope_status isentrope_options_set_rule(isentrope_options* options,
                                                           const char* text);
 
@@ -83,32 +83,32 @@ enum {
 ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options,
                                                             isentrope_causal causal);
 
-/* The other arguments go by the names of isentrope/attention.h and mask.h. Integers:
+/* All other arguments have the names of isentrope/attention.h and mask.h. Integers:
  *
  *   window_left, window_right                 keys position - left ... position + right; negative: no limit.
- *                                             The last query lies at the last key, as in FlashAttention;
- *                                             the first ones meet instead with ISENTROPE_CAUSAL_TOP_LEFT,
- *                                             and with sequence_keys > 0 and ISENTROPE_CAUSAL_NONE
- *   dilation                                  of these keys every so many-th, at distances that are its
- *                                             multiples; 0 or 1: all
- *   chunk_size                                a row sees its own chunk of so many keys, counted from the
- *                                             first that is no padding; 0: no chunks
- *   query_offset, key_offset, sequence_keys   where this call's queries and keys lie in the sequence;
- *                                             sequence_keys = 0: it ends with them
+ *                                             The last query is at the last key, as in FlashAttention; with
+ *                                             ISENTROPE_CAUSAL_TOP_LEFT, or with sequence_keys > 0 and
+ *                                             ISENTROPE_CAUSAL_NONE, the first query is at the first key
+ *   dilation                                  only those of these keys whose distance is a multiple of it;
+ *                                             0 or 1: all
+ *   chunk_size                                a row sees its own chunk of this many keys, counted from the
+ *                                             first key that is not padding; 0: no chunks
+ *   query_offset, key_offset, sequence_keys   positions of this call's queries and keys in the sequence;
+ *                                             sequence_keys = 0: the sequence ends with them
  */
 ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* options,
                                                              const char* name, int64_t value);
 
-/* Arrays; NULL takes one away:
+/* Arrays; NULL removes one:
  *
- *   key_begin, key_end           I64 [batch]: the keys that are no padding are begin ... end - 1
- *   prefix_keys                  I64 [batch]: the first so many keys of each sequence are seen by all its
- *                                rows, causal or not; not beside window_left, dilation or chunk_size
- *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: where packed documents begin; both or neither
+ *   key_begin, key_end           I64 [batch]: the keys that are not padding are begin ... end - 1
+ *   prefix_keys                  I64 [batch]: the number of first keys of each sequence that all its rows
+ *                                see, causal or not; not with window_left, dilation or chunk_size
+ *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: the beginnings of packed documents; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key
  *   bias                         F32 [batch, heads, queries, keys]
  *   sinks                        F32 [heads]
- *   lambda                       F32 [batch, heads, queries], in the rule's place
+ *   lambda                       F32 [batch, heads, queries], instead of the rule
  */
 ISENTROPE_API isentrope_status isentrope_options_set_array(isentrope_options* options,
                                                            const char* name,
@@ -117,13 +117,13 @@ ISENTROPE_API isentrope_status isentrope_options_set_array(isentrope_options* op
 ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options,
                                                               float soft_cap);
 
-/* The share of weights that are dropped, 0 <= p < 1, and the seed that says which. A forward pass
- * and its backward pass have the same; every other call should have a seed of its own. */
+/* The share of weights to drop, 0 <= p < 1, and the seed that selects them. Use the same for a
+ * forward pass and its backward pass, and a new seed for every other call. */
 ISENTROPE_API isentrope_status isentrope_options_set_dropout(isentrope_options* options, float p,
                                                              uint64_t seed);
 
 /* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return.
- * NULL: the library's own threads. */
+ * NULL: the library uses its own threads. */
 typedef void (*isentrope_run)(void* task, int64_t index);
 typedef void (*isentrope_parallel_for)(void* user, int64_t tasks, isentrope_run run, void* task);
 ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
@@ -131,18 +131,18 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
 
 /* --- calls
  *
- * An array that is written must lie apart from every other array of the call, options included, and
- * its elements from each other: calls where they do not are refused by name. Arrays may interleave,
- * as dq, dk and dv of one packed array do, where all strides beyond an element's neighbours are
- * multiples of one that holds the blocks of both; other arrays must not lie between each other's
- * first and last bytes. Along each axis, a written array must step over all that its shorter
- * strides span.
+ * An array that is written must not overlap any other array of the call or of the options, nor must
+ * its elements overlap each other: such calls fail with a message that names the array. Arrays may
+ * interleave, as dq, dk and dv of one packed array do, if all strides beyond an element's
+ * neighbours are multiples of one that holds the blocks of both; otherwise their ranges of bytes
+ * must be disjoint. Along each axis, a written array must step over all that its shorter strides
+ * span.
  *
- * struct_size is sizeof the struct, by which later versions, whose structs are longer, know the
- * caller's. Arrays that are not given are not computed; those marked * must be given. */
+ * struct_size is sizeof the struct, by which later versions with longer structs recognise the
+ * caller's. Arrays that are not given are not computed; those marked * are required. */
 
 /* One array for each statistic, in the order of isentrope/statistics.h: F32 [batch, heads,
- * queries], the support I64. */
+ * queries], and I64 for the support. */
 typedef struct isentrope_statistics {
   size_t struct_size;
   isentrope_array lse, entropy, collision, variance, distance, max_probability, max_logit, lambda;
@@ -151,9 +151,9 @@ typedef struct isentrope_statistics {
 
 typedef struct isentrope_forward_call {
   size_t struct_size;
-  isentrope_array q, k, v; /* *; F32, BF16 or F16, all three alike; or k and v I8 */
-  /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys the longest
-   * sequence. */
+  isentrope_array q, k, v; /* *; all F32, BF16 or F16; or k and v I8 */
+  /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys is the length of
+   * the longest sequence. */
   isentrope_array block_table;
   int64_t paged_keys;
   isentrope_array k_scale, v_scale; /* F32, of k and v in I8, as isentrope_quantize() writes both */
@@ -168,8 +168,8 @@ typedef struct isentrope_backward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* * */
   isentrope_array output;  /* *; of the forward pass */
-  /* Of the forward pass: lse *, and beside their gradients entropy, collision, variance, distance
-   * and max_probability; that of variance needs entropy too, the last max_logit. */
+  /* Of the forward pass: lse *, and each statistic that has a gradient below; with a gradient of
+   * variance also entropy, with one of max_probability also max_logit. */
   const isentrope_statistics* statistics;
   isentrope_array d_output; /* upstream */
   const isentrope_statistics*
@@ -183,9 +183,9 @@ ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* optio
 
 /* --- the rest */
 
-/* Keys or values of a cache in 8 bits, with a scale for each group of columns: what
- * isentrope/quantize.h says. rows: F32, BF16 or F16 [outer, heads, rows, columns]; codes: I8 of
- * that shape; scales: F32 [outer, heads, rows, groups], where groups divides columns. */
+/* Keys or values of a cache in 8 bits, with a scale for each group of columns; see
+ * isentrope/quantize.h. rows: F32, BF16 or F16 [outer, heads, rows, columns]; codes: I8 of that
+ * shape; scales: F32 [outer, heads, rows, groups], where groups divides columns. */
 ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
                                                   const isentrope_array* codes,
                                                   const isentrope_array* scales);
@@ -194,14 +194,14 @@ ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
 ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim,
                                                      int64_t head, double* lambda);
 
-/* Instruction sets, best first; NULL from index on, and when there is no memory. The one in use;
- * another one for every thread. */
+/* The instruction sets, best first; NULL beyond the last, and when out of memory. Then: the one in
+ * use, and a function that sets another one for every thread. */
 ISENTROPE_API const char* isentrope_target(int32_t index);
 ISENTROPE_API const char* isentrope_active_target(void);
 ISENTROPE_API isentrope_status isentrope_use_target(const char* name);
 
-/* What went wrong in this thread's last call that failed: "[function] what is required; got what".
- * Until the next one that fails. */
+/* The message of this thread's last failed call: "[function] what is required; got what". Valid
+ * until the next failed call. */
 ISENTROPE_API const char* isentrope_last_error(void);
 
 /* "0.1.0" */

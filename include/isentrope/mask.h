@@ -1,5 +1,5 @@
-// Mask: which keys a row may see. Of a structural mask a row sees one interval of keys, or every
-// so many-th key of one.
+// Mask: which keys a row may see. Under a structural mask these are one interval of keys, or every
+// k-th key of one.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace isentrope {
 
-// Where the causal diagonal lies when there are fewer or more queries than keys. With 2 queries and
+// Alignment of the causal diagonal if there are fewer or more queries than keys. With 2 queries and
 // 4 keys (x: seen):
 //
 //   top_left  x . . .      bottom_right  x x x .
@@ -18,40 +18,40 @@ enum class Causal { none, top_left, bottom_right };
 
 // All parts combine: a row sees the keys that no part masks, and those of its prefix.
 //
-// Query i lies at position i + query_offset + keys - queries, so that the last query meets the last
-// key: FlashAttention's alignment, with causal and without. It lies at i + query_offset with
+// Query i is at position i + query_offset + keys - queries, so that the last query is aligned with
+// the last key, causal or not, as in FlashAttention. It is at i + query_offset with
 // Causal::top_left, and in a part of a longer sequence (sequence_keys > 0) without causal. Key j
-// lies at j + key_offset.
+// is at j + key_offset.
 struct Mask {
   Causal causal = Causal::none;
 
   // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
   std::int64_t window_left = -1, window_right = -1;
 
-  // Of all these a row sees the keys whose distance from its position is a multiple of dilation:
-  // every so many-th of a window's (Longformer, LongNet). 0 or 1: all.
+  // A row sees only those of these keys whose distance from its position is a multiple of dilation
+  // (Longformer, LongNet). 0 or 1: all.
   std::int64_t dilation = 0;
 
-  // Llama 4's chunks: positions are cut after every chunk_size of them, from the first key that is
-  // no padding on, and a row sees the keys of its own chunk. 0: no chunks.
+  // Llama 4's chunks: positions are divided into chunks of chunk_size, from the first key that is
+  // not padding, and a row sees the keys of its own chunk. 0: no chunks.
   std::int64_t chunk_size = 0;
 
-  // [batch]: the first so many keys of each sequence that are no padding are seen by all its rows,
-  // whatever causal and window_right say (PaliGemma's images, GLM's contexts); of each document,
-  // where there are several. Not beside window_left, dilation or chunk_size, with which a row's
-  // keys would be no one range.
+  // [batch]: the number of keys at the beginning of each sequence, after padding, that all its rows
+  // see, whatever causal and window_right say (PaliGemma's images, GLM's contexts); or of each
+  // document, if there are several. Not with window_left, dilation or chunk_size, since a row's
+  // keys would not be one range.
   View<const std::int64_t, 1> prefix_keys{};
 
-  // Where the first query and the first key lie in the whole sequence, for a shard or a part of a
-  // cache. sequence_keys: keys of the whole sequence, from which rules count n; 0: those of this
-  // call.
+  // Positions of the first query and the first key in the whole sequence, for a shard or a part of
+  // a cache. sequence_keys: the number of keys of the whole sequence, from which rules count n; 0:
+  // that of this call.
   std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
 
-  // [batch]: the keys that are no padding, begin ... end - 1. Without data: all.
+  // [batch]: the keys that are not padding, begin ... end - 1. Without data: all.
   View<const std::int64_t, 1> key_begin{}, key_end{};
 
-  // [documents + 1]: where the packed documents begin: 0, ..., queries | keys. A row sees its own
-  // document; causal and window apply inside it. Both or neither.
+  // [documents + 1]: the beginnings of packed documents: 0, ..., queries | keys. A row sees its own
+  // document; causal and window apply within it. Both or neither.
   View<const std::int64_t, 1> cu_seqlens_q{}, cu_seqlens_k{};
 };
 
@@ -68,9 +68,9 @@ struct KeyRange {
   [[nodiscard]] constexpr bool holds(std::int64_t key) const {
     return begin <= key && key < end && (stride == 1 || (key - begin) % stride == 0);
   }
-  // Those of them from `first` on and below `last`.
+  // The keys of this range from `first` on and below `last`.
   [[nodiscard]] constexpr KeyRange within(std::int64_t first, std::int64_t last) const {
-    // How far `first` lies behind the key before it.
+    // The distance from `first` back to the last key of the range before it.
     const std::int64_t past = first > begin && stride > 1 ? (first - begin) % stride : 0;
     return {first > begin ? first + (past > 0 ? stride - past : 0) : begin, end < last ? end : last,
             stride};
@@ -78,12 +78,12 @@ struct KeyRange {
   bool operator==(const KeyRange&) const = default;
 };
 
-// What a mask says of one row.
+// The effect of a mask on one row.
 struct RowView {
   KeyRange keys;     // of this call
   RowLength length;  // what a scale rule may know
-  // The key of this call at the row's own position, from which distances count. It may lie outside
-  // of the call, and outside of what the row sees.
+  // The key of this call at the row's own position, from which distances count. It may be outside
+  // the call, and outside the keys that the row sees.
   std::int64_t own_key = 0;
 };
 
@@ -91,14 +91,14 @@ struct RowView {
                                std::int64_t queries, std::int64_t keys);
 
 // The keys from the first to the last that some query of `rows` sees, or would see without a
-// dilation; none when nobody sees any.
+// dilation; empty if none sees a key.
 [[nodiscard]] KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows,
                                     std::int64_t queries, std::int64_t keys);
 
-// Whether row_view() gives all queries of a batch the same keys, and one look is enough.
+// Whether row_view() gives all queries of a batch the same keys, so that one call is enough.
 [[nodiscard]] bool rows_are_alike(const Mask& mask);
 
-// Whether row_view() says the same of every batch.
+// Whether row_view() is the same for every batch.
 [[nodiscard]] bool batches_are_alike(const Mask& mask);
 
 }  // namespace isentrope

@@ -1,7 +1,7 @@
-// The float64 reference: attention as its definition reads, one plain loop per formula. It is the
-// oracle of the tests and the documentation of what the kernels compute, and what tensors of
-// float64 are computed by. Time grows with queries times keys, those of the whole sequence,
-// memory with the keys of the call.
+// The float64 reference: attention by its definition, one plain loop per formula. It is the oracle
+// of the tests, documents what the kernels compute, and computes float64 tensors. Time grows with
+// queries times keys, where keys are those of the whole sequence; memory grows with the keys of the
+// call.
 #pragma once
 
 #include <vector>
@@ -12,21 +12,21 @@
 
 namespace isentrope::reference {
 
-// Shapes as AttentionInput has them; not paged. The options' parallel_for is not used.
+// Shapes are those of AttentionInput, not paged. The options' parallel_for is not used.
 struct Input {
   View<const double, 4> q, k, v;
-  // In double. They take the place of those of AttentionOptions, which are float.
+  // In double. They replace those of AttentionOptions, which are float.
   View<const double, 4> bias{};
   View<const double, 1> sinks{};
   View<const double, 3> lambda{};
 };
 
-// Row-major, shaped as the kernels' results are.
+// Row-major, with the shapes of the kernels' results.
 struct Result {
   std::vector<double> output;
   std::vector<RowStats> statistics;
   std::vector<double> lambda;
-  // Conditioning, from which error budgets are computed (docs/contributors/numerics.md).
+  // Condition numbers, from which error budgets are computed (docs/contributors/numerics.md).
   std::vector<double> value_magnitude;  // sum_j p_j |v_jc|, per output component
   std::vector<double> value_sum;        // sum_j |v_jc|, per output component
   std::vector<double> logit_magnitude;  // largest sum of magnitudes in any logit of the row
@@ -43,20 +43,20 @@ struct GradientInput {
   StatisticFields<std::vector<double>> d_statistics{};
 };
 
-// Of the gradients, row-major. d_bias is empty without a bias.
+// A vector for each gradient, row-major. d_bias is empty without a bias.
 struct GradientFields {
   std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sinks;
 };
 
-// With what error budgets are computed from (docs/contributors/numerics.md).
+// Gradients, and what error budgets are computed from (docs/contributors/numerics.md).
 struct Gradients : GradientFields {
   GradientFields magnitude;  // the same sums over magnitudes
-  // What the term of max_probability's gradient that the largest key alone has may bring or leave
-  // out, where rounding decides which key that is: of logits that are nearly equal, and of equal
-  // ones.
+  // The contribution of the term of max_probability's gradient that only the largest key has, where
+  // rounding decides which key that is: among keys whose logits are nearly equal, and among keys
+  // whose logits are equal.
   GradientFields nearly_tied, tied;
-  // How far results move where the mean gradient of each row, output.d_output, does by 1. Of
-  // d_bias, d_lambda and d_sinks alone.
+  // The change of results if the mean gradient of each row, output.d_output, changes by 1. Only for
+  // d_bias, d_lambda and d_sinks.
   GradientFields of_mean;
 };
 

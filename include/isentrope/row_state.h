@@ -1,15 +1,15 @@
-// RowState: what one row knows after seeing some of its keys.
+// RowState: what is known of a row from some of its keys.
 //
 // For the logits z_j of a set of keys that the row sees, with m = max z_j and t_j = z_j - m,
 //
 //   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
 //   s_distance = sum e^t |i - j|, i the row's position and j the key's
 //
-// States over disjoint sets of keys form a commutative monoid: merge() joins them, RowState{} is
-// the identity. Tiles, threads and devices may therefore split a row anywhere. merge() is exactly
-// commutative and exactly neutral in the identity; it is associative up to rounding.
+// States over disjoint sets of keys form a commutative monoid: merge() joins them, and RowState{}
+// is the identity. Tiles, threads and devices may therefore split a row anywhere. merge() is
+// exactly commutative, and the identity is exact; it is associative up to rounding.
 //
-// The sums never hold e^(z-m) z with z unshifted: that loses every digit when |m| is large.
+// The sums never contain e^(z-m) z with z unshifted, which loses every digit when |m| is large.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@
 
 namespace isentrope {
 
-// Double, although kernels compute in float: a row of 10^6 keys merges thousands of tiles, and the
-// tile's own float sums are short.
+// In double, although kernels compute in float: a row of 10^6 keys merges thousands of tiles, while
+// the float sums within a tile are short.
 struct RowState {
   double max = -std::numeric_limits<double>::infinity();
   double s0 = 0, s1 = 0, s1_prime = 0, s2 = 0;
@@ -30,8 +30,8 @@ struct RowState {
   bool operator==(const RowState&) const = default;
 };
 
-// The state of one key that is seen, so many keys away from the row's position. A NaN or +inf logit
-// makes it NaN; a -inf one weighs nothing.
+// The state of one key that the row sees, at that distance from the row's position. A NaN or +inf
+// logit makes it NaN; a logit of -inf has no weight.
 [[nodiscard]] inline RowState row_state_of(double logit, double distance = 0) {
   if (logit == -std::numeric_limits<double>::infinity()) return {logit, 0, 0, 0, 0, 1};
   const double weight = std::exp(logit - logit);
@@ -42,8 +42,8 @@ struct RowState {
 // m).
 [[nodiscard]] inline RowState rebase(const RowState& a, double m) {
   if (a.max == m) return a;
-  // Keys whose logits are all -inf weigh nothing; -inf times the sum would be NaN.
-  // A NaN among them must not vanish, so it is the weight that decides.
+  // Keys whose logits are all -inf have no weight; -inf times the sum would be NaN.
+  // A NaN among them must not be lost, so the test is on the weight.
   if (a.s0 == 0) return {m, 0, 0, 0, 0, a.support};
   const double shift = a.max - m;
   const double f = std::exp(shift);
@@ -78,8 +78,8 @@ struct RowStats {
   std::int64_t support = 0;  // test this to recognise an empty row
 };
 
-// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms and
-// loses nothing to cancellation, however peaked the row. A NaN logit makes every statistic NaN.
+// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms
+// without cancellation, however peaked the row. A NaN logit makes every statistic NaN.
 [[nodiscard]] inline RowStats finalize(const RowState& a) {
   if (a.empty()) return {};
   const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;

@@ -1,5 +1,5 @@
-// The catalogue: every scale rule by the name the field gives it, with its parameters, their
-// domains and defaults, its formula and its source.
+// The catalogue: every scale rule under its name in the field, with its parameters, their domains
+// and defaults, its formula and its source.
 #pragma once
 
 #include <span>
@@ -13,18 +13,18 @@ namespace isentrope {
 
 enum class ParameterKind {
   number,
-  length,    // a number of keys the rule is tied to, such as the length a model was trained at
+  length,    // a number of keys that the rule is tied to, such as the trained length
   per_head,  // one number, or one for each head
-  list,      // any count of numbers
+  list,      // any number of numbers
   lists,     // such a list for each head in turn, or one for all
-  heads,     // for how many heads there are lists
+  heads,     // the number of heads that have lists
   growth,    // the name of a Growth, kept as its index
 };
 
 struct RuleParameter {
   std::string_view name;
   ParameterKind kind;
-  double fallback;    // what an omitted argument means; NaN where it must be given
+  double fallback;    // the default; NaN if the argument is required
   double low, high;   // the domain, ends included
   bool open = false;  // the lower end is not included
 };
@@ -35,10 +35,10 @@ using FormBuilder = ClosedForm (*)(std::span<const PerHead> arguments);
 struct RuleInfo {
   std::string_view name;
   std::vector<RuleParameter> parameters;
-  std::string_view formula;  // of lambda, n the length the policy picks
+  std::string_view formula;  // of lambda, with n the length of the policy
   std::string_view source;   // who ships or derives it
-  std::string_view use;      // when to take it
-  std::string_view at_one;   // what lambda is for a row of one key
+  std::string_view use;      // when to use it
+  std::string_view at_one;   // lambda for a row of one key
   std::string_view
       counts;  // "visible: WHY", of the length n unless the policy says otherwise; or ""
   FormBuilder form;
@@ -47,17 +47,17 @@ struct RuleInfo {
 // Every rule, in the order of the documentation.
 [[nodiscard]] std::span<const RuleInfo> rule_catalogue();
 
-// The rule of that name; null when there is none.
+// The rule of that name; null if there is none.
 [[nodiscard]] const RuleInfo* find_rule(std::string_view name);
 
-// "entropy_invariant(base=512)": the name with every default; parameters without one show as "...".
+// "entropy_invariant(base=512)": the name with every default; parameters without one are "...".
 [[nodiscard]] std::string signature(const RuleInfo& rule);
 
-// What the length n of a rule's form counts, and why: "visible: WHY", or "total: as given" where
-// the policy is not the rule's own. Empty where the form reads no length, or one of its arguments.
+// What the length n of a rule's form counts, and why: "visible: WHY", or "total: as given" if the
+// policy is not the rule's own. Empty if the form reads no length, or one of its arguments.
 [[nodiscard]] std::string counted(const RuleInfo& rule, const ClosedForm& form);
 
-// The candidate most like a word, by edit distance; empty when none is near. Ties go to the first.
+// The candidate nearest to a word, by edit distance; empty if none is near. Ties go to the first.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> candidates);
 

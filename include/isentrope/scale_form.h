@@ -1,12 +1,12 @@
 // ClosedForm: the one formula behind every published length rule.
 //
 //   lambda(u, d, h) = base * factor
-//   base            = c_h d^p                    the softmax scale a model has without a length
+//   base            = c_h d^p                    the softmax scale without a length
 //   factor          = clamp(a_h + b_h G(u, d)^gamma_h, lo, hi)^rho
 //   u               = clamp(N + offset, n_min, n_max)
 //
-// G grows with the length u that the row is said to have. Which length that is belongs to the value
-// as well: shipped implementations of one and the same rule disagree about it silently.
+// G grows with the length u of the row. Which length that is belongs to the value too, since
+// shipped implementations of the same rule silently disagree about it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace isentrope {
 
-// What a rule may know of a row's length.
+// What a rule may know about a row's length.
 struct RowLength {
   std::int64_t visible = 0;   // keys the row sees: position + 1 when causal
   std::int64_t position = 0;  // of the query, from 0, counted in keys
@@ -24,11 +24,11 @@ struct RowLength {
 
 enum class LengthSource { visible, position, total, fixed };
 
-// How u follows from a row. The offset is added before the clamp, so that u >= 1 whatever the
-// source and no logarithm is negative. It need not be whole: one shipped kernel takes ln(e + n).
+// How u follows from a row. The offset is added before the clamp, so that u >= 1 for every source
+// and no logarithm is negative. It need not be an integer: one shipped kernel uses ln(e + n).
 struct LengthPolicy {
   LengthSource source = LengthSource::visible;
-  double fixed = 0;  // the length itself when source is fixed, otherwise 0
+  double fixed = 0;  // the length itself if source is fixed, otherwise 0
   double n_min = 1;
   double n_max = std::numeric_limits<double>::infinity();
   double offset = 0;
@@ -55,7 +55,7 @@ using PerHead = std::vector<double>;
 
 struct ScaleNodes {
   std::vector<double> n;       // strictly increasing, >= 1
-  std::vector<double> factor;  // as many, or as many for each head, one head after the other
+  std::vector<double> factor;  // as many as n, or as many for each head, head after head
 
   bool operator==(const ScaleNodes&) const = default;
 };
@@ -79,7 +79,7 @@ struct ClosedForm {
   bool operator==(const ClosedForm&) const = default;
 };
 
-// The number of heads the form has numbers for; 1 when they serve every head.
+// The number of heads that the form has numbers for; 1 if they are for every head.
 [[nodiscard]] std::int64_t heads_of(const ClosedForm& form);
 
 // u of a row.
@@ -88,7 +88,7 @@ struct ClosedForm {
 // c_h d^p.
 [[nodiscard]] double base_of(const ClosedForm& form, std::int64_t dim, std::int64_t head);
 
-// Finite for finite members; a factor beyond 1e60 in size is cut there.
+// Finite for finite members; factors are clamped to a magnitude of 1e60.
 [[nodiscard]] double factor_of(const ClosedForm& form, const RowLength& row, std::int64_t dim,
                                std::int64_t head);
 

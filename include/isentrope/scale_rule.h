@@ -4,11 +4,11 @@
 //
 // A rule is a plain value: it compares, prints and round-trips through text. It is resolved once
 // per call into one lambda per row and head; kernels see numbers, never rules. Every rule is one
-// closed form (scale_form.h), or a product of them where a model applies two.
+// closed form (scale_form.h), or a product of them if a model applies two.
 //
-// Each constructor below throws Error when an argument is outside the domain it states; NaN always
-// is. A PerHead argument takes one number, or one per head. An argument that is left out has the
-// default of the catalogue. Sources, defaults and advice: docs/scale-rules.md.
+// Each constructor below throws Error if an argument is outside the domain that it states; NaN
+// always is. A PerHead argument is one number, or one per head. An omitted argument has the default
+// of the catalogue. For sources, defaults and advice see docs/scale-rules.md.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace isentrope {
 
 class ScaleRule {
  public:
-  // One rule of the catalogue with its arguments, and the closed form they come to.
+  // One rule of the catalogue with its arguments, and its closed form.
   struct Term {
     std::string_view name;
     std::vector<PerHead> arguments;  // in the order of the catalogue
@@ -40,26 +40,26 @@ class ScaleRule {
   // --- scales that do not depend on n
   // 1 / sqrt(d): unit variance of q.k for independent components (Vaswani et al. 2017).
   static ScaleRule standard() { return {}; }
-  // The given scale, whatever n and d. In [0, 1e9].
+  // The given scale, whatever n and d. |scale| <= 1e9.
   static ScaleRule constant(double scale);
   // scalar^(-1/2) (Gemma 2, Gemma 3). scalar in (0, 1e18].
   static ScaleRule query_pre_attn_scalar(Number scalar = {});
-  // 1 / d, for q and k that were normalised (Inkling; maximal-update parametrisation).
+  // 1 / d, for normalised q and k (Inkling; maximal-update parametrisation).
   static ScaleRule inverse_dim();
   // gain_h / sqrt(d) (HeadScale, DroPE). |gain| <= 1e9.
   static ScaleRule scaled(PerHead gain = {});
-  // 2.5 / sqrt(d): the compromise of the gradient-maximising scale for normal scores (Su 2023).
+  // 2.5 / sqrt(d): the constant near the gradient-maximising scale of normal scores (Su 2023).
   static ScaleRule grad_max_constant() { return scaled({2.5}); }
   // min(tau_h, tau_max), for unit q and k (Swin v2, CLIP). tau in [0, 1e9].
   static ScaleRule cosine(PerHead tau = {}, Number tau_max = {});
 
   // --- logarithms of the length
   // ln n / (ln base sqrt(d)): constant entropy as n grows (Su 2021). base > 1. 0 at n = 1, where
-  // any scale gives the same row; n below n_min >= 1 counts as n_min (bert4keras takes 16).
+  // any scale gives the same row; n below n_min >= 1 counts as n_min (16 in bert4keras).
   static ScaleRule entropy_invariant(Number base = {}, Number n_min = {});
   // kappa ln n / d (Su 2021, before kappa was eliminated). The default is Su's estimate.
   static ScaleRule entropy_invariant_kappa(Number kappa = {});
-  // ln n / sqrt(d), n the keys of the call (Chiang and Cholak 2022).
+  // ln n / sqrt(d) (Chiang and Cholak 2022).
   static ScaleRule log_length();
   // max(1, ln n / ln train_len) / sqrt(d) (Qwen, ReRoPE). train_len > 1.
   static ScaleRule logn(Number train_len = {});
@@ -68,13 +68,13 @@ class ScaleRule {
   // (delta_h + beta_h (ln(n + 1))^gamma_h) / sqrt(d) (ASEntmax 2025). gamma in [-4, 4].
   static ScaleRule asentmax(PerHead delta = {}, PerHead beta = {}, PerHead gamma = {});
 
-  // --- corrections that set in beyond the training length
+  // --- corrections beyond the training length
   // (1 + attn_scale ln(1 + floor((position + offset) / floor_scale))) / sqrt(d) (Llama 4).
   static ScaleRule attn_temperature_tuning(Number floor_scale = {}, Number attn_scale = {},
                                            Number offset = {});
   // The same with beta, and position counted from 0 (Ministral 3, Mistral 4).
   static ScaleRule llama_4_scaling(Number beta = {}, Number train_len = {});
-  // (1 + alpha ln max(1, n / n_floor)) / d, bias scaled too (Inkling).
+  // (1 + alpha ln max(1, n / n_floor)) / d; scales the bias too (Inkling).
   static ScaleRule log_scaling(Number n_floor = {}, Number alpha = {});
   // (1 + alpha ln max(1, n / train_len)) / sqrt(d), n the keys of the call (Qwen2.5-1M).
   static ScaleRule dual_chunk(Number train_len = {}, Number alpha = {});
@@ -106,12 +106,12 @@ class ScaleRule {
   // factor(n) / sqrt(d), linear in ln n between the nodes and constant beyond them. n strictly
   // increasing, >= 1; factor as long as n, or as n for each head in turn.
   static ScaleRule table(std::vector<double> n, std::vector<double> factor);
-  // lambda itself, one for each query position from 0 and, when heads > 1, for each head in turn.
-  // Positions beyond the last take the last one's.
+  // lambda itself, one for each query position from 0 and, if heads > 1, for each head in turn.
+  // Positions beyond the last have the lambda of the last.
   static ScaleRule per_row(std::vector<double> lambda, Number heads = {});
 
-  // This rule with another idea of length, place or bias. Not for products. What a change of the
-  // length leaves out stays as the rule has it; a fixed length is its own source.
+  // This rule with another length, place or bias. Not for products. Members that a change of the
+  // length leaves out keep their values; a fixed length is its own source.
   struct LengthChange {
     std::optional<LengthSource> source{};
     std::optional<double> fixed{}, n_min{}, n_max{}, offset{};
@@ -121,25 +121,25 @@ class ScaleRule {
   [[nodiscard]] ScaleRule with_scaled_bias(bool scaled) const;
 
   // Two rules that one model applies together: the base of the first, the factors of both. The
-  // second must have the base 1 / sqrt(d), for a base cannot count twice. At most 4 terms.
+  // second must have the base 1 / sqrt(d), since a base cannot count twice. At most 4 terms.
   friend ScaleRule operator*(const ScaleRule& first, const ScaleRule& second);
 
   // "standard", "constant(scale=0.5)", "entropy_invariant(base=512)", ...: parse(text()) == *this.
   [[nodiscard]] std::string text() const;
-  // Reads name(argument=value, ...), arguments in any order and omitted where they have a default,
-  // without names in the order of the catalogue; [x, y] is a number per head. Every rule also takes
-  // length=visible|position|total|N, n_min, n_max, offset, where=pre_cap|post_cap and
-  // scale_bias=true|false. Rules are multiplied by *. Throws Error that names the rules there are,
-  // or the arguments of the rule, and the one that was probably meant.
+  // Reads name(argument=value, ...). Arguments may be in any order; those with a default may be
+  // omitted; without names they are in the order of the catalogue; [x, y] is a number per head.
+  // Every rule also takes length=visible|position|total|N, n_min, n_max, offset,
+  // where=pre_cap|post_cap and scale_bias=true|false. * multiplies rules. Throws Error that lists
+  // the rules, or the arguments of the rule, and the one that was probably meant.
   [[nodiscard]] static ScaleRule parse(std::string_view text);
-  // A rule of the catalogue from one list of numbers per parameter; an empty list is its default.
+  // A rule of the catalogue from one list of numbers per parameter; an empty list is the default.
   [[nodiscard]] static ScaleRule make(std::string_view name, std::vector<PerHead> arguments);
 
   // The softmax scale of a row: pre_cap times post_cap. Finite; >= 0 unless a per-head number is
-  // negative; 0 for a row without keys. dim >= 1; head below heads(), or any when heads() is 1.
+  // negative; 0 for a row without keys. dim >= 1; head below heads(), or any if heads() is 1.
   [[nodiscard]] double lambda(const RowLength& length, std::int64_t dim,
                               std::int64_t head = 0) const;
-  // What multiplies q.k before a soft-cap, the logit after it, and an additive bias.
+  // The factors of q.k before a soft-cap, of the logit after it, and of an additive bias.
   [[nodiscard]] double pre_cap(const RowLength& length, std::int64_t dim,
                                std::int64_t head = 0) const;
   [[nodiscard]] double post_cap(const RowLength& length, std::int64_t dim,
@@ -147,22 +147,22 @@ class ScaleRule {
   [[nodiscard]] double on_bias(const RowLength& length, std::int64_t dim,
                                std::int64_t head = 0) const;
 
-  // Whether the scale may depend on that idea of a row's length. A rule that reads none has one
-  // scale for every row with a key.
+  // Whether the scale may depend on that length of a row. A rule that reads none has one scale for
+  // every row with a key.
   [[nodiscard]] bool reads(LengthSource source) const;
-  // How many heads the rule tells apart; 1 when it has the same scale for all.
+  // The number of heads with scales of their own; 1 if all heads have the same scale.
   [[nodiscard]] std::int64_t heads() const;
-  // The rule as heads first, first + 1, ... have it, so many of them: its numbers for those alone.
-  // This rule where all heads have one scale. Throws Error where it has no such heads.
+  // The rule of `count` heads from `first` on, with the numbers for those only. This rule itself if
+  // all heads have one scale. Throws Error if it has no such heads.
   [[nodiscard]] ScaleRule of_heads(std::int64_t first, std::int64_t count) const;
   [[nodiscard]] std::span<const Term> terms() const { return terms_; }
 
-  // The names parse() knows.
+  // The names that parse() knows.
   [[nodiscard]] static std::vector<std::string_view> names();
-  // Every rule whose arguments all have defaults.
+  // All rules whose arguments all have defaults.
   [[nodiscard]] static std::vector<ScaleRule> all();
-  // The same, each tied to the length a model is trained at wherever the rule has such a length: at
-  // train_len keys entropy_invariant, logn, infoscale, ... then are the standard rule.
+  // The same with train_len as the trained length of every rule that has one: at train_len keys
+  // entropy_invariant, logn, infoscale, ... then equal the standard rule.
   [[nodiscard]] static std::vector<ScaleRule> all(double train_len);
 
   bool operator==(const ScaleRule&) const = default;

@@ -1,4 +1,4 @@
-// The statistics of a row: the list of them, and in it everything that is known of each.
+// The list of the statistics of a row, with everything that the library needs to know about each.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace isentrope {
 
-// One T for each statistic, Count for those that count: views, vectors, tensors of all rows'
-// numbers. In nats where they have a unit. A row that sees no key has lse -inf, max_logit -inf
-// and 0 everywhere else.
+// One T for each statistic, and a Count for those that count: views, vectors or tensors with the
+// numbers of all rows. Units are nats, or keys for distance. A row that sees no key has lse -inf,
+// max_logit -inf, and 0 everywhere else.
 template <typename T, typename Count = T>
 struct StatisticFields {
   T lse{};        // ln sum_j e^z_j
@@ -20,9 +20,9 @@ struct StatisticFields {
   T collision{};  // sum p^2, in [1 / support, 1]
   T variance{};   // of z under p: the varentropy
   T distance{};   // sum p_j |i - j| in keys, from the row's position (mask.h) to those of its keys
-  T max_probability{};  // largest p_j, e^(max_logit - lse): the mass of the largest key
+  T max_probability{};  // largest p_j, e^(max_logit - lse): the weight of the largest key
   T max_logit{};        // largest z_j
-  T lambda{};           // the softmax scale the row was given
+  T lambda{};           // the softmax scale of the row
   Count support{};      // keys the row sees
 };
 
@@ -33,8 +33,8 @@ using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std:
 // Sums of a RowState that only some statistics need.
 enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
 
-// Terms of the logits' gradient, from which the backward pass chooses what it is compiled for and
-// what it looks for beforehand: constants of a row, functions of ln p_j and p_j, the distance of
+// Terms of the gradient of the logits, by which the backward pass chooses its compiled version and
+// what it computes beforehand: constants of a row, functions of ln p_j and p_j, the distance of
 // each key, the row's largest key.
 enum GradientTerms : unsigned {
   kNoGradient = 0,
@@ -44,16 +44,16 @@ enum GradientTerms : unsigned {
   kLargestKey = 8
 };
 
-// What front ends, validation and kernels have to know of a statistic.
+// What front ends, validation and kernels need to know about a statistic.
 struct Statistic {
   std::string_view name;
-  double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it is none of the keys'
-  unsigned sums = kOnlyS0;              // what the forward pass must add up for it
-  unsigned gradient = kNoGradient;      // terms of it; src/cpu/steps/statistic_gradient-inl.h
-  // Of two parts of a row's keys: the mean of both, weighted by their shares of the softmax.
-  // Entropy and variance add what lies between the parts.
+  double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it needs no keys
+  unsigned sums = kOnlyS0;              // the sums that the forward pass needs for it
+  unsigned gradient = kNoGradient;      // its terms; src/cpu/steps/statistic_gradient-inl.h
+  // Whether two parts of a row's keys merge to their mean, weighted by their shares of the softmax.
+  // Entropy and variance add a term for the difference of the parts.
   bool weighted_mean = false;
-  // The results of the forward pass, beside output and lse, that its gradient takes up again.
+  // The results of the forward pass, besides output and lse, that its gradient needs.
   std::array<std::string_view, 2> needs{};
 
   [[nodiscard]] constexpr bool differentiable() const { return gradient != kNoGradient; }
@@ -62,8 +62,8 @@ struct Statistic {
   }
 };
 
-// Calls visit(statistic, fields.NAME...) for each statistic, in the order in which everybody has
-// them: of one StatisticFields, of several side by side, or of none.
+// Calls visit(statistic, fields.NAME...) for each statistic, in the order that is used everywhere:
+// of one StatisticFields, of several in parallel, or of none.
 template <typename Visit, typename... Fields>
 constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
   visit(Statistic{.name = "lse", .of_row = &RowStats::lse, .gradient = kConstants}, fields.lse...);

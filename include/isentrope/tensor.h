@@ -1,4 +1,4 @@
-// Tensor: a 4-D strided view of numbers whose type is known when the program runs.
+// Tensor: a 4-D strided view of numbers whose type is known at run time.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 
 namespace isentrope {
 
-// i8: codes of keys or values in 8 bits, which have scales beside them (quantize.h).
+// i8: codes of keys or values in 8 bits, which have scales (quantize.h).
 enum class DType { f32, bf16, f16, i8 };
 
-// Storage types. Arithmetic is done in float; these only hold bits.
+// Storage types, which only hold bits. Arithmetic is done in float.
 struct BFloat16 {
   std::uint16_t bits;
 };
@@ -37,8 +37,8 @@ inline constexpr DType kDTypeOf<Float16> = DType::f16;
 template <>
 inline constexpr DType kDTypeOf<std::int8_t> = DType::i8;
 
-// Strides count elements; extents and strides as View has them. Views of float, BFloat16, Float16
-// and std::int8_t convert to it.
+// Extents and strides as in View; strides count elements. Views of float, BFloat16, Float16 and
+// std::int8_t convert to it.
 struct Tensor {
   void* data = nullptr;
   DType type = DType::f32;
@@ -84,14 +84,14 @@ struct ConstTensor {
 [[nodiscard]] inline float to_float(Float16 x) {
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000) << 16;
   const std::uint32_t rest = x.bits & 0x7fff;
-  // Shifted into place the exponent is 112 too low; a product mends that and normalises denormals.
+  // Shifted into place the exponent is 112 too low; a product fixes that and normalises denormals.
   const float scaled = std::bit_cast<float>(rest << 13) * 0x1p112f;
   const std::uint32_t magnitude =
       rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : std::bit_cast<std::uint32_t>(scaled);
   return std::bit_cast<float>(sign | magnitude);
 }
 
-// To the nearest, ties to even; NaN stays NaN, what is too large becomes infinite.
+// To the nearest, ties to even; NaN stays NaN, numbers that are too large become infinite.
 template <typename T>
 [[nodiscard]] T from_float(float x);
 

@@ -1,4 +1,4 @@
-// View: somebody else's numbers, seen as a strided array.
+// View: memory of the caller, as a strided array.
 #pragma once
 
 #include <array>
@@ -7,9 +7,9 @@
 
 namespace isentrope {
 
-// Element (i0, i1, ...) lies at data[i0 * strides[0] + i1 * strides[1] + ...]. Strides count
-// elements and may be 0 (broadcast) or negative. A view without data stands for an output nobody
-// asked for.
+// Element (i0, i1, ...) is data[i0 * strides[0] + i1 * strides[1] + ...]. Strides count elements
+// and may be 0 (broadcast) or negative. A view without data stands for an output that was not
+// requested.
 template <typename T, std::size_t Rank>
 struct View {
   T* data = nullptr;

@@ -1,4 +1,4 @@
-// Rules as JSON, and the rule that a Hugging Face model uses, from its config.json.
+// Rules as JSON, and the rule that the config.json of a Hugging Face model implies.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 namespace isentrope {
 
 // {"rule": "entropy_invariant", "base": 512, "length": "visible"}; per-head numbers as arrays,
-// infinities as "inf" and "-inf"; a product as {"product": [{"rule": ...}, ...]}. Which length a
-// rule counts is always written out. scale_rule_from_json(to_json(rule)) == rule.
+// infinities as "inf" and "-inf"; a product as {"product": [{"rule": ...}, ...]}. The length that a
+// rule counts is always written. scale_rule_from_json(to_json(rule)) == rule.
 [[nodiscard]] std::string to_json(const ScaleRule& rule);
 
-// Also takes omitted defaults, and a string with the text form: "logn(4096)". Error otherwise.
+// Defaults may be omitted; a string with the text form, "logn(4096)", works too. Error otherwise.
 [[nodiscard]] ScaleRule scale_rule_from_json(std::string_view json);
 
 // What a config.json says about the scale of its attention.
@@ -25,14 +25,14 @@ struct ModelScale {
   std::string layers;              // "all", "without rotary embedding", "global"
   std::int64_t dim = 0;            // query-key dimension; 0 when the file does not say
   double soft_cap = 0;             // 0 when there is none
-  std::vector<std::string> keys;   // the keys that decided, as "rope_scaling.factor"
-  std::vector<std::string> notes;  // what a reader must know besides
+  std::vector<std::string> keys;   // the keys that were used, such as "rope_scaling.factor"
+  std::vector<std::string> notes;  // for the reader
 };
 
 // Recognises the keys of Llama 4, Ministral 3, Qwen, Qwen2.5-1M, Phi-3, YaRN, DeepSeek, Gemma,
 // Granite, Grok, Inkling and Swin v2; a file with none of them uses the standard rule. YaRN and
-// LongRoPE act on the rotary dimensions alone, the rule is theirs when those are all. Error when
-// the text is no JSON object, or when a value is outside its domain.
+// LongRoPE act on the rotary dimensions only, so the rule is exact if those are all dimensions.
+// Error if the text is not a JSON object, or if a value is outside its domain.
 [[nodiscard]] ModelScale scale_of_config(std::string_view config_json);
 
 }  // namespace isentrope

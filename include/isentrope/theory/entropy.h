@@ -5,9 +5,9 @@
 //
 //   H = ln n + ln g(lambda d) - lambda d (ln g)'(lambda d)
 //
-// Numerator and denominator of the softmax are averaged apart (the annealed average). That
-// describes a row while many keys share its weight. Once few keys carry it, H leaves [0, ln n] and
-// says so; row_expectation.h averages over rows themselves and stays right.
+// Numerator and denominator of the softmax are averaged separately (the annealed average). That
+// describes a row whose weight is spread over many keys. If few keys have most of it, H leaves
+// [0, ln n] and in_range is false; row_expectation.h averages over rows and remains correct.
 //
 // Domains: n in [1, 1e18], dim in [2, 1e7], lambda in [0, 1e6]; Error otherwise. Relative error
 // below 1e-11, except where H crosses 0: there 1e-14 ln n absolute.
@@ -22,7 +22,7 @@ namespace isentrope::theory {
 
 struct SphereEntropy {
   double entropy;         // H above, in nats
-  double correction;      // leading term, of order 1/n, that H lacks: its size is the error of H
+  double correction;      // leading term of order 1/n that H omits: its size is the error of H
   double saddle;          // H by Laplace's method at this lambda: ln n + (d/2) ln(1 - c^2)
   double laplace;         // the same with the slope at lambda = 1: ln n - 0.2406... lambda d
   bool in_range;          // entropy lies in [0, ln n]
@@ -32,18 +32,18 @@ struct SphereEntropy {
 [[nodiscard]] SphereEntropy sphere_entropy(double n, std::int64_t dim, double lambda);
 
 // The 0.24 of Su 2021. Laplace's method puts the weight where lambda cos t + ln sin t is largest,
-// at cos t = c = (sqrt(1 + 4 lambda^2) - 1) / (2 lambda), and leaves H = ln n + (d/2) ln(1 - c^2).
-// Per lambda d that is a loss of
+// at cos t = c = (sqrt(1 + 4 lambda^2) - 1) / (2 lambda), and gives H = ln n + (d/2) ln(1 - c^2).
+// Per unit of lambda d this is a loss of
 //   k(lambda) = -ln(1 - c^2) / (2 lambda),  k(1) = (1/2) ln((1 + sqrt 5) / 2) = 0.24060591...
 // lambda / 2 for small lambda; within 3 % of k(1) from 0.88 to 2. k(0) = 0.
 [[nodiscard]] double laplace_coefficient(double lambda = 1);
 
-// The lambda at which H equals `entropy`, which must lie in [0, ln n]; 0 for ln n. H decreases in
-// lambda, so there is one; for few dimensions it grows as a power of n.
+// The lambda at which H equals `entropy`, which must be in [0, ln n]; 0 for ln n. H decreases in
+// lambda, so it exists; for few dimensions it grows as a power of n.
 [[nodiscard]] double lambda_of_entropy(double entropy, double n, std::int64_t dim);
 
-// kappa of the rule kappa ln n / d that has this lambda at n, and the kappa sqrt(d) / ln base that
-// makes it the standard rule at n = base.
+// The kappa at which the rule kappa ln n / d has this lambda at n, and the kappa sqrt(d) / ln base
+// at which it is the standard rule at n = base.
 [[nodiscard]] double kappa_of_lambda(double lambda, double n, std::int64_t dim);
 [[nodiscard]] double kappa_of_base(double base, std::int64_t dim);
 
@@ -54,11 +54,11 @@ struct EntropyBase {
   bool in_range;       // entropy >= 0
 };
 
-// Error when n and other_n are equal, below 2, or when no base does it: the entropy then grows with
-// n however sharp the rows are, as it does for small d and large n.
+// Error if n and other_n are equal, below 2, or if there is no such base: the entropy then grows
+// with n however sharp the rows are, as for small d and large n.
 [[nodiscard]] EntropyBase entropy_base(double n, double other_n, std::int64_t dim);
 
-// The rule that holds H at `entropy` for every length: a table at the given lengths, which
+// The rule that keeps H at `entropy` for every length: a table at the given lengths, which must
 // increase.
 [[nodiscard]] ScaleRule constant_entropy_rule(double entropy, const std::vector<double>& lengths,
                                               std::int64_t dim);

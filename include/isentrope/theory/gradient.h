@@ -1,4 +1,4 @@
-// Gradient through the softmax, and the scale that lets most of it through (Su 2023, "gradient
+// The gradient through the softmax, and the scale that makes it largest (Su 2023, "gradient
 // maximisation").
 //
 // Gradient mass: half the L1 norm of d p / d s, which is alpha (1 - sum p^2) for p = softmax(alpha
@@ -6,11 +6,11 @@
 //
 //   alpha (1 - E[e^(2 alpha s)] / (n E[e^(alpha s)]^2))
 //
-// exact as n grows with alpha fixed. Beyond the optimum the true mass falls more slowly than this
-// one, which even turns negative; row_expectation.h has the average over rows themselves.
+// which becomes exact as n grows with alpha fixed. Beyond the optimum the true mass falls more
+// slowly than this, which even becomes negative; row_expectation.h has the average over rows.
 //
-// Domains: n in [1, 1e18], dim in [2, 65536], alpha in [0, 1e30]; Error otherwise. Optima to 1e-11
-// relative.
+// Domains: n in [1, 1e18], dim in [2, 65536], alpha in [0, 1e30]; Error otherwise. Optima have a
+// relative error below 1e-11.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,16 @@ namespace isentrope::theory {
 // alpha* for cosine scores, by root finding in log space. 0 at n = 1.
 [[nodiscard]] double cosine_optimum(double n, std::int64_t dim);
 
-// The inverse: the n, no whole number, whose optimum is alpha, (1 + 2 alpha^2) e^(alpha^2) for
-// normal scores. alpha at least 0, and not above the optimum of 1e18 keys.
+// The inverse: the n, not an integer, whose optimum is alpha, (1 + 2 alpha^2) e^(alpha^2) for
+// normal scores. alpha is at least 0, and at most the optimum of 1e18 keys.
 [[nodiscard]] double normal_optimum_length(double alpha);
 [[nodiscard]] double cosine_optimum_length(double alpha, std::int64_t dim);
 
-// alpha = c f(n) by least squares, and what that leaves.
+// alpha = c f(n) by least squares, and its residuals.
 struct Fit {
   double c;
   double rms_residual;      // root of the mean squared residual
-  double largest_residual;  // in size
+  double largest_residual;  // in magnitude
 };
 
 // c sqrt(ln n): 0.84 for the normal optimum over n = 40, 80, ... 20000. Each n > 1, as many alpha.
@@ -49,16 +49,16 @@ struct Fit {
 // c ln n: 3.49 for the cosine optimum at dim = 128 over the same range.
 [[nodiscard]] Fit fit_log(std::span<const double> n, std::span<const double> alpha);
 
-// The c of c ln n for cosine scores over n = 40, 80, ... 20000.
+// The c of the fit c ln n to cosine scores over n = 40, 80, ... 20000.
 [[nodiscard]] double cosine_coefficient(std::int64_t dim);
 
-// Rules that take the optimum itself in place of its fit: tables at the given lengths, which
+// Rules that use the optimum itself instead of its fit: tables at the given lengths, which must
 // increase. For logits of unit variance at 1/sqrt(d), and for unit q and k.
 [[nodiscard]] ScaleRule normal_optimum_rule(const std::vector<double>& lengths);
 [[nodiscard]] ScaleRule cosine_optimum_rule(const std::vector<double>& lengths, std::int64_t dim);
 
-// Mean gradient mass of a row whose scores q.k are normal with variance dim, under a rule: the mass
-// lambda sqrt(d) (1 - E sum p^2), the average over rows. For a single head.
+// Mean gradient mass under a rule of rows whose scores q.k are normal with variance dim: lambda
+// sqrt(d) (1 - E sum p^2), averaged over rows. For a single head.
 [[nodiscard]] double rule_gradient_mass(const ScaleRule& rule, std::int64_t n, std::int64_t dim);
 
 }  // namespace isentrope::theory

@@ -1,16 +1,16 @@
-// What a row of n independent random scores has on average: log-sum-exp, entropy and collision
-// probability, averaged over rows.
+// Averages over rows of n independent random scores: of log-sum-exp, entropy and collision
+// probability.
 //
-// The laws of entropy.h and gradient.h average numerator and denominator of the softmax apart,
-// which fails once few keys carry a row's weight. Here the denominator is an integral, 1/Z = int
-// e^(-t Z) dt, so that the n keys factorise. With phi(t) = E[e^(-t e^z)]:
+// The laws of entropy.h and gradient.h average numerator and denominator of the softmax separately,
+// which fails if few keys have most of a row's weight. Here the denominator is an integral, 1/Z =
+// int e^(-t Z) dt, so that the n keys factorise. With phi(t) = E[e^(-t e^z)]:
 //
 //   E[ln Z]     = int (e^-t - phi^n) dt / t
 //   E[sum p^2]  = n int t phi''(t) phi^(n-1) dt
 //   E[sum z p]  = n int E[z e^z e^(-t e^z)] phi^(n-1) dt
 //
-// Both integrals are over smooth functions that vanish at either end, by the trapezoidal rule,
-// which converges exponentially there. Absolute error below 1e-9; entropy in [0, ln n], collision
+// Both integrands are smooth functions that vanish at either end, for which the trapezoidal rule
+// converges exponentially. The absolute error is below 1e-9; entropy is in [0, ln n] and collision
 // in [1/n, 1] for every scale.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Var(q.k) = d, and the assumptions under which it is (Chuang 2023, after Vaswani et al. 2017): the
-// components of q and of k have mean 0 and variance 1, and all are independent.
+// Var(q.k) = d and its assumptions (Chuang 2023, after Vaswani et al. 2017): the components of q
+// and of k have mean 0 and variance 1, and all are independent.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace isentrope::theory {
 
-// A number that should have a certain value, and how far from it chance alone would take it.
+// A number with an expected value, and its standard error by chance alone.
 struct Check {
   double measured;
   double expected;
@@ -24,7 +24,7 @@ struct ScoreVariance {
   double score_variance;               // likewise; d when the assumptions hold
   double lambda;           // 1 / sqrt(score_variance): the scale that gives unit variance
   double standard_lambda;  // 1 / sqrt(d)
-  bool holds;              // every check does
+  bool holds;              // whether every check does
 };
 
 // q and k hold `rows` rows of dim components each, one row after the other. rows >= 3, dim >= 1,
