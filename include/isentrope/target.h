@@ -7,8 +7,8 @@
 
 namespace isentrope {
 
-// Highway's names, best first: "AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3", "EMU128". Only those
-// that were compiled and that this CPU runs.
+// Highway's names, best first: "AVX3", "AVX2", "SSE4", "SCALAR". Only those that were compiled and
+// that this CPU runs.
 [[nodiscard]] std::vector<std::string> supported_targets();
 
 // The target in use: the best, unless use_target() chose another.
