@@ -11,7 +11,6 @@ namespace {
 using check::Outcome;
 using check::Problem;
 using check::Verdict;
-using nlohmann::json;
 
 // Steps of the distribution that JSON gives of each result: 0, 5, ... 100 %.
 constexpr std::size_t kQuantiles = 20;
@@ -20,9 +19,9 @@ double maximum(const std::vector<double>& ratios) {
   return ratios.empty() ? 0 : *std::ranges::max_element(ratios);
 }
 
-json quantiles(std::vector<double> ratios) {
+nlohmann::json quantiles(std::vector<double> ratios) {
   std::ranges::sort(ratios);
-  json result = json::array();
+  nlohmann::json result = nlohmann::json::array();
   for (std::size_t i = 0; i <= kQuantiles; ++i) {
     result.push_back(ratios[i * (ratios.size() - 1) / kQuantiles]);
   }
@@ -49,11 +48,11 @@ void CheckReport::add(const Problem& problem, const std::string& target, const V
 
 int CheckReport::finish() const {
   if (form_.json) {
-    const json summary{{"passed", count(Outcome::passed)},
-                       {"failed", count(Outcome::failed)},
-                       {"mistrusted", count(Outcome::mistrusted)},
-                       {"skipped", count(Outcome::skipped)}};
-    const json all{
+    const nlohmann::json summary{{"passed", count(Outcome::passed)},
+                                 {"failed", count(Outcome::failed)},
+                                 {"mistrusted", count(Outcome::mistrusted)},
+                                 {"skipped", count(Outcome::skipped)}};
+    const nlohmann::json all{
         {"verdicts", verdicts_}, {"summary", summary}, {"error_over_budget", ratios_json()}};
     fmt::print("{}\n", all.dump(1));
   } else {
@@ -82,7 +81,7 @@ void CheckReport::print_line(const Problem& problem, const std::string& target,
 
 void CheckReport::add_json(const Problem& problem, const std::string& target,
                            const Verdict& verdict) {
-  json entry{
+  nlohmann::json entry{
       {"problem", text_of(problem)}, {"target", target}, {"outcome", name_of(verdict.outcome)}};
   if (!verdict.reason.empty()) entry["reason"] = verdict.reason;
   for (const auto& [pass, ratio] :
@@ -111,8 +110,8 @@ void CheckReport::print_maxima() const {
   }
 }
 
-json CheckReport::ratios_json() const {
-  json all = json::object();
+nlohmann::json CheckReport::ratios_json() const {
+  nlohmann::json all = nlohmann::json::object();
   for (const auto& [result, of_target] : ratios_) {
     for (const auto& [target, ratios] : of_target) {
       all[result][target] = {{"maximum", maximum(ratios)}, {"quantiles", quantiles(ratios)}};

@@ -14,7 +14,7 @@
 namespace isentrope::report {
 namespace {
 
-constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 constexpr double kSharpest = 60, kSharpestSphere = 400;  // where the averages over rows end
 
 std::vector<double> as_numbers(const std::vector<std::int64_t>& lengths) {
@@ -95,7 +95,7 @@ LineChart mass_chart(const Comparison& comparison) {
   LineChart chart = chart_named("mass law");
   add_rules(chart, comparison, [&](const auto& rule, std::int64_t n) {
     const double alpha = comparison.alpha(rule, n);
-    if (!(alpha >= 0 && alpha <= kSharpest)) return kMissing;
+    if (!(alpha >= 0 && alpha <= kSharpest)) return kNoValue;
     return alpha * (1 - theory::normal_row(static_cast<double>(n), alpha).collision);
   });
   return chart;
@@ -103,7 +103,7 @@ LineChart mass_chart(const Comparison& comparison) {
 
 LineChart starved_chart(const Comparison& comparison) {
   LineChart chart = chart_named("starved rows");
-  add_rules(chart, comparison, [](const auto&, std::int64_t) { return kMissing; });
+  add_rules(chart, comparison, [](const auto&, std::int64_t) { return kNoValue; });
   for (std::size_t i = 0; i < comparison.lengths.size(); ++i) {
     const auto spreads = comparison.spreads(comparison.lengths[i]);
     for (std::size_t rule = 0; rule < spreads.size(); ++rule) {
@@ -118,7 +118,7 @@ LineChart entropy_chart(const Comparison& comparison) {
   add_rules(chart, comparison, [&](const auto& rule, std::int64_t n) {
     const double lambda = comparison.lambda(rule, n);
     if (!(lambda >= 0 && lambda * static_cast<double>(comparison.dim) <= kSharpestSphere))
-      return kMissing;
+      return kNoValue;
     return theory::sphere_row(static_cast<double>(n), comparison.dim, lambda).entropy;
   });
   chart.series.push_back(

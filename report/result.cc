@@ -126,8 +126,8 @@ std::vector<Lead> parse_leads(const nlohmann::json& leads) {
   return leads_of(Value(document)["leads"]);
 }
 
-Result parse_result(const nlohmann::json& json) {
-  const Value document(json);
+Result parse_result(const nlohmann::json& parsed) {
+  const Value document(parsed);
   if (const Value schema = document["schema"]; !schema.is_null() && schema.number() != 3)
     schema.refuse("3, the one this program reads");
   Result result;

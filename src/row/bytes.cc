@@ -97,10 +97,10 @@ RowStats take_row(std::span<const std::byte>& from) {
 
 void check_row(const RowStats& stats, std::span<const float> output, std::size_t row) {
   const std::string where = " in row " + std::to_string(row);
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (stats.support < 0)
     fail("the support must not be negative", std::to_string(stats.support) + where);
-  if (stats.lse == kInfinity) fail("lse must not be +inf", "that" + where);
+  if (stats.lse == std::numeric_limits<double>::infinity())
+    fail("lse must not be +inf", "that" + where);
   const RowStats nothing;
   bool neutral = true;
   for_each_statistic([&](const Statistic& statistic) {
