@@ -94,7 +94,7 @@ std::int32_t dtype_of_numbers<std::int32_t>();
 }
 
 // The arguments of a kernel, first to last. Kernels own them, so they are all read before anything
-// may throw; reading them does not, for want of memory neither.
+// may throw; reading them does not, even out of memory.
 class Arguments {
  public:
   explicit Arguments(const StableIValue* stack) : next_(stack) {}

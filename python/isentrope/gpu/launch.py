@@ -124,6 +124,10 @@ def _dropout(call: Operands) -> tuple[Any, ...]:
     return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
 
 
+def _dilation(call: Operands) -> int:
+    return min(max(call.dilation, 1), _FURTHEST_KEY)
+
+
 def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
     """What a tile kernel is compiled for, and how it is launched. statistics: others than lse are wanted, or gradients of
     some arrive."""
@@ -140,7 +144,7 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
-        min(max(call.dilation, 1), _FURTHEST_KEY),
+        _dilation(call),
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
@@ -222,22 +226,35 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return forward(call, wanted)
 
 
+def _norms(call: Operands) -> Tensor:
+    """Of values, f32 [batch, kv_heads, keys]: 0 where a boolean mask or a bias hides the key from every row."""
+    norms = torch.linalg.vector_norm(call.v, dim=-1, dtype=torch.float32)
+    for seen in (
+        None if call.attn_mask is None else call.attn_mask.any(2),
+        None if call.bias is None else call.bias.amax(2) != float("-inf"),
+    ):
+        if seen is not None:
+            seen = seen.expand(call.batch, call.heads, call.keys).unflatten(1, (call.kv_heads, -1)).any(2)
+            norms = norms.where(seen, 0.0)
+    return norms
+
+
 def _gradient_rows(
     call: Call, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What gradient_rows_kernel leaves: see there. Without sinks the last one is nothing, and bounds are but in float16."""
+    """What gradient_rows_kernel leaves: see there. Without sinks the last one is nothing; only float16 has bounds."""
     sink, columns = call.sinks is not None, plan.padded(call.value_dim)
     terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
     norms = bounds = terms
     if call.q.dtype == torch.float16:
-        norms = torch.linalg.vector_norm(call.v, dim=-1, dtype=torch.float32)
+        norms = _norms(call)
         bounds = torch.empty((2, *call.rows), dtype=torch.float32, device=call.q.device)
     gradient_rows_kernel[(triton.cdiv(call.queries, 16) * call.batch * call.heads,)](
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
         rows.own_keys, rows.scales, norms, terms, bounds, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.kv_heads, call.queries, call.keys, call.value_dim,
-        rows.batches, rows.heads, _dropout(call)[2],
+        rows.batches, rows.heads, _dropout(call)[2], _dilation(call),
         WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, CAPPED=call.soft_cap > 0, ROWS=16, COLUMNS=columns,
         num_warps=max(8, columns // 16), **_FUSED,
     )  # fmt: skip

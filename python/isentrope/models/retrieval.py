@@ -32,7 +32,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     """The passage with a line for each distance in it, and all questions behind it, in a random order.
 
     A line lies about `distance` tokens before its own question. Raises ValueError when there are more distances than
-    names, or when the passage is shorter than the longest of them.
+    names, or when the passage is shorter than the longest of them, and TypeError for arguments of another type.
     """
     check_tokens("retrieval", "passage", passage)
     for distance in checked_list("retrieval", "distances", distances, "integers"):

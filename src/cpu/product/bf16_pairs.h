@@ -17,7 +17,8 @@ namespace isentrope {
 
 // One instruction set's products: a file of its own with a constant of this type, and a line in
 // bf16_pairs.cc. Tiles of C are `rows` x `columns`; a product rounds its rows up to 4, its columns
-// to `columns` and its depth to `depth` pairs, which are 0 beyond the operands' own.
+// to `columns` and its depth to `depth` pairs, which are 0 beyond the operands' own. AMX writes C
+// of multiply_packed and multiply_rows in whole tiles of 16 rows.
 struct PairKernels {
   using Product = void (*)(const TileProduct<Pair>&);
 

@@ -28,6 +28,8 @@ namespace isentrope::HWY_NAMESPACE {
 // Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
 // are as deep as the tile is tall, spend their time on loading and storing sums.
 inline constexpr std::size_t kGradientRows = 4 * kRegisterRows;
+// AMX, whose panels are those of AVX-512, writes scores in whole tiles of 16 rows.
+static_assert(HWY_MAX_BYTES < 64 || (kGradientRows % 16 == 0 && kBlockKeys % 16 == 0));
 using GradientRanges = TileRanges<kGradientRows>;
 static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are of one register tile
 

@@ -15,9 +15,9 @@ def inputs():
     return q, k, v, upstream
 
 
-def gradients(q, k, v, upstream):
+def gradients(q, k, v, upstream, **options):
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    isentrope.attention(*leaves, causal=True).backward(upstream)
+    isentrope.attention(*leaves, **({"causal": True} | options)).backward(upstream)
     return [x.grad for x in leaves]
 
 
@@ -40,8 +40,45 @@ def test_gradients_keep_their_digits_whatever_their_size(power):
         assert (error[seen] < 2.0**-8 * size[seen]).all(), name
 
 
-def test_values_that_a_mask_hides_have_no_part_in_the_range():
+HIDDEN_FROM_ALL = torch.arange(LENGTH) < LENGTH - 1
+BIAS = torch.zeros(LENGTH).masked_fill(~HIDDEN_FROM_ALL, -math.inf).half()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": False, "attn_mask": HIDDEN_FROM_ALL}, {"causal": False, "bias": BIAS}],
+    ids=["causal", "attn_mask", "bias"],
+)
+def test_values_that_a_mask_hides_have_no_part_in_the_range(options):
+    """The last one: from the rows before it, or from all."""
     q, k, v, upstream = inputs()
-    before = gradients(q, k, v, upstream)[0][:, :, :-1]
+    before = gradients(q, k, v, upstream, **options)[0][:, :, :-1]
     v[:, :, -1] = 6e4
-    assert torch.equal(gradients(q, k, v, upstream)[0][:, :, :-1], before)
+    assert torch.equal(gradients(q, k, v, upstream, **options)[0][:, :, :-1], before)
+
+
+def test_a_dilation_hides_values_between():
+    q, k, v, upstream = inputs()
+    options = {"window_size": (30, 0), "dilation": 2}
+    before = gradients(q, k, v, upstream, **options)[0][:, :, 1::2]
+    v[:, :, 0::2] = 6e4
+    assert torch.equal(gradients(q, k, v, upstream, **options)[0][:, :, 1::2], before)
+
+
+def test_what_arrives_at_a_row_without_keys_is_nobodys():
+    """Not even in the range of the keys whose tile has the row's block."""
+    q, k, v, upstream = inputs()
+
+    def with_lse(d_lse):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        scales = torch.full((1, 2, LENGTH), DIM**-0.5)
+        masks = {"causal": True, "key_begin": torch.tensor([5])}
+        output, statistics = isentrope.attention_rows(*leaves, scales, **masks, return_stats=("lse",))
+        torch.autograd.backward([output, statistics.lse], [upstream, d_lse])
+        return [x.grad for x in leaves]
+
+    d_lse = torch.zeros(1, 2, LENGTH)
+    before = with_lse(d_lse.clone())
+    d_lse[:, :, :5] = 1e12
+    for got, want in zip(with_lse(d_lse), before):
+        assert torch.equal(got, want)

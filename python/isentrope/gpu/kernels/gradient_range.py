@@ -1,10 +1,11 @@
 """How large gradients of logits can become, which products of float16 must know: those leave its range, so they are taken
 2^lift times larger. The lift has to be known before the first tile, or else sums would have to change theirs with it.
 
-Of a row it follows from a bound, by what the row sees and nothing else: with p <= 1, p |ln p| <= 1 / e and u = ln p + H
+Of a row it follows from a bound, by the keys that structural masks leave it: with p <= 1, p |ln p| <= 1 / e and u = ln p + H
 
     |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
 
+Keys that a boolean mask or a bias hides from every row count as 0 (`norms`); those hidden from some rows alone count for all.
 The bound comes to lie at 2^14 to 2^15. What is 2^-29 of that is a denormal number, off by up to 2^-40 of it; in float32, do.v has
 2^-24 of it to lose. A tile of keys takes the largest bound of the rows of the query blocks that it meets, so there it is more than
 each key's rows alone say, and of what is denormal the last bits are not theirs alone."""
@@ -29,26 +30,28 @@ def finite_norms(norms, key, inside):
 
 
 @triton.jit
-def largest_on_edge(most, norms, begin, end, first, last):
+def largest_on_edge(most, norms, begin, end, dilation, first, last):
     """Where rows see different keys."""
     for start in range(first, last, EDGE):
         key = start + tl.arange(0, EDGE)
         norm = finite_norms(norms, key, key < last)
-        seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
+        past = key[None, :] - begin[:, None]
+        seen = (past >= 0) & (key[None, :] < end[:, None]) & (past % dilation == 0)
         most = tl.maximum(most, tl.max(tl.where(seen, norm[None, :], 0.0), 1))
     return most
 
 
 @triton.jit
-def largest_norm(norms, begin, end, rows, ROWS: tl.constexpr):
-    """Of each row's keys begin ... end - 1."""
+def largest_norm(norms, begin, end, dilation, rows, ROWS: tl.constexpr):
+    """Of each row's keys begin, begin + dilation, ... below end."""
     far = 2147483647
     some = rows & (end > begin)
     first, last = tl.min(tl.where(some, begin, far), 0), tl.max(tl.where(some, end, 0), 0)
     all_from = tl.max(tl.where(some, begin, 0), 0)
+    all_from = tl.where(dilation > 1, last, all_from)
     all_to = tl.minimum(tl.min(tl.where(some, end, far), 0), last)
-    most = largest_on_edge(each(ROWS, 0.0, tl.float32), norms, begin, end, first, all_from)
-    most = largest_on_edge(most, norms, begin, end, tl.maximum(all_from, all_to), last)
+    most = largest_on_edge(each(ROWS, 0.0, tl.float32), norms, begin, end, dilation, first, all_from)
+    most = largest_on_edge(most, norms, begin, end, dilation, tl.maximum(all_from, all_to), last)
     of_all = each(NORMS, 0.0, tl.float32)
     for start in range(all_from, all_to, NORMS):
         key = start + tl.arange(0, NORMS)

@@ -37,11 +37,13 @@ def bits(x):
     return x.to(tl.float32, bitcast=True)
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "value_dim", "scale_batches", "scale_heads", "kept_factor"])
+@triton.jit(
+    do_not_specialize=["heads", "kv_heads", "queries", "keys", "value_dim", "scale_batches", "scale_heads", "kept_factor", "dilation"]
+)
 def gradient_rows_kernel(
     output, d_output, statistics, d_statistics, sinks, begins, ends, own_keys, scales, norms, terms, bounds, d_sinks,
     stride_ob, stride_oh, stride_on, stride_od, stride_gb, stride_gh, stride_gn, stride_gd,
-    heads, kv_heads, queries, keys, value_dim, scale_batches, scale_heads, kept_factor,
+    heads, kv_heads, queries, keys, value_dim, scale_batches, scale_heads, kept_factor, dilation,
     WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, CAPPED: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +52,8 @@ def gradient_rows_kernel(
     collision, entropy, d_distance, the bits of begin, end and the key at the row's own position, d_max_probability; the last
     one is largest_key_kernel's. d_sinks f32 [rows]. In float16, whose weights are lifted, lse, collision and entropy are those
     of 2^F16_LIFT times the weights, and bounds f32 [2, rows] say how large gradients can become (gradient_range), of logits
-    and of queries' products with keys. norms f32 [batch, kv_heads, keys]: of values."""
+    and of queries' products with keys. norms f32 [batch, kv_heads, keys]: of values that some row
+    may see."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
@@ -97,10 +100,11 @@ def gradient_rows_kernel(
     own_key = tl.load(own_keys + bound, mask=rows, other=0)
     if output.dtype.element_ty == tl.float16:
         key_head = (batch * kv_heads + head // (heads // kv_heads)) * keys
-        norm = largest_norm(norms + key_head, begin, end, rows, ROWS) * kept_factor
+        norm = largest_norm(norms + key_head, begin, end, dilation, rows, ROWS) * kept_factor
         largest = bound_of(upstream, norm, base, linear, d_variance, collision, entropy, d_distance, d_most, begin, end, own_key)
         if CAPPED:
             largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
+        largest = tl.where(end > begin, largest, 0.0)  # what arrives at a row without keys is nobody's
         tl.store(bounds + row, largest, mask=rows)
         tl.store(bounds + plane + row, largest * tl.abs(tl.load(scale, mask=rows, other=0.0)), mask=rows)
         lse, collision, entropy = lse - F16_LIFT, collision / F16_FACTOR, entropy - F16_LIFT * LN2
