@@ -61,13 +61,12 @@ def largest_norm(norms, begin, end, dilation, rows, ROWS: tl.constexpr):
 
 @triton.jit
 def bound_of(
-    upstream, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
+    size, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
 ):  # fmt: skip
-    """Of each row's gradients of logits. norm: the largest |v_j| that it sees."""
-    product = norm * tl.sqrt(tl.sum(upstream * upstream, 1))
+    """Of each row's gradients of logits. size: |do|; norm: the largest |v_j| that it sees."""
     away = tl.maximum(tl.abs(own_key - begin), tl.abs(end - own_key)).to(tl.float32)
     moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(quadratic) * (2.0 * entropy * entropy + 1.1)
-    return product + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
+    return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
 
 
 @triton.jit

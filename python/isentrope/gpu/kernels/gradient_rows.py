@@ -65,6 +65,7 @@ def gradient_rows_kernel(
     at = batch * stride_gb + head * stride_gh + index.to(tl.int64) * stride_gn
     upstream = load_rows(Matrix(d_output, stride_gn, stride_gd, value_dim), at, rows, COLUMNS, True, False).to(tl.float32)
     mean = tl.sum(out * upstream, 1)
+    size = tl.sqrt(tl.sum(upstream * upstream, 1))
 
     lse = tl.load(statistics + WANTED.LSE * plane + row, mask=rows, other=0.0)
     entropy = statistic(statistics, WANTED.ENTROPY, plane, row, rows, WANTED.ENTROPY >= 0)
@@ -101,7 +102,7 @@ def gradient_rows_kernel(
     if output.dtype.element_ty == tl.float16:
         key_head = (batch * kv_heads + head // (heads // kv_heads)) * keys
         norm = largest_norm(norms + key_head, begin, end, dilation, rows, ROWS) * kept_factor
-        largest = bound_of(upstream, norm, base, linear, d_variance, collision, entropy, d_distance, d_most, begin, end, own_key)
+        largest = bound_of(size, norm, base, linear, d_variance, collision, entropy, d_distance, d_most, begin, end, own_key)
         if CAPPED:
             largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
         largest = tl.where(end > begin, largest, 0.0)  # what arrives at a row without keys is nobody's
