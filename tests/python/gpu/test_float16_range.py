@@ -40,13 +40,13 @@ def test_gradients_keep_their_digits_whatever_their_size(power):
         assert (error[seen] < 2.0**-8 * size[seen]).all(), name
 
 
-HIDDEN_FROM_ALL = torch.arange(LENGTH) < LENGTH - 1
-BIAS = torch.zeros(LENGTH).masked_fill(~HIDDEN_FROM_ALL, -math.inf).half()
+SEEN_BY_ALL = torch.arange(LENGTH) < LENGTH - 1
+BIAS = torch.zeros(LENGTH).masked_fill(~SEEN_BY_ALL, -math.inf).half()
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": False, "attn_mask": HIDDEN_FROM_ALL}, {"causal": False, "bias": BIAS}],
+    [{}, {"causal": False, "attn_mask": SEEN_BY_ALL}, {"causal": False, "bias": BIAS}],
     ids=["causal", "attn_mask", "bias"],
 )
 def test_values_that_a_mask_hides_have_no_part_in_the_range(options):
