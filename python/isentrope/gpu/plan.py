@@ -95,15 +95,23 @@ _OWN = {
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
 # What lifts gradients into the range of float16 takes registers too: with two stages 40 bytes spilled.
-_OWN_F16 = {("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {64: Tiles(32, 128, 8, 1)}}
+_OWN_F16 = {
+    ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {64: Tiles(32, 128, 8, 1)},
+    # One register of 512 too few with 32 keys.
+    ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
+}
 # Of bare calls, of 16-bit types.
 _BARE = {
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
     ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
 }
-# 16 bytes spilled with 128 keys.
-_BARE_F16 = {("sm90", "key gradient"): _BARE["sm90", "key gradient"] | {128: Tiles(32, 64, 8, 2)}}
+_BARE_F16 = {
+    # 16 bytes spilled with 128 keys.
+    ("sm90", "key gradient"): _BARE["sm90", "key gradient"] | {128: Tiles(32, 64, 8, 2)},
+    # Left to itself the compiler cuts registers down to 80, where 8 bytes no longer fit.
+    ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
+}
 _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1)}
 
 
