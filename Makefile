@@ -175,8 +175,8 @@ coverage:
 	  ctest --test-dir build/coverage --output-on-failure -j $$(nproc) -R "^($(subst $() ,|,$(strip $(COVERAGE_TESTS))))$$"; \
 	  "$$(scripts/setup --print)" scripts/coverage build/coverage
 
-mutants: configure
-	@"$$(scripts/setup --print)" scripts/mutate --build $(BUILD) --record docs/results/mutants.json $(ARGS)
+mutants: setup
+	@"$$(scripts/setup --print)" scripts/mutate --record docs/results/mutants.json $(ARGS)
 
 # The Python tests of the first tier under other versions of torch, each in an environment of its own.
 test-torch: configure

@@ -172,11 +172,15 @@ TEST(AmxAttention, OtherProductsCanBeChosenAndAreNamed) {
   EXPECT_EQ(explain_pair_kernels(), "AVX-512 BF16; not AMX: " + reason);
   const std::int64_t before = emulated_instructions();
   const ForwardResult other = run_forward(data);
+  const auto upstream = random_gradient(data.problem);
+  const BackwardResult other_gradient = run_backward(data, other, upstream);
   EXPECT_EQ(emulated_instructions(), before);
   use_pair_kernels(amx_pair_kernels());
   const ForwardResult own = run_forward(data);
   // The order of the sums differs, and hence some bits.
   EXPECT_FALSE(same_bits(own.output, other.output) && same_bits(own.lse, other.lse));
+  // Of the gradients of the same results, too: they are not left to f32.
+  EXPECT_FALSE(same_bits(run_backward(data, other, upstream).dk, other_gradient.dk));
 }
 
 }  // namespace

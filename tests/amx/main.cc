@@ -1,12 +1,23 @@
-// A test program whose bf16 products are AMX's: the CPU's own, or emulated where it has none.
+// A test program whose bf16 products are AMX's: the CPU's own, or emulated where it has none. With
+// --avx512 they are AVX-512's, which a CPU with AMX would not take.
 
 #include <gtest/gtest.h>
+
+#include <string_view>
 
 #include "src/cpu/product/bf16_pairs.h"
 #include "tests/support/amx_emulator.h"
 
 namespace isentrope {
 namespace {
+
+class Avx512 : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    ASSERT_EQ(avx512_pair_kernels()->why_not(), nullptr);
+    use_pair_kernels(avx512_pair_kernels());
+  }
+};
 
 class Amx : public ::testing::Environment {
  public:
@@ -35,7 +46,10 @@ class Amx : public ::testing::Environment {
 }  // namespace isentrope
 
 int main(int argc, char** argv) {
+  using isentrope::Amx, isentrope::Avx512;
   ::testing::InitGoogleTest(&argc, argv);
-  ::testing::AddGlobalTestEnvironment(new isentrope::Amx);
+  const bool avx512 = argc > 1 && argv[1] == std::string_view("--avx512");
+  ::testing::AddGlobalTestEnvironment(avx512 ? static_cast<::testing::Environment*>(new Avx512)
+                                             : new Amx);
   return RUN_ALL_TESTS();
 }

@@ -1,0 +1,151 @@
+"""How scripts/mutate compiles a program of the tests of the operator, and how it runs it."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build/mutate"
+TESTS = [f"tests/{name}.cc" for name in (
+    "row_promises_test", "generated_test", "mask_test", "row_paths_test", "memory_bounds_test", "attention_state_test",
+    "attention_test", "quantized_cache_test", "dropout_test", "threads_test", "amx/main", "amx/amx_attention_test",
+    "amx/amx_emulator_test", "support/amx_emulator")]  # fmt: skip
+SOURCES = [
+    *TESTS,
+    *sorted(str(x.relative_to(ROOT)) for folder in ("src", "check") for x in (ROOT / folder).rglob("*.cc")
+            if x.name != "elsewhere.cc")]  # fmt: skip
+# Kernels are compiled for one instruction set each, which is a small part of what the library has.
+AVX3, PORTABLE = "AVX-512", "portable"
+OPTIONS = {AVX3: ["-march=skylake-avx512", "-DHWY_COMPILE_ONLY_STATIC"], PORTABLE: ["-DHWY_COMPILE_ONLY_SCALAR"]}
+# Sums are contracted by nobody. -O1 compiles a kernel in 3 s instead of 4, and its tests then take five times as long.
+COMMON = ["g++", "-std=c++20", "-O2", "-ffp-contract=off", "-w", "-pthread", "-fopenmp", "-I.", "-Iinclude"]
+PATIENCE = 30  # seconds of processor time, of 10 that the longest run takes: a mutant that never ends is caught
+# What takes 2 s and finds most is run before what takes 10.
+LATER = "*OnTarget*:*GeneratedProblems.*:*ASplitCache*:Generator.*"
+
+
+def run(command, **options):
+    return subprocess.run([str(x) for x in command], capture_output=True, text=True, **options)
+
+
+@dataclass
+class Run:
+    """Tests on kernels of one instruction set, with AVX-512's products of bf16 pairs or with AMX's."""
+
+    name: str
+    instructions: str
+    filters: tuple  # one after the other
+    options: tuple = ("--avx512",)
+
+    def failing_test(self, program):
+        """The first test that fails, or None."""
+        return next((test for part in self.filters if (test := self.failing_of(program, part))), None)
+
+    def failing_of(self, program, part):
+        # It ends at the first wrong number. A mutant that takes all memory is to be ended before others are.
+        command = ["choom", "-n", "1000", "--", "prlimit", f"--cpu={PATIENCE}", program, *self.options]
+        try:
+            done = run([*command, "--gtest_break_on_failure", f"--gtest_filter={part}"], timeout=20 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "a test that does not end"
+        if done.returncode == 0:
+            return None
+        began = re.findall(r"\[ RUN      \] (\S+)", done.stdout) or ["the first call"]
+        return began[-1] + (", which does not end" if done.returncode == -signal.SIGXCPU else "")
+
+
+PARTS = (f"-Mask.*:Amx*:{LATER}", "Mask.*", LATER)
+RUNS = (Run(AVX3, AVX3, PARTS), Run("AMX", AVX3, ("Amx*:*/AVX3",), ()), Run(PORTABLE, PORTABLE, PARTS))
+
+
+def runs_of(changed):
+    """Those that may notice: where a file is of one kind of products, that on these."""
+    names = {name for word, name in (("amx", "AMX"), ("avx512", AVX3)) if word in changed}
+    return [x for x in RUNS if not names or x.name in names]
+
+
+def inclusions():
+    """Of each file of the project, the sources that are made of it."""
+    files = [x for top in ("src", "include", "tests", "check") for x in (ROOT / top).rglob("*.*")]
+    text_of = {str(x.relative_to(ROOT)): x.read_text() for x in files if x.suffix in (".h", ".cc")}
+    direct = {}
+    for name, text in text_of.items():
+        found = re.findall(r'#include "([^"]+)"', text) + re.findall(r'HWY_TARGET_INCLUDE "([^"]+)"', text)
+        direct[name] = [x if x in text_of else f"include/{x}" for x in found]
+    made_of = {name: [] for name in text_of}
+    for source in SOURCES:
+        met, ahead = {source}, [source]
+        while ahead:
+            new = {x for x in direct.get(ahead.pop(), ()) if x in text_of} - met
+            met |= new
+            ahead += new
+        for name in met:
+            made_of[name].append(source)
+    return made_of
+
+
+def compiled(instructions, source, into, tree=None):
+    """What the compiler has to say."""
+    # A changed header comes before the original, whoever includes it.
+    first = ["-I", tree, "-I", tree / "include"] if tree else []
+    own = OPTIONS[instructions] if source.startswith("src/cpu/") else []
+    path = tree / source if tree and (tree / source).exists() else source
+    into.parent.mkdir(parents=True, exist_ok=True)
+    return run([COMMON[0], *first, *COMMON[1:], *own, "-c", path, "-o", into], cwd=ROOT)
+
+
+class Programs:
+    """Of all tests, from the unchanged sources or with a changed file among them."""
+
+    def __init__(self):
+        self.includers, self.lock = inclusions(), Lock()
+        self.objects = PLACE / run(["git", "rev-parse", "HEAD"], cwd=ROOT).stdout.strip()
+        changed = run(["git", "diff", "--quiet", "HEAD", "--", "src", "include", "tests", "check"], cwd=ROOT).returncode
+        if changed or not self.objects.exists():
+            shutil.rmtree(PLACE, ignore_errors=True)
+        self.objects.mkdir(parents=True, exist_ok=True)
+        for each in RUNS:
+            self.check(each)
+
+    def check(self, each):
+        """Without a change tests must pass."""
+        passed = self.objects / f"passed on {each.name}"
+        if passed.exists():
+            return
+        program = self.linked(each.instructions, self.objects / "tests", {})
+        if (test := each.failing_test(program)) is not None:
+            sys.exit(f"mutate: tests must pass without a change; got {test} on {each.name}")
+        passed.touch()
+
+    def unchanged(self, instructions, source):
+        """Its object, made once."""
+        folder = instructions if source.startswith("src/cpu/") else "all"
+        into = self.objects / folder / f"{source}.o"
+        with self.lock:
+            if not into.exists() and (made := compiled(instructions, source, into)).returncode:
+                sys.exit(f"mutate: the sources must compile; {source}: {made.stderr[-2000:]}")
+        return into
+
+    def mutated(self, instructions, place, tree, changed):
+        """A program with the changed file in it; None where that does not compile."""
+        folder = place / instructions
+        if (folder / "tests.program").exists():
+            return folder / "tests.program"
+        again = {source: folder / f"{source}.o" for source in self.includers[changed]}
+        if any(compiled(instructions, source, into, tree).returncode for source, into in again.items()):
+            return None
+        return self.linked(instructions, folder / "tests.program", again)
+
+    def linked(self, instructions, into, again):
+        """The program, with these objects in the place of the same sources' own."""
+        own = [self.unchanged(instructions, source) for source in SOURCES if source not in again]
+        # What changed comes first: of what several objects define inline the first is taken.
+        objects = [*again.values(), *own]
+        libraries = ["-lhwy", "-lgtest", "-lrapidcheck"]
+        done = run(["g++", "-pthread", "-fopenmp", "-fuse-ld=gold", *objects, *libraries, "-o", into])
+        return into if done.returncode == 0 else sys.exit(f"mutate: {done.stderr[-2000:]}")
