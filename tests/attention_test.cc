@@ -152,5 +152,55 @@ TEST_P(OnTarget, BackwardIsWithinBudget) {
   std::printf("largest error over budget: %.3f\n", worst);
 }
 
+View<float, 4> room_for(std::vector<float>& numbers, const std::array<std::int64_t, 4>& extents) {
+  numbers.resize(static_cast<std::size_t>(extents[0] * extents[1] * extents[2] * extents[3]));
+  return contiguous_view<float, 4>(numbers.data(), extents);
+}
+
+// The output with `step` floats from column to column.
+Ratio error_over_budget(const Data& data, const reference::GradientInput& gradient,
+                        const ConstTensor& d_output, std::int64_t step) {
+  const Problem& p = data.problem;
+  const ForwardResult forward = run_forward(data);
+  const std::array<std::int64_t, 4> queries{p.batch, p.heads, p.queries, p.dim};
+  const std::array<std::int64_t, 4> keys{p.batch, p.kv_heads, p.keys, p.dim};
+  const std::array<std::int64_t, 3> rows{p.batch, p.heads, p.queries};
+  std::vector<float> memory(forward.output.size() * static_cast<std::size_t>(step));
+  View<float, 4> output = contiguous_view<float, 4>(memory.data(), queries);
+  for (std::int64_t& stride : output.strides) stride *= step;
+  for (std::size_t i = 0; i < forward.output.size(); ++i)
+    memory[i * static_cast<std::size_t>(step)] = forward.output[i];
+  AttentionGradientInput in{.output = output, .d_output = d_output};
+  in.statistics.lse = contiguous_view<const float, 3>(forward.lse.data(), rows);
+  BackwardResult got;
+  AttentionGradients out{room_for(got.dq, queries), room_for(got.dk, keys), room_for(got.dv, keys)};
+  got.d_lambda.resize(forward.lse.size());
+  out.d_lambda = contiguous_view<float, 3>(got.d_lambda.data(), rows);
+  attention_backward(data.input(), data.options(), in, out);
+  return backward_error_over_budget(data, gradient, got);
+}
+
+TEST_P(OnTarget, AnOutputMayLieAnywhereAndItsGradientHaveATypeOfItsOwn) {
+  const Data data(parse_problem("shape=1x2x30x70x24"));
+  const std::array<std::int64_t, 4> shape{1, 2, 30, 24};
+  reference::GradientInput gradient = random_gradient(data.problem);
+  gradient.d_statistics = {};
+  std::vector<float> floats;
+  std::vector<BFloat16> halves;
+  for (double& x : gradient.d_output) {
+    halves.push_back(from_float<BFloat16>(static_cast<float>(x)));
+    floats.push_back(to_float(halves.back()));
+    x = floats.back();
+  }
+  for (const std::int64_t step : {1, 2}) {
+    for (const ConstTensor& d_output :
+         {ConstTensor(contiguous_view<float, 4>(floats.data(), shape)),
+          ConstTensor(contiguous_view<BFloat16, 4>(halves.data(), shape))}) {
+      const Ratio ratio = error_over_budget(data, gradient, d_output, step);
+      EXPECT_LE(ratio.worst, 1) << ratio.where << ", step " << step;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isentrope::check

@@ -1,6 +1,8 @@
 // Which weights dropout keeps, read through the operator: with queries of 0 all weights of a row
 // are alike, and with unit vectors as values the output shows what became of each.
 
+#include "src/reference/dropout.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -117,6 +119,40 @@ TEST_P(Dropout, KeepsItsShareOfEveryRowAndColumn) {
 TEST_P(Dropout, WhatIsKeptCountsForMore) {
   for (const float factor : factors_of("shape=1x2x60x64x8:64 dropout=0.2 dropout_seed=5")) {
     EXPECT_TRUE(factor == 0 || std::abs(factor - 1.25f) < 1e-6f) << factor;
+  }
+}
+
+// The bits of a weight, which are below 2^24: it is dropped at a share of one more, of 2^32.
+std::uint32_t bits_of(AttentionOptions options, std::int64_t query, std::int64_t key) {
+  std::uint32_t kept = 0, dropped = 1u << 24;
+  while (dropped - kept > 1) {
+    const std::uint32_t middle = (kept + dropped) / 2;
+    options.dropout_p = std::ldexp(static_cast<float>(middle), -32);
+    (reference::dropout_factor(options, 0, 0, query, key) == 0 ? dropped : kept) = middle;
+  }
+  return kept;
+}
+
+TEST_P(Dropout, KeepsAWeightWhoseBitsAreTheShareItself) {
+  for (const char* line : {"shape=1x1x1x600x32", "shape=1x1x20x600x8"}) {
+    const Data data(parse_problem(line));
+    const auto upstream = random_gradient(data.problem);
+    AttentionOptions options = data.options();
+    options.dropout_p = 0x1p-8f;
+    std::int64_t key = 0;  // of the first row
+    while (reference::dropout_factor(options, 0, 0, 0, key) != 0) ++key;
+    ASSERT_LT(key, data.problem.keys);
+    const std::uint32_t bits = bits_of(options, 0, key);
+    const auto dropped_at = [&](std::uint32_t share) {
+      options.dropout_p = std::ldexp(static_cast<float>(share), -32);
+      const ForwardResult forward = run_forward(data, options);
+      return std::pair{forward.output, run_backward(data, forward, upstream, options).dv};
+    };
+    // One more or less of 2^32 changes no other weight by as much as a bit.
+    const auto before = dropped_at(bits - 1), at = dropped_at(bits), behind = dropped_at(bits + 1);
+    EXPECT_EQ(before, at) << line;
+    EXPECT_NE(at.first, behind.first) << line;
+    EXPECT_NE(at.second, behind.second) << line;
   }
 }
 

@@ -248,6 +248,23 @@ TEST_P(RowPaths, AQueryThatIsNoNumberDoesNotReachTheGradientsOfKeysItDoesNotSee)
   }
 }
 
+// Its logits are -inf, and 0 times infinity is no number.
+TEST_P(RowPaths, AnInfiniteKeyOfNoWeightReachesTheGradientOfTheQueriesThatSeeIt) {
+  for (const char* line : {"shape=1x1x40x70x32", "dt=bf16 shape=1x1x40x70x32"}) {
+    Data data(parse_problem(line));
+    const auto dim = static_cast<std::size_t>(data.problem.dim);
+    for (std::size_t at = 0; at < data.q.size(); at += dim) data.q[at] = -1;
+    data.k[5 * dim] = kInfinity;
+    data.refresh();
+    const ForwardResult forward = run_forward(data);
+    const BackwardResult got = run_backward(data, forward, random_gradient(data.problem));
+    for (std::size_t i = 0; i < got.dq.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(forward.output[i])) << line;
+      ASSERT_EQ(std::isnan(got.dq[i]), i % dim == 0) << line << ", number " << i;
+    }
+  }
+}
+
 TEST_P(RowPaths, EqualKeysShareTheWeight) {
   for (const char* line : kPaths) {
     Data data(parse_problem(line));
