@@ -48,7 +48,7 @@ class Run:
 
     def failing_of(self, program, part):
         # It ends at the first wrong number. A mutant that takes all memory is to be ended before others are.
-        command = ["choom", "-n", "1000", "--", "prlimit", f"--cpu={PATIENCE}", program, *self.options]
+        command = ["choom", "-n", "1000", "--", "prlimit", f"--cpu={PATIENCE}:{PATIENCE + 1}", program, *self.options]
         try:
             done = run([*command, "--gtest_break_on_failure", f"--gtest_filter={part}"], timeout=20 * PATIENCE)
         except subprocess.TimeoutExpired:
