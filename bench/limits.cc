@@ -10,7 +10,7 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/steps/softmax_tile-inl.h"
 

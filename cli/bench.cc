@@ -18,7 +18,7 @@
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 #include "src/cpu/plan.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 namespace isentrope::cli {
 namespace {

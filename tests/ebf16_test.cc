@@ -7,7 +7,7 @@
 
 #include "check/generate.h"
 #include "check/judge.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 namespace isentrope::check {
 namespace {

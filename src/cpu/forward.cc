@@ -20,7 +20,7 @@
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/kernels.h"
-#include "src/cpu/product/bf16_arithmetic-inl.h"
+#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/f32_arithmetic-inl.h"
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
@@ -108,7 +108,7 @@ class ForwardTask {
     item_ = {index, more, item_of(call_.plan, index)};
     queries_.list(item_.at);
     // The look at the queries' numbers is taken once; the one at the keys' once a block.
-    item_.pairs_fit = sizes_.key_pairs && Bf16Pairs::fits(queries_.queries());
+    item_.pairs_fit = sizes_.key_pairs && Pairs::fits(queries_.queries());
     item_.f32_packed = false;
     for (std::size_t tile = 0; tile * panel_width() < queries_.rows(); ++tile)
       results_.states[tile].clear();
@@ -134,9 +134,9 @@ class ForwardTask {
           rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
                                                  call.plan.block_rows),
                         kStateRows)),
-          key_pairs(Bf16Pairs::serves(call.input.q) && Bf16Pairs::serves(call.input.k)),
-          value_pairs(Bf16Pairs::serves(call.input.v)),
-          key_step(value_pairs ? Bf16Pairs::key_step() : 4) {}
+          key_pairs(Pairs::serves(call.input.q) && Pairs::serves(call.input.k)),
+          value_pairs(Pairs::serves(call.input.v)),
+          key_step(value_pairs ? Pairs::key_step() : 4) {}
     std::size_t dim, value_dim, value_columns;
     std::size_t rows;             // of the longest query block, in whole tiles
     bool key_pairs, value_pairs;  // whether bf16 pairs serve, numbers permitting
@@ -169,7 +169,7 @@ class ForwardTask {
   // A single denormal sends its block alone to the f32 product, whose results are a matter of the
   // block's numbers and not of what other blocks hold.
   QkTile& qk_of_block() {
-    if (item_.pairs_fit && Bf16Pairs::fits(keys_)) return qk_pairs_;
+    if (item_.pairs_fit && Pairs::fits(keys_)) return qk_pairs_;
     if (!item_.f32_packed) {
       qk_f32_.pack_queries(queries_.queries(), queries_.lambda());
       if (!item_.pairs_fit) fetch_next_queries();
@@ -236,14 +236,14 @@ class ForwardTask {
 
   const ForwardCall& call_;
   const Sizes sizes_;
-  const Bf16Pairs::Session session_{sizes_.key_pairs || sizes_.value_pairs};
+  const Pairs::Session session_{sizes_.key_pairs || sizes_.value_pairs};
   const Softmax softmax_;
   QueryBlock queries_;
   Operand keys_, values_;
   QkTileOf<F32> qk_f32_;
-  QkTileOf<Bf16Pairs> qk_pairs_;
+  QkTileOf<Pairs> qk_pairs_;
   PvTileOf<F32> pv_f32_;
-  PvTileOf<Bf16Pairs> pv_pairs_;
+  PvTileOf<Pairs> pv_pairs_;
   PvTile& pv_;
   Results results_;
   Scratch scratch_;

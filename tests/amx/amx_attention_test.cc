@@ -11,7 +11,7 @@
 #include "check/generate.h"
 #include "check/judge.h"
 #include "src/cpu/product/amx_tiles.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 #include "tests/support/amx_emulator.h"
 
 namespace isentrope::check {

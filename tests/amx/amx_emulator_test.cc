@@ -13,7 +13,7 @@
 
 #include "isentrope/attention.h"
 #include "src/cpu/product/amx_tiles.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 namespace isentrope {
 namespace {

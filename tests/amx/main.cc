@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 #include "tests/support/amx_emulator.h"
 
 namespace isentrope {

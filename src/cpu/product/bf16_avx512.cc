@@ -1,7 +1,7 @@
 // The dot products of AVX-512 BF16.
 
 #include "src/cpu/block_sizes.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 

@@ -7,7 +7,7 @@
 // once.
 
 #include "src/cpu/block_sizes.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 #if defined(__aarch64__) && defined(__GNUC__) && defined(__linux__)
 

@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 // What an arithmetic is: what one element of its operands holds, how rows become elements, and the
-// products of those. Bf16Pairs is the other one.
+// products of those. Pairs is the other one.
 struct F32 {
   using Element = float;
   static constexpr std::size_t kNumbers = 1;  // of an element

@@ -40,8 +40,8 @@ class GradientTask {
           columns(round_up(dim, panel_width())),
           value_columns(round_up(value_dim, panel_width())),
           keys(round_up(static_cast<std::size_t>(call.plan.block_rows), kGradientKeys)),
-          pairs(Bf16Pairs::serves(call.input.q) && Bf16Pairs::serves(call.input.k) &&
-                Bf16Pairs::serves(call.input.v) && Bf16Pairs::serves(call.gradient.d_output)),
+          pairs(Pairs::serves(call.input.q) && Pairs::serves(call.input.k) &&
+                Pairs::serves(call.input.v) && Pairs::serves(call.gradient.d_output)),
           pair_keys(pairs ? keys : 0),
           pair_rows(pairs ? kGradientRows : 0) {}
     std::int64_t group;  // query heads of a key head
@@ -120,9 +120,9 @@ class GradientTask {
 
   // Of all queries, too: next to their use against a key block this look costs nothing.
   bool pairs_fit() {
-    return sizes_.pairs && Bf16Pairs::fits(keys_) && Bf16Pairs::fits(values_) &&
+    return sizes_.pairs && Pairs::fits(keys_) && Pairs::fits(values_) &&
            for_each_query_tile(
-               [&] { return Bf16Pairs::fits(tile_.queries) && Bf16Pairs::fits(tile_.d_output); });
+               [&] { return Pairs::fits(tile_.queries) && Pairs::fits(tile_.d_output); });
   }
 
   // Calls visit(first key, ranges) for each tile of the block's keys of which some row of the query
@@ -162,12 +162,12 @@ class GradientTask {
 
   const BackwardCall& call_;
   const Sizes sizes_;
-  const Bf16Pairs::Session session_{sizes_.pairs};
+  const Pairs::Session session_{sizes_.pairs};
   const StatisticGradients statistics_;
   Operand keys_, values_;  // of the key block
   QueryTile tile_;
   GradientProductsOf<F32> f32_;
-  GradientProductsOf<Bf16Pairs> pairs_;
+  GradientProductsOf<Pairs> pairs_;
   GradientProducts* products_ = nullptr;  // of the key block
   GradientSums sums_;
   Scratch scratch_;

@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/bf16_arithmetic-inl.h"
+#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/f32_arithmetic-inl.h"
 #include "src/cpu/steps/row_tile-inl.h"
 
@@ -127,32 +127,32 @@ class PvTileOf<F32> final : public PvTile {
 };
 
 template <>
-class PvTileOf<Bf16Pairs> final : public PvTile {
+class PvTileOf<Pairs> final : public PvTile {
  public:
   explicit PvTileOf(std::size_t columns) : columns_(columns) {}
 
   // Pairs of keys: half as many, and one for the last of an odd number.
   Scratch::Array value_copies(std::size_t keys) {
-    return {pairs_, Bf16Pairs::pairs_of(keys) * round_up(columns_, panel_width())};
+    return {pairs_, Pairs::pairs_of(keys) * round_up(columns_, panel_width())};
   }
 
   void place_values(const Operand& values) noexcept override {
     values_ = &values;
-    finite_ = Bf16Pairs::pack_turned(values, pairs_.data());
+    finite_ = Pairs::pack_turned(values, pairs_.data());
   }
 
   // NaN in a value is 0 in its pair, so tiles may begin before the union's first key.
   // Weights are rounded to bf16 here, after the row states have summed them as they were.
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
-    const std::size_t width = panel_width(), panel = Bf16Pairs::pairs_of(values_->count()) * width;
-    const std::size_t depth = Bf16Pairs::pairs_of(tile.keys());
-    const Pair* pairs = Bf16Pairs::kernels().round_tile(weights, tile.keys());
+    const std::size_t width = panel_width(), panel = Pairs::pairs_of(values_->count()) * width;
+    const std::size_t depth = Pairs::pairs_of(tile.keys());
+    const Pair* pairs = Pairs::kernels().round_tile(weights, tile.keys());
     // The dot product only adds: there is no instance that replaces, since the first block is one
     // of many.
     if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
     for (std::size_t column = 0; column < columns_; column += width) {
       const std::size_t at = column / width * panel + tile.first / 2 * width;
-      Bf16Pairs::kernels().add_weighted({.rows = HWY_MIN(width, columns_ - column),
+      Pairs::kernels().add_weighted({.rows = HWY_MIN(width, columns_ - column),
                                          .columns = width,
                                          .depth = depth,
                                          .a = pairs_.at(at, depth * width),

@@ -6,7 +6,7 @@
 // with its factors, once the next one is on its way through the tiles.
 
 #include "src/cpu/product/amx_tiles.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 #if ISENTROPE_HAS_AMX_TILES
 

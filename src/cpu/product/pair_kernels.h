@@ -3,7 +3,7 @@
 //
 // Products of two bf16 numbers are exact in f32, so scores are as good as the f32 product's. The
 // instructions take denormals for 0, and a sum may overflow before lambda scales it:
-// Bf16Pairs::fits() says which rows they serve. Weights and gradients of logits are rounded to
+// Pairs::fits() says which rows they serve. Weights and gradients of logits are rounded to
 // bf16, by at most one part in 2^8.
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace isentrope {
 
 // One instruction set's products: a file of its own with a constant of this type, and a line in
-// bf16_pairs.cc. Tiles of C are `rows` x `columns`; a product rounds its rows up to 4, its columns
+// pair_kernels.cc. Tiles of C are `rows` x `columns`; a product rounds its rows up to 4, its columns
 // to `columns` and its depth to `depth` pairs, which are 0 beyond the operands' own. AMX writes C
 // of multiply_packed and multiply_rows in whole tiles of 16 rows.
 struct PairKernels {

@@ -1,4 +1,4 @@
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 
 #include <array>
 #include <atomic>

@@ -1,26 +1,26 @@
-// Bf16Pairs: the arithmetic of bf16 rows whose numbers go in pairs to a dot product.
+// Pairs: the arithmetic of bf16 rows whose numbers go in pairs to a dot product.
 //
 // Per-target header: compiled once for every instruction set.
 
-#if defined(ISENTROPE_BF16_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ISENTROPE_BF16_ARITHMETIC_INL_H_
-#undef ISENTROPE_BF16_ARITHMETIC_INL_H_
+#if defined(ISENTROPE_PAIRS_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_PAIRS_ARITHMETIC_INL_H_
+#undef ISENTROPE_PAIRS_ARITHMETIC_INL_H_
 #else
-#define ISENTROPE_BF16_ARITHMETIC_INL_H_
+#define ISENTROPE_PAIRS_ARITHMETIC_INL_H_
 #endif
 
 #include <cstddef>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/bf16_pairs.h"
+#include "src/cpu/product/pair_kernels.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-struct Bf16Pairs {
+struct Pairs {
   using Element = Pair;
   static constexpr std::size_t kNumbers = 2;  // of an element
 
