@@ -10,8 +10,8 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
-#include "src/cpu/product/pair_kernels.h"
 #include "src/cpu/product/f32-inl.h"
+#include "src/cpu/product/pair_kernels.h"
 #include "src/cpu/steps/softmax_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,7 +62,7 @@ double fused_multiply_adds() {
 // Scores and value sums of bf16 calls have this for their limit where pairs serve.
 double bf16_dot_products() {
   constexpr std::size_t kTimes = 200'000;
-  const PairKernels* kernels = pair_kernels();
+  const PairKernels* kernels = pair_kernels(DType::bf16);
   if (!kernels || kernels->columns != panel_width()) return 0;
   const auto flops = static_cast<double>(kernels->run_dot_products(1) * kTimes);
   return best_rate(flops, [&] { kernels->run_dot_products(kTimes); });

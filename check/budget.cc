@@ -16,10 +16,9 @@ double unit_of(DType type) {
 }
 // Of one weight e^t: what tests/exp_test.cc holds the kernels' exp to.
 constexpr double kExpError = 2.2 * kUnit;
-// What weights and their gradients lose beside the values they multiply.
-double rounding_of(DType type, const Arithmetic& arithmetic) {
-  const bool rounds = type == DType::bf16 || (type == DType::f16 && arithmetic.rounds_f16);
-  return rounds ? unit_of(type) : 0;
+// What weights or their gradients lose beside the values they multiply.
+double rounding_of(DType type, bool rounds_f16) {
+  return type == DType::bf16 || (type == DType::f16 && rounds_f16) ? unit_of(type) : 0;
 }
 // Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end
 // sooner.
@@ -132,10 +131,10 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     worst.add("support", row, static_cast<double>(got.support[row]),
               static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
-    const double rounding = rounding_of(p.type, arithmetic);
+    const double rounding = rounding_of(p.type, arithmetic.rounds_f16_weights);
     // Weights that are rounded to f16 are kept 2^14 times larger, and the smallest end 2^-25 off
     // all the same.
-    const double denormal = p.type == DType::f16 && arithmetic.rounds_f16 ? 0x1p-39 : 0;
+    const double denormal = p.type == DType::f16 && arithmetic.rounds_f16_weights ? 0x1p-39 : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
@@ -182,7 +181,7 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
   // Of dz in dot products of 16 bits. Their weights are rounded too, but dv has room for it: no
   // do.output is in it.
-  const double rounding = rounding_of(p.type, arithmetic);
+  const double rounding = rounding_of(p.type, arithmetic.rounds_f16_gradients);
   Worst worst(p.type);
   // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
   // component of do being 5 at most.

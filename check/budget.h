@@ -20,9 +20,9 @@ struct Ratio {
 
 // How the results were computed, as far as it decides what may be wrong.
 struct Arithmetic {
-  // Products of f16 take weights and their gradients rounded to f16, as tensor cores do; ours do
-  // not.
-  bool rounds_f16 = false;
+  // Products of f16 take weights rounded to f16, or the gradients of logits, as tensor cores do
+  // both. Of ours AMX-FP16 takes weights so.
+  bool rounds_f16_weights = false, rounds_f16_gradients = false;
   // Products of equal keys may differ with their places in a tile, so that any of several largest
   // keys may be taken for the first; ours do not.
   bool tells_equal_keys_apart = false;
@@ -31,7 +31,7 @@ struct Arithmetic {
   std::vector<double> logits{}, values{};
 };
 
-// Of the problem's cache, if it has one in 8 bits.
+// Of this CPU's products, and of the problem's cache, if it has one in 8 bits.
 [[nodiscard]] Arithmetic arithmetic_of(const Data& data, const reference::Result& want);
 
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);

@@ -1,9 +1,11 @@
-// What a cache in 8 bits takes from a call's results (docs/contributors/numerics.md).
+// What the CPU's products and a cache in 8 bits take from a call's results
+// (docs/contributors/numerics.md).
 
 #include <algorithm>
 #include <cmath>
 
 #include "check/budget.h"
+#include "src/cpu/product/pair_kernels.h"
 
 namespace isentrope::check {
 namespace {
@@ -32,7 +34,7 @@ std::vector<double> step_errors(const View<const double, 4>& rows, std::int64_t 
 
 Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
   const Problem& p = data.problem;
-  Arithmetic arithmetic;
+  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
   if (p.cache_group == 0) return arithmetic;
   const reference::Input in = data.reference_input();
   const std::int64_t groups = p.dim / p.cache_group, value_groups = p.value_dim / p.cache_group;

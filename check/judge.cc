@@ -49,9 +49,10 @@ Verdict Judge::judge() const {
                                                   : "a cache in 8 bits has no backward pass"};
   }
   const ForwardResult forward = run_forward(data_);
-  if (!backward_) return judge(forward, nullptr, arithmetic_of(data_, forward_));
+  const Arithmetic arithmetic = arithmetic_of(data_, forward_);
+  if (!backward_) return judge(forward, nullptr, arithmetic);
   const BackwardResult backward = run_backward(data_, forward, *upstream_);
-  return judge(forward, &backward);
+  return judge(forward, &backward, arithmetic);
 }
 
 Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backward,

@@ -149,9 +149,9 @@ void show(const check::Problem& problem, const check::Work& work,
     explain("forward", "queries", forward_plan(problem));
     if (problem.backward) explain("backward", "keys", backward_plan(problem));
     for (const Timing& timing : timings) explain_tiles(timing.target);
-    if (problem.type == DType::bf16)
-      fmt::print("  products of bf16 with vectors of {} bytes: {}\n", bytes_of_pair_vectors(),
-                 explain_pair_kernels());
+    if (size_of(problem.type) == 2)
+      fmt::print("  products of {} with vectors of {} bytes: {}\n", name_of(problem.type),
+                 bytes_of_pair_vectors(), explain_pair_kernels(problem.type));
     use_target(supported_targets().front());
   }
   print_timings(problem, work, timings, arguments);
@@ -164,7 +164,8 @@ nlohmann::json json_of(const check::Problem& problem, const check::Work& work,
                         {"flops", work.flops},
                         {"plan", json_of(forward_plan(problem))}};
   if (problem.backward) result["backward_plan"] = json_of(backward_plan(problem));
-  if (problem.type == DType::bf16) result["bf16_products"] = explain_pair_kernels();
+  if (size_of(problem.type) == 2)
+    result[std::string(name_of(problem.type)) + "_products"] = explain_pair_kernels(problem.type);
   for (const Timing& timing : timings) result["timings"].push_back(json_of(problem, timing, work));
   return result;
 }

@@ -42,7 +42,7 @@ __attribute__((noipa, target("+bf16"))) float rounded_sum() {
 }
 
 TEST(ExtendedBf16, IsWithinTheSameBudget) {
-  if (!pair_kernels()) GTEST_SKIP() << "this CPU has no BFMMLA";
+  if (!pair_kernels(DType::bf16)) GTEST_SKIP() << "this CPU has no BFMMLA";
   ASSERT_EQ(rounded_sum(), 1 + 0x1p-23f);  // to odd
   const ExtendedMode mode;
   if (!mode.is_on()) GTEST_SKIP() << "this CPU has no FEAT_EBF16";

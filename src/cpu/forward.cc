@@ -20,8 +20,8 @@
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/kernels.h"
-#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/f32_arithmetic-inl.h"
+#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/dropout-inl.h"
@@ -74,10 +74,10 @@ class ForwardTask {
         queries_(call),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
-        qk_f32_(sizes_.dim),
-        qk_pairs_(sizes_.dim),
+        qk_f32_({}, sizes_.dim),
+        qk_pairs_(sizes_.pairs, sizes_.dim),
         pv_f32_(sizes_.value_dim),
-        pv_pairs_(sizes_.value_dim),
+        pv_pairs_(sizes_.pairs, sizes_.value_dim),
         // Values need no look at their numbers: what pairs cannot hold is added afterwards. So
         // their arithmetic is chosen here, that of the scores with each block.
         pv_(sizes_.value_pairs ? static_cast<PvTile&>(pv_pairs_) : pv_f32_),
@@ -108,7 +108,7 @@ class ForwardTask {
     item_ = {index, more, item_of(call_.plan, index)};
     queries_.list(item_.at);
     // The look at the queries' numbers is taken once; the one at the keys' once a block.
-    item_.pairs_fit = sizes_.key_pairs && Pairs::fits(queries_.queries());
+    item_.pairs_fit = sizes_.key_pairs && sizes_.pairs.fits(queries_.queries());
     item_.f32_packed = false;
     for (std::size_t tile = 0; tile * panel_width() < queries_.rows(); ++tile)
       results_.states[tile].clear();
@@ -134,12 +134,14 @@ class ForwardTask {
           rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
                                                  call.plan.block_rows),
                         kStateRows)),
-          key_pairs(Pairs::serves(call.input.q) && Pairs::serves(call.input.k)),
-          value_pairs(Pairs::serves(call.input.v)),
-          key_step(value_pairs ? Pairs::key_step() : 4) {}
+          pairs(call.input.q.type),
+          key_pairs(pairs.serves(call.input.q) && pairs.serves(call.input.k)),
+          value_pairs(pairs.serves(call.input.v)),
+          key_step(value_pairs ? pairs.key_step() : 4) {}
     std::size_t dim, value_dim, value_columns;
-    std::size_t rows;             // of the longest query block, in whole tiles
-    bool key_pairs, value_pairs;  // whether bf16 pairs serve, numbers permitting
+    std::size_t rows;  // of the longest query block, in whole tiles
+    Pairs pairs;
+    bool key_pairs, value_pairs;  // whether they serve, numbers permitting
     std::size_t key_step;         // of row tiles
   };
   // What is known of the work item at hand.
@@ -169,7 +171,7 @@ class ForwardTask {
   // A single denormal sends its block alone to the f32 product, whose results are a matter of the
   // block's numbers and not of what other blocks hold.
   QkTile& qk_of_block() {
-    if (item_.pairs_fit && Pairs::fits(keys_)) return qk_pairs_;
+    if (item_.pairs_fit && sizes_.pairs.fits(keys_)) return qk_pairs_;
     if (!item_.f32_packed) {
       qk_f32_.pack_queries(queries_.queries(), queries_.lambda());
       if (!item_.pairs_fit) fetch_next_queries();
@@ -236,7 +238,7 @@ class ForwardTask {
 
   const ForwardCall& call_;
   const Sizes sizes_;
-  const Pairs::Session session_{sizes_.key_pairs || sizes_.value_pairs};
+  const Pairs::Session session_{sizes_.pairs, sizes_.key_pairs || sizes_.value_pairs};
   const Softmax softmax_;
   QueryBlock queries_;
   Operand keys_, values_;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 
 #include "isentrope/attention.h"
 #include "src/cpu/product/amx_tiles.h"
@@ -21,12 +22,14 @@ namespace {
 using Tile = std::array<float, 256>;  // 16 rows of 16
 constexpr std::size_t kStride = 64;
 
-// The same tests run on a CPU that has AMX.
-bool is_emulated() { return amx_pair_kernels()->why_not() != nullptr; }
-
-struct alignas(64) Pairs {
-  BFloat16 at[16][32] = {};
+template <typename T>
+struct alignas(64) PairsOf {
+  T at[16][32] = {};
 };
+using Pairs = PairsOf<BFloat16>;
+
+template <typename T>
+constexpr DType kTypeOf = std::is_same_v<T, BFloat16> ? DType::bf16 : DType::f16;
 
 class AmxEmulator : public ::testing::Test {
  protected:
@@ -34,13 +37,14 @@ class AmxEmulator : public ::testing::Test {
   void TearDown() override { amx::release(); }
 
   // What C becomes that was `c` everywhere.
-  static Tile product(const Pairs& a, const Pairs& b, float c = 0) {
+  template <typename T>
+  static Tile product(const PairsOf<T>& a, const PairsOf<T>& b, float c = 0) {
     alignas(64) Tile tile;
     tile.fill(c);
     amx::load<0>(tile.data(), kStride);
     amx::load<1>(&a, kStride);
     amx::load<2>(&b, kStride);
-    amx::multiply_pairs<0, 1, 2>();
+    amx::multiply_pairs<kTypeOf<T>, 0, 1, 2>();
     amx::store<0>(tile.data(), kStride);
     return tile;
   }
@@ -48,15 +52,21 @@ class AmxEmulator : public ::testing::Test {
   amx::Configuration configuration_;
 };
 
-TEST_F(AmxEmulator, MultipliesPairs) {
-  Pairs a, b;
+// Of both types.
+template <typename T>
+class AmxProduct : public AmxEmulator {};
+using Types = ::testing::Types<BFloat16, Float16>;
+TYPED_TEST_SUITE(AmxProduct, Types, );
+
+TYPED_TEST(AmxProduct, MultipliesPairs) {
+  PairsOf<TypeParam> a, b;
   for (std::size_t i = 0; i < 16; ++i) {
     for (std::size_t j = 0; j < 32; ++j) {
-      a.at[i][j] = from_float<BFloat16>(static_cast<float>(i + 2 * j % 7));
-      b.at[i][j] = from_float<BFloat16>(static_cast<float>(3 * i % 5) - static_cast<float>(j % 4));
+      a.at[i][j] = from_float<TypeParam>(static_cast<float>(i + 2 * j % 7));
+      b.at[i][j] = from_float<TypeParam>(static_cast<float>(3 * i % 5) - static_cast<float>(j % 4));
     }
   }
-  const Tile c = product(a, b, 7);
+  const Tile c = this->product(a, b, 7);
   for (std::size_t row = 0; row < 16; ++row) {
     for (std::size_t column = 0; column < 16; ++column) {
       float want = 7;
@@ -70,15 +80,14 @@ TEST_F(AmxEmulator, MultipliesPairs) {
 }
 
 // First numbers and second ones in sums of their own, which meet at the end.
-TEST_F(AmxEmulator, SumsInThePublishedOrder) {
-  Pairs a, b;
-  const auto number = [](float x) { return from_float<BFloat16>(x); };
-  const float large = 0x1p24f;
+TYPED_TEST(AmxProduct, SumsInThePublishedOrder) {
+  PairsOf<TypeParam> a, b;
+  const auto number = [](float x) { return from_float<TypeParam>(x); };
   for (std::size_t k = 0; k < 3; ++k) b.at[k][0] = b.at[k][1] = number(1);
   // firsts: 2^24 + 1 + 1 = 2^24, each 1 lost to the even neighbour; seconds: 1 + 1 = 2.
-  a.at[0][0] = number(large), a.at[0][2] = number(1), a.at[0][4] = number(1);
+  a.at[0][0] = b.at[0][0] = number(0x1p12f), a.at[0][2] = number(1), a.at[0][4] = number(1);
   a.at[0][1] = number(1), a.at[0][3] = number(1);
-  EXPECT_EQ(product(a, b)[0], large + 2);
+  EXPECT_EQ(this->product(a, b)[0], 0x1p24f + 2);
 }
 
 TEST_F(AmxEmulator, TakesAndLeavesDenormalsAsZeroAndKeepsNaN) {
@@ -95,16 +104,35 @@ TEST_F(AmxEmulator, TakesAndLeavesDenormalsAsZeroAndKeepsNaN) {
   EXPECT_EQ(product(a, Pairs())[16], 0);
 }
 
+// Floats as above; of f16 the smallest number counts, and no product of two is too small for a
+// float.
+TEST_F(AmxEmulator, TakesDenormalsOfF16) {
+  PairsOf<Float16> a, b;
+  a.at[0][1] = b.at[0][1] = std::bit_cast<Float16>(std::uint16_t{0x0001});
+  b.at[0][3] = from_float<Float16>(65504);
+  a.at[1][1] = std::bit_cast<Float16>(std::uint16_t{0x8001});
+  a.at[2][1] = from_float<Float16>(65504);
+  const Tile c = product(a, b);
+  EXPECT_EQ(c[0], 0x1p-48f);
+  EXPECT_EQ(c[16 + 1], -65504 * 0x1p-24f);
+  EXPECT_EQ(c[2 * 16 + 1], 65504.0f * 65504.0f);
+  EXPECT_EQ(product(PairsOf<Float16>(), PairsOf<Float16>(), 0x1p-130f)[0], 0);
+  a.at[0][0] = from_float<Float16>(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(product(a, b)[0]));  // inf times 0
+}
+
 // Numbers whose exponents are within `exponents` of `exponent`, of any sign.
 std::uint32_t number_near(std::mt19937& draw, unsigned exponent, unsigned exponents) {
   const auto drawn = static_cast<std::uint32_t>(draw());
   return (drawn & 0x807fffff) | (exponent + (drawn >> 24 & 0x7f) % exponents) << 23;
 }
 
-// Products of 2^-130 to 2^-126, whose sums become denormals on the way; then bits of every kind:
-// NaN that signal and others, infinities, denormals.
-TEST_F(AmxEmulator, ComputesTheBitsOfTheCpu) {
-  if (is_emulated()) GTEST_SKIP();
+// In bf16 products of 2^-130 to 2^-126, whose sums become denormals on the way, in f16 products of
+// denormals; then bits of every kind: NaN that signal and others, infinities, denormals.
+TYPED_TEST(AmxProduct, ComputesTheBitsOfTheCpu) {
+  constexpr bool kF16 = kTypeOf<TypeParam> == DType::f16;
+  if (is_emulated(kTypeOf<TypeParam>)) GTEST_SKIP();
+  amx::configure(this->configuration_);
   std::mt19937 draw;
   for (int repetition = 0; repetition < 300; ++repetition) {
     alignas(64) std::uint32_t a[256], b[256], c[256], want[256];
@@ -115,15 +143,20 @@ TEST_F(AmxEmulator, ComputesTheBitsOfTheCpu) {
         return any && bits % 4 == 0 ? static_cast<std::uint32_t>(draw())
                                     : number_near(draw, exponent, 3);
       };
-      const auto pair = [&] {
-        return number(small ? 62 : 126) >> 16 | (number(small ? 62 : 126) & 0xffff0000);
+      // Of a float the upper half is a bf16 number; its sign, 5 bits of its exponent and 10 that
+      // follow are an f16 number with this exponent.
+      const auto half = [&]() -> std::uint32_t {
+        if (!kF16) return number(small ? 62 : 126) >> 16;
+        const std::uint32_t bits = number(small ? 0 : 14);
+        return (bits >> 16 & 0x8000) | (bits >> 13 & 0x7fff);
       };
+      const auto pair = [&] { return half() | half() << 16; };
       a[i] = pair(), b[i] = pair();
-      want[i] = c[i] = number(small ? 0 : 126);
+      want[i] = c[i] = number(!small ? 126 : kF16 ? 80 : 0);
     }
-    emulate_product(a, b, want);
+    emulate_product(kTypeOf<TypeParam>, a, b, want);
     amx::load<0>(c, kStride), amx::load<1>(a, kStride), amx::load<2>(b, kStride);
-    amx::multiply_pairs<0, 1, 2>();
+    amx::multiply_pairs<kTypeOf<TypeParam>, 0, 1, 2>();
     amx::store<0>(c, kStride);
     for (std::size_t i = 0; i < 256; ++i) ASSERT_EQ(c[i], want[i]) << repetition << " " << i;
   }
@@ -174,7 +207,7 @@ TEST_F(AmxEmulator, TheConfigurationCanBeReadAndReleased) {
 // Of the emulator alone: a CPU says no more than that an instruction is illegal.
 class AmxEmulatorDeathTest : public AmxEmulator {
   void SetUp() override {
-    if (!is_emulated()) GTEST_SKIP();
+    if (!is_emulated(DType::bf16)) GTEST_SKIP();
     AmxEmulator::SetUp();
   }
 };
@@ -197,7 +230,7 @@ TEST_F(AmxEmulatorDeathTest, IllegalConfigurationsAreRefused) {
 TEST_F(AmxEmulatorDeathTest, TilesThatDoNotFitAreRefused) {
   const auto multiply = [](void (*change)(amx::Configuration&)) {
     configure_with(change);
-    amx::multiply_pairs<0, 1, 2>();
+    amx::multiply_pairs<DType::bf16, 0, 1, 2>();
   };
   EXPECT_DEATH(multiply([](auto& c) { c.rows[1] = 8; }), "A and C");
   EXPECT_DEATH(multiply([](auto& c) { c.row_bytes[2] = 32; }), "B and C");
@@ -210,7 +243,7 @@ TEST_F(AmxEmulatorDeathTest, TilesThatDoNotFitAreRefused) {
 TEST_F(AmxEmulatorDeathTest, NothingRunsWithoutAConfiguration) {
   amx::release();
   EXPECT_DEATH(amx::zero<0>(), "not configured");
-  EXPECT_DEATH((amx::multiply_pairs<0, 1, 2>()), "not configured");
+  EXPECT_DEATH((amx::multiply_pairs<DType::bf16, 0, 1, 2>()), "not configured");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A test program whose bf16 products are AMX's: the CPU's own, or emulated where it has none. With
-// --avx512 they are AVX-512's, which a CPU with AMX would not take.
+// A test program whose products of bf16 and f16 are AMX's: the CPU's own, or emulated where it has
+// none. With --avx512 those of bf16 are AVX-512's, which a CPU with AMX would not take.
 
 #include <gtest/gtest.h>
 
@@ -15,19 +15,19 @@ class Avx512 : public ::testing::Environment {
  public:
   void SetUp() override {
     ASSERT_EQ(avx512_pair_kernels()->why_not(), nullptr);
-    use_pair_kernels(avx512_pair_kernels());
+    use_pair_kernels(DType::bf16, avx512_pair_kernels());
   }
 };
 
 class Amx : public ::testing::Environment {
  public:
   void SetUp() override {
-    const PairKernels* const amx = amx_pair_kernels();
-    ASSERT_NE(amx, nullptr);
+    ASSERT_NE(amx_pair_kernels(DType::bf16), nullptr);
     ASSERT_EQ(avx512_pair_kernels()->why_not(), nullptr);
-    is_emulated_ = amx->why_not();
-    if (is_emulated_) emulate_amx();
-    use_pair_kernels(amx);
+    is_emulated_ = amx_pair_kernels(DType::bf16)->why_not();
+    emulate_amx(/*cpu_has_tiles=*/!is_emulated_);
+    for (const DType type : {DType::bf16, DType::f16})
+      use_pair_kernels(type, amx_pair_kernels(type));
   }
   void TearDown() override {
     // Else nothing was tested.
@@ -39,7 +39,7 @@ class Amx : public ::testing::Environment {
   }
 
  private:
-  bool is_emulated_ = false;
+  bool is_emulated_ = false;  // of bf16, and so altogether
 };
 
 }  // namespace

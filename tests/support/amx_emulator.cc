@@ -1,5 +1,6 @@
 #include "tests/support/amx_emulator.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <signal.h>
 #include <ucontext.h>
@@ -9,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+
+#include "src/cpu/product/amx_tiles.h"
 
 namespace isentrope {
 namespace {
@@ -31,7 +34,7 @@ struct Tile {
 thread_local Configuration configuration = {};
 thread_local Tile tiles[kTiles] = {};
 std::atomic<std::int64_t> instructions = 0;
-bool emulates = false;
+bool has_tiles = true;  // the CPU
 
 [[noreturn]] void refuse(const char* why) {
   for (const char* part : {"AMX would refuse this instruction: ", why, "\n"})
@@ -154,12 +157,19 @@ void store_tile(const Instruction& instruction) {
 
 #define ISENTROPE_AVX512 __attribute__((target("avx512f")))
 
+// Masked, for GCC 12 warns of what the same functions without a mask leave undefined.
+constexpr __mmask16 kAll = 0xffff;
+
+// Of f16 every number is taken, denormals too: this conversion knows no other way.
+template <DType kType>
 ISENTROPE_AVX512 inline __m512 firsts_of(__m512i pairs) {
-  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(static_cast<__mmask16>(-1), pairs, 16));
+  if constexpr (kType == DType::f16)
+    return _mm512_maskz_cvtph_ps(kAll, _mm512_maskz_cvtepi32_epi16(kAll, pairs));
+  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16));
 }
+template <DType kType>
 ISENTROPE_AVX512 inline __m512 seconds_of(__m512i pairs) {
-  return _mm512_castsi512_ps(
-      _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  return firsts_of<kType>(_mm512_maskz_srli_epi32(kAll, pairs, 16));
 }
 
 // Of several NaN the first is the result, made quiet.
@@ -178,6 +188,7 @@ ISENTROPE_AVX512 inline __m512 add_product(__m512 sum, __m512 x, __m512 y) {
 // For each row and column of C the products of the pairs' first numbers and of their second ones
 // are summed apart, by fused operations from 0; then the two sums together, and then with C.
 // Not inlined: the compiler knows nothing of the rounding that its caller sets.
+template <DType kType>
 ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, const Tile& b,
                                                              std::size_t depth, std::size_t rows,
                                                              __mmask16 columns, Tile& c) {
@@ -186,8 +197,8 @@ ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, cons
     for (std::size_t k = 0; k < depth; ++k) {
       const __m512i left = _mm512_set1_epi32(read<std::int32_t>(a.bytes[row] + 4 * k));
       const __m512i right = _mm512_load_si512(b.bytes[k]);
-      first = add_product(first, firsts_of(left), firsts_of(right));
-      second = add_product(second, seconds_of(left), seconds_of(right));
+      first = add_product(first, firsts_of<kType>(left), firsts_of<kType>(right));
+      second = add_product(second, seconds_of<kType>(left), seconds_of<kType>(right));
     }
     const __m512 sum = add(_mm512_load_ps(c.bytes[row]), add(first, second));
     _mm512_store_ps(c.bytes[row], _mm512_maskz_mov_ps(columns, sum));
@@ -195,17 +206,19 @@ ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, cons
   for (std::size_t row = rows; row < kRows; ++row) std::memset(c.bytes[row], 0, kRowBytes);
 }
 
-// To nearest even, denormals taken and left as 0, and no exception raised: whatever MXCSR holds.
-void add_products_of_amx(const Tile& a, const Tile& b, std::size_t depth, std::size_t rows,
-                         __mmask16 columns, Tile& c) {
+// To nearest even, denormal floats taken and left as 0, and no exception raised: whatever MXCSR
+// holds.
+void add_products_of_amx(DType type, const Tile& a, const Tile& b, std::size_t depth,
+                         std::size_t rows, __mmask16 columns, Tile& c) {
   constexpr unsigned kFlushDenormals = 0x8040, kNoExceptions = 0x1f80;
   const unsigned before = _mm_getcsr();
   _mm_setcsr(kFlushDenormals | kNoExceptions);
-  add_products(a, b, depth, rows, columns, c);
+  type == DType::f16 ? add_products<DType::f16>(a, b, depth, rows, columns, c)
+                     : add_products<DType::bf16>(a, b, depth, rows, columns, c);
   _mm_setcsr(before);
 }
 
-void multiply_pairs(const Instruction& instruction) {
+void multiply_pairs(DType type, const Instruction& instruction) {
   const unsigned c = instruction.reg, a = instruction.rm, b = instruction.vvvv;
   for (const unsigned tile : {c, a, b}) check_tile(tile);
   if (a == b || a == c || b == c) refuse("a product takes three different tiles");
@@ -215,7 +228,7 @@ void multiply_pairs(const Instruction& instruction) {
   if (of.rows[a] != of.rows[c]) refuse("A and C have as many rows");
   if (of.row_bytes[b] != of.row_bytes[c]) refuse("B and C have as many columns");
   if (of.row_bytes[a] / 4 != of.rows[b]) refuse("A has as many pairs in a row as B has rows");
-  add_products_of_amx(tiles[a], tiles[b], of.rows[b], of.rows[c],
+  add_products_of_amx(type, tiles[a], tiles[b], of.rows[b], of.rows[c],
                       static_cast<__mmask16>((1u << of.row_bytes[c] / 4) - 1), tiles[c]);
 }
 
@@ -246,11 +259,52 @@ void run(const Instruction& instruction) {
       if (has_stride && instruction.prefix == kF3) return store_tile(instruction);
       break;
     case 0x5c:
-      if (instruction.mod == 3 && instruction.prefix == kF3) return multiply_pairs(instruction);
+      if (instruction.mod != 3) break;
+      if (instruction.prefix == kF3) return multiply_pairs(DType::bf16, instruction);
+      if (instruction.prefix == kF2) return multiply_pairs(DType::f16, instruction);
       break;
   }
   refuse("it has this opcode and is none that the emulator knows");
 }
+
+// The CPU's own tiles, where the frame of a signal keeps them until it ends: components of XSAVE's
+// standard form. Those whose bit is 0 are as after TILERELEASE, whatever memory holds.
+class SavedTiles {
+ public:
+  explicit SavedTiles(const ucontext_t& context)
+      : area_(reinterpret_cast<std::uint8_t*>(context.uc_mcontext.fpregs)) {
+    static const std::size_t configuration_at = offset_of(kConfiguration);
+    take(kConfiguration, configuration_at, &configuration, sizeof(configuration));
+    take(kTileData, tiles_at(), tiles, sizeof(tiles));
+  }
+  ~SavedTiles() {
+    std::memcpy(area_ + tiles_at(), tiles, sizeof(tiles));
+    const std::uint64_t present = bits() | 1u << kTileData;
+    std::memcpy(area_ + kBits, &present, sizeof(present));
+  }
+  SavedTiles(const SavedTiles&) = delete;
+  SavedTiles& operator=(const SavedTiles&) = delete;
+
+ private:
+  static constexpr unsigned kConfiguration = 17, kTileData = 18, kBits = 512;
+
+  static std::size_t offset_of(unsigned component) {
+    unsigned size = 0, offset = 0, c = 0, d = 0;
+    __get_cpuid_count(0xd, component, &size, &offset, &c, &d);
+    return offset;
+  }
+  static std::size_t tiles_at() {
+    static const std::size_t offset = offset_of(kTileData);
+    return offset;
+  }
+  [[nodiscard]] std::uint64_t bits() const { return read<std::uint64_t>(area_ + kBits); }
+  void take(unsigned component, std::size_t at, void* to, std::size_t size) const {
+    std::memset(to, 0, size);
+    if (bits() >> component & 1) std::memcpy(to, area_ + at, size);
+  }
+
+  std::uint8_t* area_;
+};
 
 void on_illegal_instruction(int signal, siginfo_t* /*info*/, void* at) {
   auto& context = *static_cast<ucontext_t*>(at);
@@ -260,33 +314,48 @@ void on_illegal_instruction(int signal, siginfo_t* /*info*/, void* at) {
     ::signal(signal, SIG_DFL);  // nothing of ours: it ends the program when it is tried again
     return;
   }
-  run(instruction);
+  if (has_tiles) {
+    const SavedTiles saved(context);
+    run(instruction);
+  } else {
+    run(instruction);
+  }
   instructions.fetch_add(1, std::memory_order_relaxed);
   next += instruction.length;
 }
 
 }  // namespace
 
-void emulate_amx() {
+void emulate_amx(bool cpu_has_tiles) {
+  has_tiles = cpu_has_tiles;
   struct sigaction action = {};
   action.sa_sigaction = on_illegal_instruction;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGILL, &action, nullptr);
-  emulates = true;
 }
 
-void emulate_product(const void* a, const void* b, void* c) {
+void emulate_product(DType type, const void* a, const void* b, void* c) {
   Tile left, right, sums;
   std::memcpy(&left, a, sizeof(Tile)), std::memcpy(&right, b, sizeof(Tile));
   std::memcpy(&sums, c, sizeof(Tile));
-  add_products_of_amx(left, right, kRows, kRows, 0xffff, sums);
+  add_products_of_amx(type, left, right, kRows, kRows, 0xffff, sums);
   std::memcpy(c, &sums, sizeof(Tile));
+}
+
+bool is_emulated(DType type) {
+  amx::configure(amx::Configuration());
+  const std::int64_t before = instructions;
+  type == DType::f16 ? amx::multiply_pairs<DType::f16, 0, 1, 2>()
+                     : amx::multiply_pairs<DType::bf16, 0, 1, 2>();
+  const bool emulated = instructions > before;
+  amx::release();
+  return emulated;
 }
 
 std::int64_t emulated_instructions() { return instructions; }
 
 bool tiles_are_released() {
-  if (emulates) return configuration.palette == 0;
+  if (!has_tiles) return configuration.palette == 0;
   alignas(64) Configuration of_cpu;
   asm volatile("sttilecfg %0" : "=m"(of_cpu));
   return of_cpu.palette == 0;

@@ -1,5 +1,5 @@
 // The dot products of AMX: 16 rows by 16 columns and 16 pairs deep in one instruction, in 16
-// cycles.
+// cycles. Those of f16 are those of bf16 with another instruction.
 //
 // Every product goes over blocks of 2 x 2 tiles of C, which four tiles of A and B feed for every
 // step of the depth: 32 cycles of loading beside 64 of multiplying. A block joins C in AVX-512,
@@ -71,7 +71,7 @@ void load_left(const Pair* from, std::size_t rows, std::size_t stride) {
 
 // Tiles 0 to 3 are C's, 4 and 5 A's, 6 and 7 B's. The lower two of C wait where A has no second.
 // kWhole: A has all its rows.
-template <bool kWhole>
+template <DType kType, bool kWhole>
 void multiply_block(const LeftTiles& a, const RightTiles& b, std::size_t steps) {
   amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>();
   const Pair *left = a.data, *right = b.data;
@@ -81,13 +81,13 @@ void multiply_block(const LeftTiles& a, const RightTiles& b, std::size_t steps) 
   for (std::size_t step = 0; step < steps; ++step) {
     amx::load<6>(right, right_stride);
     load_left<4, kWhole>(left, rows, stride);
-    amx::multiply_pairs<0, 4, 6>();
+    amx::multiply_pairs<kType, 0, 4, 6>();
     amx::load<7>(right + kSide, right_stride);
-    amx::multiply_pairs<1, 4, 7>();
+    amx::multiply_pairs<kType, 1, 4, 7>();
     if (kWhole || rows > kSide) {
       load_left<5, kWhole>(left + tile, rows - kSide, stride);
-      amx::multiply_pairs<2, 5, 6>();
-      amx::multiply_pairs<3, 5, 7>();
+      amx::multiply_pairs<kType, 2, 5, 6>();
+      amx::multiply_pairs<kType, 3, 5, 7>();
     }
     left += next;
     std::swap(next, after_next);
@@ -111,8 +111,13 @@ enum class Into { times_row, times_column, scale, add };
 template <Into kInto>
 constexpr bool kInPlace = kInto == Into::times_row || kInto == Into::times_column;
 
+// Weights, which are at most 1, are rounded to f16 2^14 times as large: those of 2^-28 and more
+// lose no bits of 11, and the smallest are 2^-39 off. Their sums are divided again before they join
+// others.
+constexpr float kWeightFactor = 0x1p14f;
+
 // A block that was stored joins C.
-template <Into kInto>
+template <DType kType, Into kInto>
 ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const BlockOfC& c) {
   [[maybe_unused]] __m512 by[2];
   if constexpr (kInto == Into::times_column || kInto == Into::scale) {
@@ -132,6 +137,9 @@ ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const Blo
         __m512 x = _mm512_load_ps(at);
         if constexpr (kInPlace<kInto>) {
           x = _mm512_mul_ps(by[j], x);
+        } else if constexpr (kInto == Into::scale && kType == DType::f16) {
+          const __m512 unit = _mm512_set1_ps(1 / kWeightFactor);
+          x = _mm512_fmadd_ps(unit, _mm512_load_ps(block + j * kSide), _mm512_mul_ps(by[j], x));
         } else if constexpr (kInto == Into::scale) {
           x = _mm512_fmadd_ps(by[j], x, _mm512_load_ps(block + j * kSide));
         } else {
@@ -190,7 +198,7 @@ Block block_of_transposed(const Product& t, std::size_t index) {
 }
 
 // A block joins C while the next one is multiplied.
-template <Into kInto, Block (*kBlockOf)(const Product&, std::size_t)>
+template <DType kType, Into kInto, Block (*kBlockOf)(const Product&, std::size_t)>
 void multiply(const Product& t) {
   const std::size_t down = kInto == Into::scale ? 1 : (t.rows + kBlock - 1) / kBlock;
   const std::size_t blocks = down * ((t.columns + kBlock - 1) / kBlock), steps = t.depth / kSide;
@@ -198,12 +206,13 @@ void multiply(const Product& t) {
   alignas(64) float sums[2][kBlock * kBlock];
   Block before{};
   const auto join_before = [&](std::size_t index) {
-    if (index > 0) join_block<kInto>(sums[~index & 1], std::min(before.a.rows, kBlock), before.c);
+    if (index > 0)
+      join_block<kType, kInto>(sums[~index & 1], std::min(before.a.rows, kBlock), before.c);
   };
   for (std::size_t index = 0; index < blocks; ++index) {
     const Block block = kBlockOf(t, index);
-    block.a.rows >= kBlock ? multiply_block<true>(block.a, block.b, steps)
-                           : multiply_block<false>(block.a, block.b, steps);
+    block.a.rows >= kBlock ? multiply_block<kType, true>(block.a, block.b, steps)
+                           : multiply_block<kType, false>(block.a, block.b, steps);
     join_before(index);
     const BlockOfC apart = {sums[index & 1], kBlock, kSide * kBlock, kSide};
     store_block(kInPlace<kInto> ? block.c : apart, block.a.rows > kSide);
@@ -215,51 +224,96 @@ void multiply(const Product& t) {
 void begin() { amx::configure(amx::Configuration()); }
 void end() { amx::release(); }
 
+// 16 numbers times the factor of weights, as f16 in the lower halves of their lanes. Masked, for
+// GCC 12 warns of what the same functions without a mask leave undefined.
+constexpr __mmask16 kAllLanes = 0xffff;
+ISENTROPE_AVX512 inline __m512i weights_in_f16(const float* from) {
+  const __m512 weights = _mm512_mul_ps(_mm512_set1_ps(kWeightFactor), _mm512_load_ps(from));
+  const __m256i rounded = _mm512_maskz_cvtps_ph(kAllLanes, weights, _MM_FROUND_TO_NEAREST_INT);
+  return _mm512_maskz_cvtepu16_epi32(kAllLanes, rounded);
+}
+// As AVX-512's to bf16.
+ISENTROPE_AVX512 Pair* round_tile_to_f16(float* tile, std::size_t rows) {
+  Pair* const pairs = reinterpret_cast<Pair*>(tile);
+  Pair* to = pairs;
+  for (std::size_t row = 0; row < rows; row += 2, to += kPairs) {
+    const float* from = tile + row * kBlock;
+    for (std::size_t c = 0; c < kBlock; c += kSide) {
+      const __m512i first = weights_in_f16(from + c);
+      const __m512i second =
+          row + 1 < rows ? weights_in_f16(from + kBlock + c) : _mm512_setzero_si512();
+      const __m512i behind = _mm512_maskz_slli_epi32(kAllLanes, second, 16);
+      _mm512_store_si512(to + c, _mm512_or_si512(first, behind));
+    }
+  }
+  return pairs;
+}
+
 // Pairs of rows that a step of the depth lacks are 0.
+template <DType kType>
 Pair* round_tile(float* tile, std::size_t rows) {
-  Pair* const pairs = avx512_pair_kernels()->round_tile(tile, rows);
+  Pair* const pairs = kType == DType::f16 ? round_tile_to_f16(tile, rows)
+                                          : avx512_pair_kernels()->round_tile(tile, rows);
   const std::size_t count = (rows + 1) / 2, whole = (count + kSide - 1) / kSide * kSide;
   std::fill_n(pairs + count * kPairs, (whole - count) * kPairs, Pair{});
   return pairs;
 }
 
+template <DType kType>
 std::size_t run_dot_products(std::size_t times) {
   alignas(64) std::uint16_t halves[kSide * kBlock];
-  std::fill_n(halves, kSide * kBlock, std::uint16_t{0x3f00});
+  std::fill_n(halves, kSide * kBlock, std::uint16_t{kType == DType::f16 ? 0x3800 : 0x3f00});
   begin();
   amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>();
   amx::load<4>(halves, 64), amx::load<6>(halves, 64);
   for (std::size_t i = 0; i < times; ++i) {
-    amx::multiply_pairs<0, 4, 6>(), amx::multiply_pairs<1, 4, 6>();
-    amx::multiply_pairs<2, 4, 6>(), amx::multiply_pairs<3, 4, 6>();
+    amx::multiply_pairs<kType, 0, 4, 6>(), amx::multiply_pairs<kType, 1, 4, 6>();
+    amx::multiply_pairs<kType, 2, 4, 6>(), amx::multiply_pairs<kType, 3, 4, 6>();
   }
   end();
   return 4 * kSide * kSide * kBlock * 2;
 }
 
+template <DType kType>
+const char* why_not() {
+  return kType == DType::f16 && !amx::cpu_multiplies_f16() ? "this CPU does not have it"
+                                                           : amx::why_not();
+}
+
+// What the forward pass takes.
+template <DType kType>
+PairKernels forward_kernels() {
+  return {.name = kType == DType::f16 ? "AMX-FP16" : "AMX",
+          .why_not = why_not<kType>,
+          .rows = kBlock,
+          .columns = kBlock,
+          .depth = kSide,
+          .type = kType,
+          .is_turned = true,
+          .begin = begin,
+          .end = end,
+          .multiply_rows = multiply<kType, Into::times_column, block_of_keys>,
+          .add_weighted = multiply<kType, Into::scale, block_of_values>,
+          .round_tile = round_tile<kType>,
+          .run_dot_products = run_dot_products<kType>};
+}
+
+PairKernels bf16_kernels() {
+  PairKernels kernels = forward_kernels<DType::bf16>();
+  kernels.multiply_packed = multiply<DType::bf16, Into::times_row, block_of_packed>;
+  kernels.add_rows = multiply<DType::bf16, Into::add, block_of_dq>;
+  kernels.add_transposed = multiply<DType::bf16, Into::add, block_of_transposed>;
+  kernels.round_row = avx512_pair_kernels()->round_row;
+  kernels.round_two_rows = avx512_pair_kernels()->round_two_rows;
+  return kernels;
+}
+
 }  // namespace
 
-const PairKernels* amx_pair_kernels() {
+const PairKernels* amx_pair_kernels(DType type) {
   if (!avx512_pair_kernels()) return nullptr;
-  static const PairKernels kernels = [] {
-    PairKernels amx = *avx512_pair_kernels();  // whose roundings serve here
-    amx.name = "AMX";
-    amx.why_not = amx::why_not;
-    amx.rows = kBlock;
-    amx.depth = kSide;
-    amx.is_turned = true;
-    amx.begin = begin;
-    amx.end = end;
-    amx.multiply_packed = multiply<Into::times_row, block_of_packed>;
-    amx.multiply_rows = multiply<Into::times_column, block_of_keys>;
-    amx.add_weighted = multiply<Into::scale, block_of_values>;
-    amx.add_rows = multiply<Into::add, block_of_dq>;
-    amx.add_transposed = multiply<Into::add, block_of_transposed>;
-    amx.round_tile = round_tile;
-    amx.run_dot_products = run_dot_products;
-    return amx;
-  }();
-  return &kernels;
+  static const PairKernels of_bf16 = bf16_kernels(), of_f16 = forward_kernels<DType::f16>();
+  return type == DType::f16 ? &of_f16 : &of_bf16;
 }
 
 }  // namespace isentrope
@@ -268,7 +322,7 @@ const PairKernels* amx_pair_kernels() {
 
 namespace isentrope {
 
-const PairKernels* amx_pair_kernels() { return nullptr; }
+const PairKernels* amx_pair_kernels(DType /*type*/) { return nullptr; }
 
 }  // namespace isentrope
 

@@ -20,9 +20,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "isentrope/tensor.h"
+
 namespace isentrope::amx {
 
-// Of a tile in full: its rows, and what 64 bytes hold of floats or of pairs of bf16 numbers.
+// Of a tile in full: its rows, and what 64 bytes hold of floats or of pairs of 16-bit numbers.
 inline constexpr std::size_t kSide = 16;
 
 inline bool cpu_has_tiles() {
@@ -33,6 +35,12 @@ inline bool cpu_has_tiles() {
   // Palette 1: eight tiles or more, of 16 rows of 64 bytes.
   return __get_cpuid_count(0x1d, 1, &a, &b, &c, &d) && (b & 0xffff) == 4 * kSide && b >> 16 >= 8 &&
          (c & 0xffff) == kSide;
+}
+
+// Products of f16 came with a later CPU, and this is all that is missing then.
+inline bool cpu_multiplies_f16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 21) != 0;
 }
 
 inline bool system_saves_tiles() {
@@ -100,9 +108,16 @@ inline void store(void* to, std::size_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(kTile), "r"(to), "r"(stride) : "memory");
 }
 // C += A B: floats of C, pairs along the rows of A and down the columns of B.
-template <int kC, int kA, int kB>
+template <DType kType, int kC, int kA, int kB>
 inline void multiply_pairs() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  if constexpr (kType == DType::bf16) {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  } else {
+    // tdpfp16ps, VEX.128.F2.0F38.W0 5C /r, which assemblers before binutils 2.40 do not know.
+    asm volatile(".byte 0xc4, 0xe2, %c0, 0x5c, %c1"
+                 :
+                 : "i"(0x03 | (15 ^ kB) << 3), "i"(0xc0 | kC << 3 | kA));
+  }
 }
 
 }  // namespace isentrope::amx

@@ -13,9 +13,10 @@
 
 namespace isentrope {
 
-// Two bf16 numbers that a dot product takes at once: neighbours along its depth.
+// Two bf16 or f16 numbers that a dot product takes at once: neighbours along its depth. Which they
+// are is known to the product.
 struct Pair {
-  BFloat16 first, second;
+  std::uint16_t first, second;
 };
 static_assert(sizeof(Pair) == 4);
 
@@ -157,11 +158,11 @@ class Operand {
   [[nodiscard]] std::optional<Strided<T>> in_place() const {
     static_assert(sizeof(T) == 4);
     constexpr std::ptrdiff_t kFar = 2048;
-    constexpr DType kType = std::is_same_v<T, Pair> ? DType::bf16 : DType::f32;
+    const bool holds = std::is_same_v<T, Pair> ? size_of(type()) == 2 : type() == DType::f32;
     // The register tile reads whole groups of four past the last row or column, which need not be
     // the caller's memory.
     const bool whole = count_ > 0 && count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
-    if (type() != kType || !whole || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
+    if (!holds || !whole || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
         reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
       return std::nullopt;
     }

@@ -7,26 +7,29 @@ namespace isentrope {
 namespace {
 
 // The best first, where a CPU has several.
-std::array<const PairKernels*, 3> all() {
-  return {amx_pair_kernels(), avx512_pair_kernels(), neon_pair_kernels()};
+std::array<const PairKernels*, 4> all() {
+  return {amx_pair_kernels(DType::bf16), amx_pair_kernels(DType::f16), avx512_pair_kernels(),
+          neon_pair_kernels()};
 }
 
-const PairKernels* best() {
+const PairKernels* best(DType type) {
   for (const PairKernels* kernels : all())
-    if (kernels && !kernels->why_not()) return kernels;
+    if (kernels && kernels->type == type && !kernels->why_not()) return kernels;
   return nullptr;
 }
 
-std::atomic<const PairKernels*>& chosen() {
-  static std::atomic<const PairKernels*> kernels = best();
-  return kernels;
+std::atomic<const PairKernels*>& chosen(DType type) {
+  static std::atomic<const PairKernels*> bf16 = best(DType::bf16), f16 = best(DType::f16);
+  return type == DType::bf16 ? bf16 : f16;
 }
 
 }  // namespace
 
-const PairKernels* pair_kernels() { return chosen().load(std::memory_order_relaxed); }
+const PairKernels* pair_kernels(DType type) {
+  return size_of(type) == 2 ? chosen(type).load(std::memory_order_relaxed) : nullptr;
+}
 
-void use_pair_kernels(const PairKernels* kernels) { chosen() = kernels; }
+void use_pair_kernels(DType type, const PairKernels* kernels) { chosen(type) = kernels; }
 
 std::size_t bytes_of_pair_vectors() {
   for (const PairKernels* kernels : all())
@@ -34,12 +37,12 @@ std::size_t bytes_of_pair_vectors() {
   return 0;
 }
 
-std::string explain_pair_kernels() {
-  const PairKernels* const own = pair_kernels();
+std::string explain_pair_kernels(DType type) {
+  const PairKernels* const own = pair_kernels(type);
   std::string text = own ? own->name : "no instructions of their own: in f32";
   for (const PairKernels* kernels : all()) {
     if (kernels == own) break;
-    if (!kernels) continue;
+    if (!kernels || kernels->type != type) continue;
     const char* const reason = kernels->why_not();
     text += std::string("; not ") + kernels->name + ": " + (reason ? reason : "others were chosen");
   }

@@ -1,4 +1,4 @@
-// Pairs: the arithmetic of bf16 rows whose numbers go in pairs to a dot product.
+// Pairs: the arithmetic of bf16 and f16 rows whose numbers go in pairs to a dot product.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -13,24 +13,27 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/pair_kernels.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/pack-inl.h"
+#include "src/cpu/product/pair_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-struct Pairs {
+class Pairs {
+ public:
   using Element = Pair;
   static constexpr std::size_t kNumbers = 2;  // of an element
 
+  explicit Pairs(DType type) : kernels_(pair_kernels(type)) {}
+
   // Only where serves() says so.
-  static const PairKernels& kernels() { return *pair_kernels(); }
+  [[nodiscard]] const PairKernels& kernels() const { return *kernels_; }
 
   // Around all products of a task, where the instructions ask for it.
   class Session {
    public:
-    explicit Session(bool needed) : kernels_(needed ? pair_kernels() : nullptr) {
+    Session(const Pairs& pairs, bool needed) : kernels_(needed ? pairs.kernels_ : nullptr) {
       if (kernels_ && kernels_->begin) kernels_->begin();
     }
     ~Session() {
@@ -44,24 +47,25 @@ struct Pairs {
   };
 
   // Pairs of two neighbouring rows that `rows` rows become, with those that pad the depth.
-  static std::size_t pairs_of(std::size_t rows) {
+  [[nodiscard]] std::size_t pairs_of(std::size_t rows) const {
     return rows == 0 ? 0 : round_up((rows + 1) / 2, kernels().depth);
   }
 
   // Whether this target's tiles are those of the CPU's dot products, and the rows of a tensor whole
-  // vectors of bf16.
-  // Any bf16 tensor could be padded to whole vectors, but few models have heads of other
+  // vectors of their type.
+  // Any such tensor could be padded to whole vectors, but few models have heads of other
   // dimensions.
-  static HWY_INLINE bool serves(const ConstTensor& tensor) {
-    const PairKernels* kernels = pair_kernels();
+  [[nodiscard]] HWY_INLINE bool serves(const ConstTensor& tensor) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
-    return kernels && kernels->columns == panel_width() && tensor.type == DType::bf16 &&
+    return kernels_ && kernels_->columns == panel_width() && tensor.type == kernels_->type &&
            tensor.extents[3] % lanes == 0;
   }
 
   // Whether the dot product serves every number: no denormals, which it drops, and nothing of 2^60
   // or more, whose sums may overflow before lambda scales them. NaN and inf stay what they are.
-  static HWY_INLINE bool fits(const Operand& from) {
+  // Products of f16 numbers are 0 or 2^-48 to 2^32: their sums have room on both sides.
+  [[nodiscard]] HWY_INLINE bool fits(const Operand& from) const {
+    if (kernels().type == DType::f16) return true;
     const hn::ScalableTag<std::int16_t> d;
     const std::size_t lanes = hn::Lanes(d);
     const auto zero = hn::Zero(d), one = hn::Set(d, 1), normal = hn::Set(d, 0x0080);
@@ -81,22 +85,22 @@ struct Pairs {
   }
 
   // As those of F32. Pairs are not scaled: products take the factors instead.
-  static HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) {
+  HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) const {
     transpose_panels<float>(from, nullptr, as_floats(to));
     if (kernels().arrange)
       kernels().arrange(to, round_up(from.count(), panel_width()) * from.columns() / kNumbers);
   }
-  static HWY_INLINE Strided<Pair> read_rows(const Operand& from, std::size_t stride, Pair* memory) {
+  HWY_INLINE Strided<Pair> read_rows(const Operand& from, std::size_t stride, Pair* memory) const {
     if (const auto rows = from.in_place<Pair>()) return *rows;
     copy_rows<float>(from, stride, as_floats(memory));
     return {memory, static_cast<std::ptrdiff_t>(stride)};
   }
-  static HWY_INLINE bool pack_both(const Operand& from, const float* /*factors*/, Pair* left,
-                                   Pair* right) {
+  HWY_INLINE bool pack_both(const Operand& from, const float* /*factors*/, Pair* left,
+                            Pair* right) const {
     pack_left(from, left);
     return pack_turned(from, right);
   }
-  static std::size_t right_rows_of(std::size_t rows) { return pairs_of(rows); }
+  [[nodiscard]] std::size_t right_rows_of(std::size_t rows) const { return pairs_of(rows); }
   static Pair* right_of(Pair* /*left*/, Pair* right) { return right; }
 
   // Pairs of neighbouring columns, in panels of them: to[panel][row][pair].
@@ -116,12 +120,12 @@ struct Pairs {
   // Pairs of neighbouring rows, in panels of columns: to[panel][pair][column]. What is not finite
   // becomes 0, as do rows beyond the last that the last pairs hold: a dot product would let NaN
   // through a weight of 0. Returns whether everything was finite.
-  static HWY_INLINE bool pack_right(const Operand& from, Pair* to) {
+  HWY_INLINE bool pack_right(const Operand& from, Pair* to) const {
     const hn::ScalableTag<std::uint32_t> d;
     const hn::Rebind<std::uint16_t, decltype(d)> narrow;
     const std::size_t lanes = hn::Lanes(d), width = panel_width();
     const std::size_t pairs = pairs_of(from.count());
-    const auto exponent = hn::Set(d, 0x7f80u);
+    const auto exponent = hn::Set(d, kernels().type == DType::bf16 ? 0x7f80u : 0x7c00u);
     auto nonfinite = hn::Zero(d);
     const auto load = [&](std::size_t row, std::size_t column) HWY_ATTR {
       if (row >= from.count()) return hn::Zero(d);
@@ -144,7 +148,7 @@ struct Pairs {
   }
 
   // The same for products that want it turned.
-  static HWY_INLINE bool pack_turned(const Operand& from, Pair* to) {
+  HWY_INLINE bool pack_turned(const Operand& from, Pair* to) const {
     const bool finite = pack_right(from, to);
     if (kernels().is_turned)
       turn_blocks(as_floats(to), pairs_of(from.count()) * from.columns() / panel_width(),
@@ -153,10 +157,12 @@ struct Pairs {
   }
 
   // Keys at whose multiples a sum over pairs of them may begin.
-  static std::size_t key_step() { return HWY_MAX(std::size_t{4}, 2 * kernels().depth); }
+  [[nodiscard]] std::size_t key_step() const {
+    return HWY_MAX(std::size_t{4}, 2 * kernels().depth);
+  }
 
-  static void multiply_rows(const TileProduct<Pair>& product) { kernels().multiply_rows(product); }
-  static void multiply_packed(const TileProduct<Pair>& product) {
+  void multiply_rows(const TileProduct<Pair>& product) const { kernels().multiply_rows(product); }
+  void multiply_packed(const TileProduct<Pair>& product) const {
     kernels().multiply_packed(product);
   }
 
@@ -164,6 +170,8 @@ struct Pairs {
   // Where pairs move without being computed with, the vectors that carry them are of floats: any
   // bits are fine.
   static float* as_floats(Pair* pairs) { return reinterpret_cast<float*>(pairs); }
+
+  const PairKernels* kernels_;  // null where the CPU has none
 };
 
 }  // namespace isentrope::HWY_NAMESPACE

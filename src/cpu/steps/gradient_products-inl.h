@@ -54,8 +54,9 @@ class GradientOperands : public GradientProducts {
  public:
   using Element = typename Arithmetic::Element;
 
-  GradientOperands(std::size_t dim, std::size_t value_dim)
-      : dims_{dim / Arithmetic::kNumbers, value_dim / Arithmetic::kNumbers},
+  GradientOperands(const Arithmetic& arithmetic, std::size_t dim, std::size_t value_dim)
+      : arithmetic_(arithmetic),
+        dims_{dim / Arithmetic::kNumbers, value_dim / Arithmetic::kNumbers},
         columns_{round_up(dim, panel_width()), round_up(value_dim, panel_width())} {}
 
   // What the task's Scratch holds for `keys` keys, in whole tiles, and a query tile.
@@ -73,16 +74,16 @@ class GradientOperands : public GradientProducts {
     // Keys are the right operand twice: across for the logits, and in rows for dq. Values are
     // needed across alone.
     keys_ = &keys;
-    Arithmetic::pack_transposed(keys, nullptr, across_[0].data());
-    Arithmetic::pack_transposed(values, nullptr, across_[1].data());
-    keys_finite_ = Arithmetic::pack_right(keys, key_rows_.data());
+    arithmetic_.pack_transposed(keys, nullptr, across_[0].data());
+    arithmetic_.pack_transposed(values, nullptr, across_[1].data());
+    keys_finite_ = arithmetic_.pack_right(keys, key_rows_.data());
   }
 
   void pack_queries(const QueryTile& tile) noexcept override {
     rows_finite_ =
-        Arithmetic::pack_both(tile.queries, tile.lambda, left_[0].data(), right_[0].data());
+        arithmetic_.pack_both(tile.queries, tile.lambda, left_[0].data(), right_[0].data());
     if (tile.d_output.count() > 0) {
-      rows_finite_ &= Arithmetic::pack_both(tile.d_output, tile.non_sink_weight, left_[1].data(),
+      rows_finite_ &= arithmetic_.pack_both(tile.d_output, tile.non_sink_weight, left_[1].data(),
                                             right_[1].data());
     } else {
       // Without an upstream gradient of the output dp is 0, and the gradients of statistics remain.
@@ -94,7 +95,7 @@ class GradientOperands : public GradientProducts {
     const std::size_t width = panel_width(), at = row * kGradientKeys + tile.first;
     const auto product = [&](std::size_t side, const float* factors, float* to) {
       const std::size_t depth = dims_[side];
-      Arithmetic::multiply_packed({.rows = rows,
+      arithmetic_.multiply_packed({.rows = rows,
                                    .columns = tile.last - tile.first,
                                    .depth = depth,
                                    .a = left_[side].data() + row * width,
@@ -114,9 +115,10 @@ class GradientOperands : public GradientProducts {
 
   [[nodiscard]] bool finite() const { return keys_finite_ && rows_finite_; }
   [[nodiscard]] const Element* right(std::size_t side) const {
-    return Arithmetic::right_of(left_[side].data(), right_[side].data());
+    return arithmetic_.right_of(left_[side].data(), right_[side].data());
   }
 
+  const Arithmetic arithmetic_;
   const std::size_t dims_[2];  // of queries and keys, of output gradients and values; in elements
   const std::size_t columns_[2];  // the same in numbers, whole panels
   const Operand* keys_ = nullptr;
@@ -127,7 +129,7 @@ class GradientOperands : public GradientProducts {
 
  private:
   [[nodiscard]] std::size_t right_size(std::size_t rows, std::size_t side) const {
-    return Arithmetic::right_rows_of(rows) * columns_[side];
+    return arithmetic_.right_rows_of(rows) * columns_[side];
   }
 };
 

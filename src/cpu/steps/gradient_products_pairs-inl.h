@@ -29,19 +29,19 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   // Tiles of dz and P in pairs: of two keys where sums run over keys, of two rows where over rows.
   Scratch::Array by_key(std::size_t rows) { return {by_key_, rows * kGradientKeys / 2}; }
   Scratch::Array by_row(std::size_t rows) {
-    return {by_row_, Pairs::pairs_of(rows) * kGradientKeys};
+    return {by_row_, arithmetic_.pairs_of(rows) * kGradientKeys};
   }
   Scratch::Array weights(std::size_t rows) {
-    return {weights_, Pairs::pairs_of(rows) * kGradientKeys};
+    return {weights_, arithmetic_.pairs_of(rows) * kGradientKeys};
   }
 
-  std::size_t rows_at_once() const noexcept override { return Pairs::kernels().rows; }
+  std::size_t rows_at_once() const noexcept override { return arithmetic_.kernels().rows; }
 
   void pack_queries(const QueryTile& tile) noexcept override {
     GradientOperands::pack_queries(tile);
     // Pairs that pad the depth meet others that are 0, and must not be NaN.
     const std::size_t pairs = (tile.rows + 1) / 2;
-    const std::size_t padding = Pairs::pairs_of(tile.rows) - pairs;
+    const std::size_t padding = arithmetic_.pairs_of(tile.rows) - pairs;
     for (const Buffer<Pair>* sums : {&by_row_, &weights_}) {
       std::fill_n(sums->at(pairs * kGradientKeys, padding * kGradientKeys), padding * kGradientKeys,
                   Pair{});
@@ -51,7 +51,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   // Queries are not scaled here, and output gradients know of no sink: over rows, dz and P carry
   // lambda and the non-sink weight instead.
   void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept override {
-    const PairKernels& kernels = Pairs::kernels();
+    const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t end = row + rows, first = tile.first, count = tile.last - first;
     for (std::size_t r = row; r < end; ++r) {
       const std::size_t at = r * kGradientKeys + first;
@@ -75,20 +75,20 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   }
 
   void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
-    const PairKernels& kernels = Pairs::kernels();
+    const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t width = panel_width(), rows = tile.queries.rows;
-    const std::size_t row_pairs = Pairs::pairs_of(rows);
+    const std::size_t row_pairs = arithmetic_.pairs_of(rows);
     // A pair of which one key alone is seen is summed as a whole: dz is 0 at the other, and what
     // packing left beside it is finite.
     const std::size_t first = round_down(tile.ranges.first, 2 * kernels.depth), pair = first / 2;
-    const std::size_t last = tile.ranges.last, depth = Pairs::pairs_of(last - first);
+    const std::size_t last = tile.ranges.last, depth = arithmetic_.pairs_of(last - first);
     for (std::size_t row = 0; row < rows; row += kernels.rows) {
       kernels.add_rows({.rows = HWY_MIN(kernels.rows, rows - row),
                         .columns = to.columns,
                         .depth = depth,
                         .a = by_key_.data() + row * kGradientKeys / 2 + pair,
                         .b = key_rows_.data() + (tile.key / 2 + pair) * width,
-                        .b_panel = Pairs::pairs_of(keys_->count()) * width,
+                        .b_panel = arithmetic_.pairs_of(keys_->count()) * width,
                         .c = to.dq.data() + row * to.columns,
                         .c_stride = to.columns});
     }
@@ -113,15 +113,15 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   }
 
   void finish_sums(const GradientSums& of, std::size_t keys) const noexcept override {
-    if (!Pairs::kernels().is_turned) return;
+    if (!arithmetic_.kernels().is_turned) return;
     turn_blocks(of.dk.data(), round_up(keys, kTurned), of.columns);
     turn_blocks(of.dv.data(), round_up(keys, kTurned), of.value_columns);
   }
 
  private:
   // Where the sum of a key and a column stands while tiles are added.
-  static std::size_t sum_at(std::size_t key, std::size_t column, std::size_t columns) {
-    if (!Pairs::kernels().is_turned) return key * columns + column;
+  [[nodiscard]] std::size_t sum_at(std::size_t key, std::size_t column, std::size_t columns) const {
+    if (!arithmetic_.kernels().is_turned) return key * columns + column;
     const std::size_t row = round_down(key, kTurned) + column % kTurned;
     return row * columns + round_down(column, kTurned) + key % kTurned;
   }

@@ -40,14 +40,16 @@ class GradientTask {
           columns(round_up(dim, panel_width())),
           value_columns(round_up(value_dim, panel_width())),
           keys(round_up(static_cast<std::size_t>(call.plan.block_rows), kGradientKeys)),
-          pairs(Pairs::serves(call.input.q) && Pairs::serves(call.input.k) &&
-                Pairs::serves(call.input.v) && Pairs::serves(call.gradient.d_output)),
-          pair_keys(pairs ? keys : 0),
-          pair_rows(pairs ? kGradientRows : 0) {}
+          pairs(DType::bf16),
+          uses_pairs(pairs.serves(call.input.q) && pairs.serves(call.input.k) &&
+                     pairs.serves(call.input.v) && pairs.serves(call.gradient.d_output)),
+          pair_keys(uses_pairs ? keys : 0),
+          pair_rows(uses_pairs ? kGradientRows : 0) {}
     std::int64_t group;  // query heads of a key head
     std::size_t dim, value_dim, columns, value_columns;
     std::size_t keys;  // of the longest key block, in whole tiles
-    bool pairs;        // whether bf16 pairs serve, numbers permitting
+    Pairs pairs;       // of bf16 alone: dz may leave the range of f16
+    bool uses_pairs;   // whether they serve, numbers permitting
     std::size_t pair_keys, pair_rows;
   };
 
@@ -58,8 +60,8 @@ class GradientTask {
         keys_(call.input.k),
         values_(call.input.v),
         tile_(call),
-        f32_(sizes_.dim, sizes_.value_dim),
-        pairs_(sizes_.dim, sizes_.value_dim),
+        f32_({}, sizes_.dim, sizes_.value_dim),
+        pairs_(sizes_.pairs, sizes_.dim, sizes_.value_dim),
         sums_{sizes_.columns, sizes_.value_columns, {}, {}, {}},
         scratch_({keys_.pointers(sizes_.keys),
                   keys_.copy(sizes_.keys),
@@ -120,9 +122,10 @@ class GradientTask {
 
   // Of all queries, too: next to their use against a key block this look costs nothing.
   bool pairs_fit() {
-    return sizes_.pairs && Pairs::fits(keys_) && Pairs::fits(values_) &&
+    const Pairs& pairs = sizes_.pairs;
+    return sizes_.uses_pairs && pairs.fits(keys_) && pairs.fits(values_) &&
            for_each_query_tile(
-               [&] { return Pairs::fits(tile_.queries) && Pairs::fits(tile_.d_output); });
+               [&] { return pairs.fits(tile_.queries) && pairs.fits(tile_.d_output); });
   }
 
   // Calls visit(first key, ranges) for each tile of the block's keys of which some row of the query
@@ -162,7 +165,7 @@ class GradientTask {
 
   const BackwardCall& call_;
   const Sizes sizes_;
-  const Pairs::Session session_{sizes_.pairs};
+  const Pairs::Session session_{sizes_.pairs, sizes_.uses_pairs};
   const StatisticGradients statistics_;
   Operand keys_, values_;  // of the key block
   QueryTile tile_;

@@ -15,8 +15,9 @@
 #include <optional>
 
 #include "hwy/highway.h"
-#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/f32_arithmetic-inl.h"
+#include "src/cpu/product/pairs_arithmetic-inl.h"
+#include "src/cpu/product/tensor_rows.h"
 #include "src/cpu/steps/row_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -129,38 +130,40 @@ class PvTileOf<F32> final : public PvTile {
 template <>
 class PvTileOf<Pairs> final : public PvTile {
  public:
-  explicit PvTileOf(std::size_t columns) : columns_(columns) {}
+  PvTileOf(const Pairs& arithmetic, std::size_t columns)
+      : arithmetic_(arithmetic), columns_(columns) {}
 
   // Pairs of keys: half as many, and one for the last of an odd number.
   Scratch::Array value_copies(std::size_t keys) {
-    return {pairs_, Pairs::pairs_of(keys) * round_up(columns_, panel_width())};
+    return {pairs_, arithmetic_.pairs_of(keys) * round_up(columns_, panel_width())};
   }
 
   void place_values(const Operand& values) noexcept override {
     values_ = &values;
-    finite_ = Pairs::pack_turned(values, pairs_.data());
+    finite_ = arithmetic_.pack_turned(values, pairs_.data());
   }
 
   // NaN in a value is 0 in its pair, so tiles may begin before the union's first key.
-  // Weights are rounded to bf16 here, after the row states have summed them as they were.
+  // Weights are rounded here, after the row states have summed them as they were.
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
-    const std::size_t width = panel_width(), panel = Pairs::pairs_of(values_->count()) * width;
-    const std::size_t depth = Pairs::pairs_of(tile.keys());
-    const Pair* pairs = Pairs::kernels().round_tile(weights, tile.keys());
+    const PairKernels& kernels = arithmetic_.kernels();
+    const std::size_t width = panel_width(), panel = arithmetic_.pairs_of(values_->count()) * width;
+    const std::size_t depth = arithmetic_.pairs_of(tile.keys());
+    const Pair* pairs = kernels.round_tile(weights, tile.keys());
     // The dot product only adds: there is no instance that replaces, since the first block is one
     // of many.
     if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
     for (std::size_t column = 0; column < columns_; column += width) {
       const std::size_t at = column / width * panel + tile.first / 2 * width;
-      Pairs::kernels().add_weighted({.rows = HWY_MIN(width, columns_ - column),
-                                         .columns = width,
-                                         .depth = depth,
-                                         .a = pairs_.at(at, depth * width),
-                                         .b = pairs,
-                                         .b_panel = 0,
-                                         .c = to.sums + column * width,
-                                         .c_stride = width,
-                                         .factors = to.rescale});
+      kernels.add_weighted({.rows = HWY_MIN(width, columns_ - column),
+                            .columns = width,
+                            .depth = depth,
+                            .a = pairs_.at(at, depth * width),
+                            .b = pairs,
+                            .b_panel = 0,
+                            .c = to.sums + column * width,
+                            .c_stride = width,
+                            .factors = to.rescale});
     }
     if (finite_) return;
     add_nonfinite(tile, pairs, to.sums);
@@ -180,13 +183,14 @@ class PvTileOf<Pairs> final : public PvTile {
           if (!tile.sees(r, j)) continue;
           // The rounded weight, so that a row that sees the value has one and the same weight for
           // every column.
-          const BFloat16 weight = key % 2 == 0 ? of_key[r].first : of_key[r].second;
-          sums[c * width + r] += to_float(weight) * value;
+          const float weight = float_at(arithmetic_.kernels().type, of_key + r, key % 2);
+          sums[c * width + r] += weight * value;
         }
       }
     }
   }
 
+  const Pairs arithmetic_;
   const std::size_t columns_;
   Buffer<Pair> pairs_;  // of the block's keys
   const Operand* values_ = nullptr;

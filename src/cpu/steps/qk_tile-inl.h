@@ -37,8 +37,10 @@ class QkTileOf final : public QkTile {
  public:
   using Element = typename Arithmetic::Element;
 
-  explicit QkTileOf(std::size_t dim)
-      : depth_(dim / Arithmetic::kNumbers), key_stride_(round_up(depth_, panel_width())) {}
+  QkTileOf(const Arithmetic& arithmetic, std::size_t dim)
+      : arithmetic_(arithmetic),
+        depth_(dim / Arithmetic::kNumbers),
+        key_stride_(round_up(depth_, panel_width())) {}
 
   // What the task's Scratch holds for `rows` queries and `keys` keys.
   Scratch::Array queries(std::size_t rows) { return {queries_, rows * depth_}; }
@@ -47,14 +49,14 @@ class QkTileOf final : public QkTile {
   // Apart from place_keys(): queries are packed once a work item, and only by the arithmetic that
   // some block of keys is in.
   void pack_queries(const Operand& queries, const float* lambda) noexcept {
-    Arithmetic::pack_transposed(queries, lambda, queries_.data());
+    arithmetic_.pack_transposed(queries, lambda, queries_.data());
   }
   void place_keys(const Operand& keys) noexcept override {
-    keys_ = Arithmetic::read_rows(keys, key_stride_, key_copies_.data());
+    keys_ = arithmetic_.read_rows(keys, key_stride_, key_copies_.data());
   }
   void run(const RowTile& tile, const float* lambda, float* scores) const noexcept override {
     const std::size_t width = panel_width();
-    Arithmetic::multiply_rows(
+    arithmetic_.multiply_rows(
         {.rows = tile.keys(),
          .columns = tile.rows,
          .depth = depth_,
@@ -69,6 +71,7 @@ class QkTileOf final : public QkTile {
   }
 
  private:
+  const Arithmetic arithmetic_;
   const std::size_t depth_, key_stride_;
   Buffer<Element> queries_;     // transposed, in panels of rows
   Buffer<Element> key_copies_;  // of a block whose keys cannot be read where they lie
