@@ -144,7 +144,7 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
-        _dilation(call),
+        _dilation(call), plan.chained(kernel, chip, call.q.dtype),
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}

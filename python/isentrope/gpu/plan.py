@@ -146,6 +146,13 @@ def precision(kernel: str, chip: Chip, columns: int) -> str:
     return "tf32x3" if chip.kind.startswith("sm") and columns <= widest else "ieee"
 
 
+def chained(kernel: str, chip: Chip, dtype: torch.dtype) -> bool:
+    """Whether products that end in a statistic are summed one behind the other. A round on sm_90 with all statistics at 64 then
+    takes 32 instructions fewer. Elsewhere the keys of a row lie among several warps, or otherwise in a thread: 45 more for few
+    rows, a fifth more in kernels of sm_100. In float32, where a tile has but 32 keys, 32 bytes spilled at 64."""
+    return kernel == "forward" and chip.kind in ("sm90", "interpreter") and dtype != torch.float32
+
+
 def shares_of(chip: Chip, blocks: int, keys: int, tile: int) -> int:
     """Into how many shares the keys go, so that every unit of the chip has a query block; 1: not split."""
     # A share of fewer than 4 tiles would be read faster than it is merged.

@@ -36,6 +36,10 @@ MUTANTS = {
         "shape=1x1x40x70x16 scale=10",
     ),
     "squares_the_collision_once": ("softmax.py", "s2 = rescale * rescale * s2", "s2 = rescale * s2", "shape=1x1x40x70x16 scale=10"),
+    "chains_products_of_different_keys": (
+        "softmax.py", "add_products(sums, last_a, last_b,", "add_products(sums, last_a, first_b,",
+        "dt=f16 shape=1x1x40x70x16",
+    ),
     "takes_the_last_tile_for_the_largest_key": (
         "largest_key.py", "tl.where(here > most, first, largest)", "tl.where(here > float('-inf'), first, largest)",
         "shape=1x1x40x300x16 bwd=1",

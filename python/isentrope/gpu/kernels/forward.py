@@ -122,7 +122,7 @@ def visit_keys(
     if MASKED or SHAPE.CAPPED or not CHECKED:
         t = tl.maximum(t, LEAST)
     state = rebase(state, m, rescale[:, None], shift[:, None], WANTED)
-    state = add_moments(state, t, w, block.own_key, key, start, SHAPE.ROWS, SHAPE.KEYS, WANTED)
+    state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED)
     v_tile = load_keys(
         cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE
     )  # fmt: skip

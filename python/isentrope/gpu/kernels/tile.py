@@ -20,8 +20,8 @@ F16_FACTOR = tl.constexpr(16384.0)
 class Shape(NamedTuple):
     """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
     need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
-    PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, and the DILATION of
-    what rows see, for which any tile is MASKED too."""
+    PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, the DILATION of
+    what rows see, for which any tile is MASKED too, and whether products that end in a statistic are CHAINED."""
 
     ROWS: int
     KEYS: int
@@ -38,6 +38,7 @@ class Shape(NamedTuple):
     DROPOUT: bool
     FOURS: bool
     DILATION: int
+    CHAINED: bool
 
 
 class Matrix(NamedTuple):
