@@ -162,17 +162,6 @@ class DecodeTask {
   WorkItem item_{};
 };
 
-// As many as registers hold. None where keys and values are not whole vectors, which are read where
-// they lie, or where a row's logits have terms of their own, one a key. Of dilated rows those of
-// one query, whose keys are all the same; not under dropout, which draws for neighbours.
-std::int64_t most_rows(const ForwardCall& call) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
-  const bool whole = call.input.k.extents[3] % lanes == 0 && call.input.v.extents[3] % lanes == 0;
-  if (!whole || call.options.bias || call.options.attn_mask) return 0;
-  if (call.options.mask.dilation > 1 && (call.input.q.extents[2] > 1 || call.dropout)) return 0;
-  return static_cast<std::int64_t>(kRegisterRows);
-}
-
 void decode_items(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
   DecodeTask task(call);
   for (std::int64_t index = begin; index < end; ++index) task.run(index);
@@ -186,13 +175,9 @@ HWY_AFTER_NAMESPACE();
 namespace isentrope {
 
 HWY_EXPORT(decode_items);
-HWY_EXPORT(most_rows);
 
 void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(decode_items)(call, begin, end);
-}
-std::int64_t most_rows_of_decode(const ForwardCall& call) {
-  return HWY_DYNAMIC_DISPATCH(most_rows)(call);
 }
 
 }  // namespace isentrope

@@ -39,6 +39,7 @@ constexpr const char* kProblems[] = {
     "shape=1x1x65x129x64 scale=1e-6 bwd=1",
     "shape=1x8:1x13x100x64 pages=7 mask=right_padding",
     "shape=1x16:1x2x4200x64 pages=64 mask=causal:bottom_right",
+    "shape=2x18:2x1x4200x64 pages=64 mask=right_padding",
     "shape=1x1x1100x40x32 mask=chunk=16 bwd=1",
     "shape=1x2x60x300x64 mask=dilation=3,window=200:0 bwd=1",
     "shape=1x1x70x300x32:1088",  // 34 panels of value columns
@@ -84,6 +85,25 @@ TEST(AmxAttention, SmallWeightsOfF16KeepTheirBits) {
   data.refresh();
   const Ratio ratio = forward_error_over_budget(data, run_forward(data));
   EXPECT_LE(ratio.worst, 1) << ratio.where;
+}
+
+// Streams multiply in f32, whatever the CPU has: with few rows or keys, or between dilated rows.
+TEST(AmxAttention, GroupsOfNineRowsAndMoreLeaveTheirStreams) {
+  const auto streams = [](const std::string& line) {
+    const Data data(bf16_problem(line));
+    const std::vector<float> own = run_forward(data).output;
+    use_pair_kernels(DType::bf16, nullptr);
+    const std::vector<float> in_f32 = run_forward(data).output;
+    use_pair_kernels(DType::bf16, amx_pair_kernels(DType::bf16));
+    return same_bits(own, in_f32);
+  };
+  EXPECT_TRUE(streams("shape=1x16:2x1x300x64"));
+  EXPECT_FALSE(streams("shape=1x18:2x1x300x64"));
+  EXPECT_TRUE(streams("shape=1x18:2x1x127x64"));
+  EXPECT_FALSE(streams("shape=1x18:2x1x128x64"));
+  EXPECT_FALSE(streams("shape=2x12:1x1x5000x64 pages=64"));
+  EXPECT_TRUE(streams("shape=1x18:2x1x300x64 mask=dilation=2"));
+  EXPECT_TRUE(streams("shape=1x18:2x1x300x64 cache=64"));
 }
 
 // Problems of the generator in a type, three of four with heads that pairs serve. In f16 without

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "src/cpu/product/operand.h"
@@ -33,6 +34,9 @@ struct PairKernels {
   // Changes packed panels, in place and each for itself, to what B of multiply_packed and
   // multiply_rows wants; null where it is as it was packed.
   void (*arrange)(Pair* panels, std::size_t pairs) = nullptr;
+  // The rows of a decode step from which these products overtake streams of f32, in a cache of 128
+  // keys and more.
+  std::size_t decode_rows = std::numeric_limits<std::size_t>::max();
   // Around all products of a thread's task; null where they need nothing.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
