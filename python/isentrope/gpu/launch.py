@@ -234,8 +234,7 @@ def _norms(call: Operands) -> Tensor:
         None if call.bias is None else call.bias.amax(2) != float("-inf"),
     ):
         if seen is not None:
-            seen = seen.expand(call.batch, call.heads, call.keys).unflatten(1, (call.kv_heads, -1)).any(2)
-            norms = norms.where(seen, 0.0)
+            norms = norms.where(seen.unflatten(1, (call.kv_heads, -1)).any(2), 0.0)
     return norms
 
 
