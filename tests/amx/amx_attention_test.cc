@@ -59,10 +59,10 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 Problem bf16_problem(const std::string& line) { return parse_problem("dt=bf16 " + line); }
 
 void expect_lines_within_budget(DType type) {
+  const bool emulated = is_emulated(type);
   for (const char* line : kProblems) {
     Problem problem = parse_problem(line);
     problem.type = type;
-    const bool emulated = is_emulated(type);
     const std::int64_t before = emulated_instructions();
     expect_within_budget(problem);
     if (emulated && problem.queries > 1) {  // a row alone is streamed
