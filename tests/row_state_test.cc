@@ -7,6 +7,8 @@
 
 #include <vector>
 
+#include "isentrope/statistics.h"
+
 namespace isentrope {
 namespace {
 

@@ -106,6 +106,22 @@ class Sequences {
   const TorchTensor keys_;
 };
 
+std::string_view name_of(Merge merge) {
+  switch (merge) {
+    case Merge::own:
+      return "own";
+    case Merge::mean:
+      return "mean";
+    case Merge::squares:
+      return "squares";
+    case Merge::largest_part:
+      return "largest_part";
+    case Merge::largest:
+      return "largest";
+  }
+  return "";
+}
+
 }  // namespace
 
 void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
@@ -118,7 +134,8 @@ void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
     list.push_back({{"name", name_in_python(statistic.name)},
                     {"differentiable", statistic.differentiable()},
                     {"needs", needs},
-                    {"weighted_mean", statistic.weighted_mean}});
+                    {"sums", statistic.sums != kOnlyS0},
+                    {"merge", name_of(statistic.merge)}});
   });
   stack[0] = to_value(list.dump());
 }

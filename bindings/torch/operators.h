@@ -27,7 +27,8 @@ void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t resu
 void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // The list of statistics, in the order of the bits of `wanted`; the last one counts. [{"name": ...,
-// "differentiable": ..., "needs": [...], "weighted_mean": ...}, ...].
+// "differentiable": ..., "needs": [...], "sums": whether it takes others than that of the weights,
+// "merge": what the enumeration Merge calls it}, ...].
 void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // On rules.

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "isentrope/attention.h"
-#include "isentrope/row_state.h"
+#include "isentrope/statistics.h"
 
 namespace isentrope {
 

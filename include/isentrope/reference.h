@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "isentrope/attention.h"
-#include "isentrope/row_state.h"
+#include "isentrope/statistics.h"
 #include "isentrope/view.h"
 
 namespace isentrope::reference {

@@ -66,32 +66,4 @@ struct RowState {
           x.s_distance + y.s_distance};
 }
 
-// Statistics of the softmax distribution p of a row, in nats.
-struct RowStats {
-  double lse = -std::numeric_limits<double>::infinity();        // ln sum e^z
-  double entropy = 0;                                           // -sum p ln p, in [0, ln support]
-  double collision = 0;                                         // sum p^2, in [1 / support, 1]
-  double max_logit = -std::numeric_limits<double>::infinity();  // largest z
-  double variance = 0;                                          // of z under p: the varentropy
-  double distance = 0;                                          // sum p |i - j|, in keys
-  double max_probability = 0;                                   // largest p, in [1 / support, 1]
-  std::int64_t support = 0;  // test this to recognise an empty row
-};
-
-// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms
-// without cancellation, however peaked the row. A NaN logit makes every statistic NaN.
-[[nodiscard]] inline RowStats finalize(const RowState& a) {
-  if (a.empty()) return {};
-  const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;
-  const double variance = a.s1_prime / a.s0 - mean * mean;
-  return {.lse = a.max + log_s0,
-          .entropy = log_s0 - mean,
-          .collision = a.s2 / (a.s0 * a.s0),
-          .max_logit = std::isnan(a.s0) ? a.s0 : a.max,
-          .variance = variance < 0 ? 0 : variance,
-          .distance = a.s_distance / a.s0,
-          .max_probability = a.s0 / (a.s0 * a.s0),  // 1 / s0, and NaN where all logits are -inf
-          .support = a.support};
-}
-
 }  // namespace isentrope

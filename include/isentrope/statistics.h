@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "isentrope/row_state.h"
@@ -12,23 +14,63 @@ namespace isentrope {
 
 // One T for each statistic, and a Count for those that count: views, vectors or tensors with the
 // numbers of all rows. Units are nats, or keys for distance. A row that sees no key has lse -inf,
-// max_logit -inf, and 0 everywhere else.
+// max_logit -inf, and 0 everywhere else. Python's Statistics and C's isentrope_statistics are
+// generated from these lines.
 template <typename T, typename Count = T>
 struct StatisticFields {
-  T lse{};        // ln sum_j e^z_j
-  T entropy{};    // -sum p ln p, in [0, ln support]
-  T collision{};  // sum p^2, in [1 / support, 1]
-  T variance{};   // of z under p: the varentropy
-  T distance{};   // sum p_j |i - j| in keys, from the row's position (mask.h) to those of its keys
-  T max_probability{};  // largest p_j, e^(max_logit - lse): the weight of the largest key
-  T max_logit{};        // largest z_j
-  T lambda{};           // the softmax scale of the row
-  Count support{};      // keys the row sees
+  // ln sum_j e^z_j.
+  T lse{};
+  // -sum p ln p, in [0, ln support].
+  T entropy{};
+  // sum p^2, in [1 / support, 1].
+  T collision{};
+  // Of z under p, which is the varentropy: -d entropy / d ln lambda.
+  T variance{};
+  // sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small
+  // in local heads, large in global ones.
+  T distance{};
+  // Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several keys are largest, which has
+  // no derivative, the gradient goes to the first.
+  T max_probability{};
+  // Largest z_j. Divided by lambda it is the largest score.
+  T max_logit{};
+  // The softmax scale of the row.
+  T lambda{};
+  // Keys the row sees.
+  Count support{};
 };
 
 // Views [batch, heads, queries]. Those without data are not computed.
 using RowStatistics = StatisticFields<View<float, 3>, View<std::int64_t, 3>>;
 using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std::int64_t, 3>>;
+
+// The statistics of one row that follow from its keys.
+struct RowStats {
+  double lse = -std::numeric_limits<double>::infinity();
+  double entropy = 0;
+  double collision = 0;
+  double max_logit = -std::numeric_limits<double>::infinity();
+  double variance = 0;
+  double distance = 0;
+  double max_probability = 0;
+  std::int64_t support = 0;  // test this to recognise an empty row
+};
+
+// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms
+// without cancellation, however peaked the row. A NaN logit makes every statistic NaN.
+[[nodiscard]] inline RowStats finalize(const RowState& a) {
+  if (a.empty()) return {};
+  const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;
+  const double variance = a.s1_prime / a.s0 - mean * mean;
+  return {.lse = a.max + log_s0,
+          .entropy = log_s0 - mean,
+          .collision = a.s2 / (a.s0 * a.s0),
+          .max_logit = std::isnan(a.s0) ? a.s0 : a.max,
+          .variance = variance < 0 ? 0 : variance,
+          .distance = a.s_distance / a.s0,
+          .max_probability = a.s0 / (a.s0 * a.s0),  // 1 / s0, and NaN where all logits are -inf
+          .support = a.support};
+}
 
 // Sums of a RowState that only some statistics need.
 enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
@@ -44,15 +86,23 @@ enum GradientTerms : unsigned {
   kLargestKey = 8
 };
 
+// How the numbers of two disjoint parts of a row's keys become that of all, w being each part's
+// share of the softmax.
+enum class Merge {
+  own,           // lse, of which the shares are made, and support, which counts
+  mean,          // w_a x_a + w_b x_b
+  squares,       // w_a^2 x_a + w_b^2 x_b
+  largest_part,  // max(w_a x_a, w_b x_b)
+  largest        // max(x_a, x_b)
+};
+
 // What front ends, validation and kernels need to know about a statistic.
 struct Statistic {
   std::string_view name;
+  Merge merge;  // of entropy and variance, without what the difference of the parts adds
   double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it needs no keys
   unsigned sums = kOnlyS0;              // the sums that the forward pass needs for it
   unsigned gradient = kNoGradient;      // its terms; src/cpu/steps/statistic_gradient-inl.h
-  // Whether two parts of a row's keys merge to their mean, weighted by their shares of the softmax.
-  // Entropy and variance add a term for the difference of the parts.
-  bool weighted_mean = false;
   // The results of the forward pass, besides output and lse, that its gradient needs.
   std::array<std::string_view, 2> needs{};
 
@@ -66,42 +116,48 @@ struct Statistic {
 // of one StatisticFields, of several in parallel, or of none.
 template <typename Visit, typename... Fields>
 constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
-  visit(Statistic{.name = "lse", .of_row = &RowStats::lse, .gradient = kConstants}, fields.lse...);
+  visit(
+      Statistic{
+          .name = "lse", .merge = Merge::own, .of_row = &RowStats::lse, .gradient = kConstants},
+      fields.lse...);
   visit(Statistic{.name = "entropy",
+                  .merge = Merge::mean,
                   .of_row = &RowStats::entropy,
                   .sums = kS1,
                   .gradient = kMoments,
-                  .weighted_mean = true,
                   .needs = {"entropy"}},
         fields.entropy...);
   visit(Statistic{.name = "collision",
+                  .merge = Merge::squares,
                   .of_row = &RowStats::collision,
                   .sums = kS2,
                   .gradient = kMoments,
                   .needs = {"collision"}},
         fields.collision...);
   visit(Statistic{.name = "variance",
+                  .merge = Merge::mean,
                   .of_row = &RowStats::variance,
                   .sums = kS1 | kS1Prime,
                   .gradient = kMoments,
-                  .weighted_mean = true,
                   .needs = {"entropy", "variance"}},
         fields.variance...);
   visit(Statistic{.name = "distance",
+                  .merge = Merge::mean,
                   .of_row = &RowStats::distance,
                   .sums = kDistance,
                   .gradient = kDistances,
-                  .weighted_mean = true,
                   .needs = {"distance"}},
         fields.distance...);
   visit(Statistic{.name = "max_probability",
+                  .merge = Merge::largest_part,
                   .of_row = &RowStats::max_probability,
                   .gradient = kLargestKey,
                   .needs = {"max_probability", "max_logit"}},
         fields.max_probability...);
-  visit(Statistic{.name = "max_logit", .of_row = &RowStats::max_logit}, fields.max_logit...);
-  visit(Statistic{.name = "lambda"}, fields.lambda...);
-  visit(Statistic{.name = "support"}, fields.support...);
+  visit(Statistic{.name = "max_logit", .merge = Merge::largest, .of_row = &RowStats::max_logit},
+        fields.max_logit...);
+  visit(Statistic{.name = "lambda", .merge = Merge::largest}, fields.lambda...);
+  visit(Statistic{.name = "support", .merge = Merge::own}, fields.support...);
 }
 
 [[nodiscard]] inline ConstRowStatistics as_const(const RowStatistics& statistics) {

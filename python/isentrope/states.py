@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,14 @@ from isentrope._core.library import STATISTICS
 from isentrope.statistics import Statistics
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_WEIGHTED_MEANS = {statistic["name"] for statistic in STATISTICS if statistic["weighted_mean"]}
+# Ways in which the numbers of two parts become one, w being the share of each, and what the library says which statistic takes.
+_WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "mean": lambda w_a, x, w_b, y: w_a * x + w_b * y,
+    "squares": lambda w_a, x, w_b, y: w_a * w_a * x + w_b * w_b * y,
+    "largest_part": lambda w_a, x, w_b, y: torch.maximum(w_a * x, w_b * y),
+    "largest": lambda w_a, x, w_b, y: torch.maximum(x, y),
+}
+_MERGES = {statistic["name"]: _WAYS[statistic["merge"]] for statistic in STATISTICS if statistic["merge"] != "own"}
 
 
 class AttentionState(NamedTuple):
@@ -67,22 +75,17 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     output = (w_a[..., None] * a.output + w_b[..., None] * b.output).to(a.output.dtype)
     both = {name for name in Statistics._fields if None not in (getattr(x, name), getattr(y, name))}
     merged: dict[str, Tensor] = {"lse": lse}
-    for name in both & _WEIGHTED_MEANS:
-        merged[name] = w_a * getattr(x, name) + w_b * getattr(y, name)
+    if "support" in both:
+        merged["support"] = x.support + y.support
+    for name, how in _MERGES.items():
+        if name in both:
+            merged[name] = how(w_a, getattr(x, name), w_b, getattr(y, name))
     if "entropy" in both:
         merged["entropy"] = merged["entropy"] + (_entropy_of(w_a) + _entropy_of(w_b))
     if "variance" in both:
         met = (w_a > 0) & (w_b > 0)
         gap = torch.where(met, x.lse - x.entropy, 0) - torch.where(met, y.lse - y.entropy, 0)
         merged["variance"] = merged["variance"] + w_a * w_b * gap * gap
-    if "collision" in both:
-        merged["collision"] = w_a * w_a * x.collision + w_b * w_b * y.collision
-    if "max_probability" in both:
-        merged["max_probability"] = torch.maximum(w_a * x.max_probability, w_b * y.max_probability)
-    if "support" in both:
-        merged["support"] = x.support + y.support
-    for name in both & {"max_logit", "lambda_"}:
-        merged[name] = torch.maximum(getattr(x, name), getattr(y, name))
     return AttentionState(output, Statistics(**merged))
 
 

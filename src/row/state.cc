@@ -33,28 +33,32 @@ double term(double weight, double value, bool weightless) {
   return weightless ? 0 : weight * value;
 }
 
-RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
+// Rows without weight on both sides have no shares: what these would make is NaN.
+double merged_number(Merge how, const RowStats& a, const RowStats& b, double RowStats::* of,
+                     const Weights& w) {
   const bool no_a = a.lse == -kInfinity, no_b = b.lse == -kInfinity;
-  const std::int64_t support = a.support + b.support;
+  if (how == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // of 0 and -0 always 0
+  if (no_a && no_b) return kNaN;
+  const bool twice = how == Merge::squares;
+  const double x = term(twice ? w.a * w.a : w.a, a.*of, no_a),
+               y = term(twice ? w.b * w.b : w.b, b.*of, no_b);
+  return how == Merge::largest_part ? std::fmax(x, y) : x + y;
+}
+
+RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
   // Always the same NaN: a sum of two passes on the first one's sign and payload, and would not
   // commute.
+  const bool is_number = !std::isnan(a.lse) && !std::isnan(b.lse);
   RowStats merged;
   for_each_statistic([&](const Statistic& statistic) {
-    if (statistic.of_row) merged.*statistic.of_row = kNaN;
+    if (const auto of = statistic.of_row)
+      merged.*of = is_number ? merged_number(statistic.merge, a, b, of, w) : kNaN;
   });
-  merged.support = support;
-  if (std::isnan(a.lse) || std::isnan(b.lse)) return merged;
-  merged.max_logit = std::fmax(a.max_logit, b.max_logit) + 0.0;  // of 0 and -0 always 0
-  merged.lse = -kInfinity;
-  if (no_a && no_b) return merged;
-  merged.lse = std::fmax(a.lse, b.lse) + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
-  merged.collision = term(w.a * w.a, a.collision, no_a) + term(w.b * w.b, b.collision, no_b);
-  merged.max_probability =
-      std::fmax(term(w.a, a.max_probability, no_a), term(w.b, b.max_probability, no_b));
-  for_each_statistic([&](const Statistic& statistic) {
-    const auto of = statistic.of_row;
-    if (statistic.weighted_mean) merged.*of = term(w.a, a.*of, no_a) + term(w.b, b.*of, no_b);
-  });
+  merged.support = a.support + b.support;
+  if (!is_number) return merged;
+  const double larger = std::fmax(a.lse, b.lse);
+  merged.lse =
+      larger == -kInfinity ? larger : larger + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
   merged.entropy += entropy_of(w);
   if (w.a * w.b > 0) {
     const double apart = (a.lse - a.entropy) - (b.lse - b.entropy);

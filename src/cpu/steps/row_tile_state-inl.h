@@ -154,7 +154,7 @@ struct RowTileStats : StatisticFields<RowColumn> {
   RowColumn factor;
 };
 
-// finalize() of row_state.h, several rows at once; by itself for a row that is empty or not finite.
+// finalize() of statistics.h, several rows at once; by itself for a row that is empty or not finite.
 // The first loop takes all rows alike, and the second mends those whose sums it cannot divide by.
 HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
                                   RowTileStats& stats) {
