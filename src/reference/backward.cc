@@ -4,6 +4,7 @@
 
 #include "isentrope/reference.h"
 #include "src/reference/rows.h"
+#include "src/reference/statistics.h"
 
 namespace isentrope::reference {
 namespace {
@@ -11,16 +12,6 @@ namespace {
 double at_or_0(const std::vector<double>& values, std::size_t index) {
   return values.empty() ? 0 : values[index];
 }
-
-// A sum, and the same sum over magnitudes.
-struct Sum {
-  double value = 0, magnitude = 0;
-
-  void add(double term, double size) {
-    value += term;
-    magnitude += size;
-  }
-};
 
 // dp_j = w m_j do.v_j for each key that a row sees, w the non-sink weight, m_j dropout's factor.
 std::vector<Sum> weight_gradients(const Input& in, const Row& row,
@@ -41,15 +32,6 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
   return result;
 }
 
-// The first of those with the largest logit.
-std::size_t largest_key(const std::vector<Key>& keys) {
-  std::size_t largest = 0;
-  for (std::size_t j = 1; j < keys.size(); ++j) {
-    if (keys[j].logit > keys[largest].logit) largest = j;
-  }
-  return largest;
-}
-
 // Whether rounding in f32 may decide which of two keys is the larger.
 bool is_near(const Row& row, const Key& a, const Key& b) {
   const auto error = [&](const Key& key) {
@@ -59,43 +41,25 @@ bool is_near(const Row& row, const Key& a, const Key& b) {
   return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
 }
 
-// With x = ln p_j, u = x + H and D = w sum_i p_i dp_i, the chain rule through each result gives
-//
-//   dz_j = p_j [ dp_j - D + d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)
-//                + d_P ((j is the largest key) - P) ]
-//
-// R the distance, P the mass of the largest key, the first of several.
+// dz_j = p_j [ dp_j - w sum_i p_i dp_i + what statistics add ].
 std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                                  const GradientInput& g) {
-  const RowStats& stats = row.statistics;
   Sum mean;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double p = std::exp(row.keys[j].log_p);
     mean.add(row.non_sink_weight * p * dp[j].value, row.non_sink_weight * p * dp[j].magnitude);
   }
-  const auto& d = g.d_statistics;
-  const double d_lse = at_or_0(d.lse, row.index), d_entropy = at_or_0(d.entropy, row.index);
-  const double d_collision = at_or_0(d.collision, row.index),
-               d_variance = at_or_0(d.variance, row.index);
-  const double d_distance = at_or_0(d.distance, row.index),
-               d_max = at_or_0(d.max_probability, row.index);
+  StatisticFields<double> d;
+  for_each_statistic([&](const Statistic&, const std::vector<double>& of_all,
+                         double& of_row) { of_row = at_or_0(of_all, row.index); },
+                     g.d_statistics, d);
   const std::size_t largest = largest_key(row.keys);
   std::vector<Sum> result;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const double x = row.keys[j].log_p, p = std::exp(x);
-    const double u = p == 0 ? 0 : x + stats.entropy;  // p u vanishes, and x may be -inf
-    const double value = dp[j].value - mean.value + d_lse - d_entropy * u +
-                         2 * d_collision * (p - stats.collision) +
-                         d_variance * (u * u + 2 * u - stats.variance) +
-                         d_distance * (row.keys[j].distance - stats.distance) +
-                         d_max * ((j == largest ? 1 : 0) - stats.max_probability);
-    const double magnitude = dp[j].magnitude + mean.magnitude + std::abs(d_lse) +
-                             std::abs(d_entropy) * (std::abs(u) + 1) +
-                             2 * std::abs(d_collision) * (p + stats.collision) +
-                             std::abs(d_variance) * (u * u + 4 * std::abs(u) + stats.variance + 2) +
-                             std::abs(d_distance) * (row.keys[j].distance + stats.distance + 1) +
-                             std::abs(d_max) * ((j == largest ? 1 : 0) + stats.max_probability);
-    result.push_back({p * value, p * magnitude});
+    const double p = std::exp(row.keys[j].log_p);
+    const Sum slope = statistics_slope(row.keys[j], j == largest, row.statistics, d);
+    result.push_back({p * (dp[j].value - mean.value + slope.value),
+                      p * (dp[j].magnitude + mean.magnitude + slope.magnitude)});
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #include "src/call/scale_table.h"
 #include "src/reference/dropout.h"
 #include "src/reference/mask.h"
+#include "src/reference/statistics.h"
 
 namespace isentrope::reference {
 namespace {
@@ -74,45 +75,6 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
   }
   if (in.bias || options.bias) key.logit += row.on_bias * bias_of(in, options, row, j);
   return key;
-}
-
-// Every statistic as its definition reads. None of this is shared with the sums that kernels merge:
-// what judges them must not repeat their mistakes. Sets the keys' log_p.
-RowStats statistics_of(std::vector<Key>& keys) {
-  RowStats stats;
-  if (keys.empty()) return stats;
-  stats.support = static_cast<std::int64_t>(keys.size());
-  for (const Key& key : keys) {
-    if (std::isnan(key.logit) || key.logit > stats.max_logit) stats.max_logit = key.logit;
-    if (std::isnan(key.logit)) break;
-  }
-  // From the largest on: then no weight is above 1, and a row of logits near 1e9 loses no digits.
-  double sum = 0;
-  for (const Key& key : keys) {
-    if (key.logit != -kInfinity) sum += std::exp(key.logit - stats.max_logit);
-  }
-  stats.lse = stats.max_logit + std::log(sum);
-  for (Key& key : keys) key.log_p = (key.logit - stats.max_logit) - std::log(sum);
-  double mean = 0;  // of z - max, whose digits ln p would lose where logits are nearly equal
-  for (const Key& key : keys) {
-    const double p = std::exp(key.log_p);
-    stats.collision += p * p;
-    stats.distance += p * key.distance;
-    if (p == 0) continue;  // its logit may be -inf
-    stats.entropy -= p * key.log_p;
-    mean += p * (key.logit - stats.max_logit);
-  }
-  for (const Key& key : keys) {
-    const double p = std::exp(key.log_p);
-    if (std::isnan(p) || p > stats.max_probability) stats.max_probability = p;
-    if (std::isnan(p)) break;
-  }
-  for (const Key& key : keys) {
-    const double p = std::exp(key.log_p), apart = (key.logit - stats.max_logit) - mean;
-    if (p != 0) stats.variance += p * apart * apart;
-  }
-  if (std::isnan(sum)) stats.max_logit = sum;  // a logit of +inf makes the row NaN
-  return stats;
 }
 
 }  // namespace
