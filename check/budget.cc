@@ -91,12 +91,6 @@ double logit_error(const Problem& p, double magnitude) {
 
 }  // namespace
 
-Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
-  const reference::Result want =
-      reference::attention_forward(data.reference_input(), data.options());
-  return forward_error_over_budget(data.problem, want, got, arithmetic_of(data, want));
-}
-
 Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
                                 const ForwardResult& got, const Arithmetic& arithmetic) {
   Worst worst(p.type);
@@ -149,14 +143,6 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     }
   }
   return worst.ratio();
-}
-
-Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
-                                 const BackwardResult& got) {
-  const reference::Input input = data.reference_input();
-  return backward_error_over_budget(
-      data.problem, reference::attention_forward(input, data.options()),
-      reference::attention_backward(input, data.options(), gradient), got);
 }
 
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,

@@ -31,15 +31,10 @@ struct Arithmetic {
   std::vector<double> logits{}, values{};
 };
 
-// Of this CPU's products, and of the problem's cache, if it has one in 8 bits.
-[[nodiscard]] Arithmetic arithmetic_of(const Data& data, const reference::Result& want);
+// Adds what the problem's cache in 8 bits is off by.
+void add_cache_errors(const Data& data, const reference::Result& want, Arithmetic& to);
 
-[[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
-[[nodiscard]] Ratio backward_error_over_budget(const Data& data,
-                                               const reference::GradientInput& gradient,
-                                               const BackwardResult& result);
-
-// The same against a reference that is there already.
+// Of the results of a problem whose reference is there already.
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
                                               const Arithmetic& arithmetic = {});

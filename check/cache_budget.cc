@@ -1,11 +1,9 @@
-// What the CPU's products and a cache in 8 bits take from a call's results
-// (docs/contributors/numerics.md).
+// What a cache in 8 bits takes from a call's results (docs/contributors/numerics.md).
 
 #include <algorithm>
 #include <cmath>
 
 #include "check/budget.h"
-#include "src/cpu/product/pair_kernels.h"
 
 namespace isentrope::check {
 namespace {
@@ -32,10 +30,8 @@ std::vector<double> step_errors(const View<const double, 4>& rows, std::int64_t 
 
 }  // namespace
 
-Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
+void add_cache_errors(const Data& data, const reference::Result& want, Arithmetic& to) {
   const Problem& p = data.problem;
-  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
-  if (p.cache_group == 0) return arithmetic;
   const reference::Input in = data.reference_input();
   const std::int64_t groups = p.dim / p.cache_group, value_groups = p.value_dim / p.cache_group;
   const std::vector<double> of_keys = step_errors(in.k, p.cache_group);
@@ -57,14 +53,12 @@ Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
         of_group = std::fmax(of_group, of_values[static_cast<std::size_t>(key * value_groups + g)]);
       }
     }
-    arithmetic.logits.push_back(std::abs(want.lambda[static_cast<std::size_t>(row)]) * logit);
+    to.logits.push_back(std::abs(want.lambda[static_cast<std::size_t>(row)]) * logit);
     // Weights sum to 1 at most, before the others of those that were dropped grow.
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
-      arithmetic.values.push_back(value[static_cast<std::size_t>(c / p.cache_group)] /
-                                  (1 - p.dropout));
+      to.values.push_back(value[static_cast<std::size_t>(c / p.cache_group)] / (1 - p.dropout));
     }
   }
-  return arithmetic;
 }
 
 }  // namespace isentrope::check

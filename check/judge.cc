@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/cpu/product/pair_kernels.h"
+
 namespace isentrope::check {
 namespace {
 
@@ -16,7 +18,28 @@ bool tells_little(const std::vector<double>& output) {
   return static_cast<double>(silent) > kMostTelling * static_cast<double>(output.size());
 }
 
+// Of this CPU's products, and of the problem's cache, if it has one in 8 bits.
+Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
+  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
+  if (data.problem.cache_group > 0) add_cache_errors(data, want, arithmetic);
+  return arithmetic;
+}
+
 }  // namespace
+
+Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
+  const reference::Result want =
+      reference::attention_forward(data.reference_input(), data.options());
+  return forward_error_over_budget(data.problem, want, got, arithmetic_of(data, want));
+}
+
+Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
+                                 const BackwardResult& got) {
+  const reference::Input input = data.reference_input();
+  return backward_error_over_budget(
+      data.problem, reference::attention_forward(input, data.options()),
+      reference::attention_backward(input, data.options(), gradient), got);
+}
 
 const char* name_of(Outcome outcome) {
   switch (outcome) {

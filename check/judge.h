@@ -1,4 +1,5 @@
-// Judge: one problem, its reference computed once, and a verdict for each instruction set.
+// Results of this CPU against their budgets; Judge: one problem, its reference computed once, and a
+// verdict for each instruction set.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,11 @@
 #include "check/budget.h"
 
 namespace isentrope::check {
+
+[[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
+[[nodiscard]] Ratio backward_error_over_budget(const Data& data,
+                                               const reference::GradientInput& gradient,
+                                               const BackwardResult& result);
 
 enum class Outcome { passed, failed, mistrusted, skipped };
 [[nodiscard]] const char* name_of(Outcome outcome);

@@ -1,6 +1,6 @@
 // Fuzz target: the backward pass of every instruction set against the float64 reference.
 
-#include "check/budget.h"
+#include "check/judge.h"
 #include "fuzz/problem_source.h"
 #include "isentrope/target.h"
 

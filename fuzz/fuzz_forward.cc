@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "check/budget.h"
+#include "check/judge.h"
 #include "fuzz/problem_source.h"
 #include "isentrope/target.h"
 

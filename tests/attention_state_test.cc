@@ -9,7 +9,7 @@
 #include <functional>
 #include <random>
 
-#include "check/budget.h"
+#include "check/judge.h"
 #include "isentrope/error.h"
 
 namespace isentrope {

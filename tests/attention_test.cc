@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "check/budget.h"
+#include "check/judge.h"
 #include "isentrope/target.h"
 
 namespace isentrope::check {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "check/budget.h"
+#include "check/judge.h"
 #include "check/run.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
