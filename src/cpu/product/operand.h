@@ -152,8 +152,9 @@ class Operand {
                       step / static_cast<std::ptrdiff_t>(sizeof(T))};
   }
 
-  // All rows as T, a float or a pair, where a register tile may read them as they lie: it rounds
-  // rows and columns up to four, and rows far apart fall into few sets of the cache.
+  // All rows, of which there are some, as T, a float or a pair, where a register tile may read them
+  // as they lie: it rounds rows and columns up to four, and rows far apart fall into few sets of
+  // the cache.
   template <typename T>
   [[nodiscard]] std::optional<Strided<T>> in_place() const {
     static_assert(sizeof(T) == 4);
@@ -161,7 +162,7 @@ class Operand {
     const bool holds = std::is_same_v<T, Pair> ? size_of(type()) == 2 : type() == DType::f32;
     // The register tile reads whole groups of four past the last row or column, which need not be
     // the caller's memory.
-    const bool whole = count_ > 0 && count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
+    const bool whole = count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
     if (!holds || !whole || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
         reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
       return std::nullopt;
