@@ -145,8 +145,17 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
  * queries], and I64 for the support. */
 typedef struct isentrope_statistics {
   size_t struct_size;
-  isentrope_array lse, entropy, collision, variance, distance, max_probability, max_logit, lambda;
+  /* <!-- begin statistics --> */
+  isentrope_array lse;
+  isentrope_array entropy;
+  isentrope_array collision;
+  isentrope_array variance;
+  isentrope_array distance;
+  isentrope_array max_probability;
+  isentrope_array max_logit;
+  isentrope_array lambda;
   isentrope_array support;
+  /* <!-- end statistics --> */
 } isentrope_statistics;
 
 typedef struct isentrope_forward_call {

@@ -17,11 +17,12 @@ StatisticNames = bool | Sequence[str]
 class Statistics(NamedTuple):
     """Statistics of every row, each [batch, heads, queries], or None if it was not requested.
 
-    All are float32 except `support`, which is int64. Units are nats; `distance` is in keys. `lse`, `entropy`,
-    `collision`, `variance`, `distance` and `max_probability` carry gradients, and so does `lambda_` if the caller passed
-    it. A row that sees no key has lse and max_logit -inf, and 0 elsewhere.
+    All are float32 except `support`, which is int64. Units are nats; `distance` is in keys. All but `max_logit` and
+    `support` carry gradients, `lambda_` if the caller passed it. A row that sees no key has lse and max_logit -inf, and 0
+    elsewhere.
     """
 
+    # <!-- begin statistics -->
     lse: Tensor | None = None
     """ln sum_j e^z_j."""
     entropy: Tensor | None = None
@@ -31,16 +32,18 @@ class Statistics(NamedTuple):
     variance: Tensor | None = None
     """Of z under p, which is the varentropy: -d entropy / d ln lambda."""
     distance: Tensor | None = None
-    """sum p_j |i - j|, the mean distance from the row's position to its keys: small in local heads, large in global ones."""
+    """sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small in local heads,
+    large in global ones."""
     max_probability: Tensor | None = None
     """Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several keys are largest, which has no derivative, the
     gradient goes to the first."""
     max_logit: Tensor | None = None
-    """Largest z_j. Divided by lambda_ it is the largest score."""
+    """Largest z_j. Divided by lambda it is the largest score."""
     lambda_: Tensor | None = None
     """The softmax scale of the row."""
     support: Tensor | None = None
     """Keys the row sees."""
+    # <!-- end statistics -->
 
     @property
     def effective_keys(self) -> Tensor:
