@@ -16,13 +16,13 @@ from isentrope._core.masks import Masks
 from isentrope.gpu import plan
 from isentrope.gpu.kernels.decode import merge_kernel
 from isentrope.gpu.kernels.forward import forward_kernel
-from isentrope.gpu.kernels.gradient_rows import TERMS, gradient_rows_kernel
-from isentrope.gpu.kernels.gradient_tile import Given
+from isentrope.gpu.kernels.gradient_rows import TERMS, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
+from isentrope.gpu.kernels.results import SHARED, Wanted
 from isentrope.gpu.kernels.rows import rows_kernel
-from isentrope.gpu.kernels.softmax import LOG2E, Wanted
+from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Operands, RuleTables
@@ -61,7 +61,7 @@ def _wanted(wanted: int) -> Wanted:
 
 def _beside_lse(wanted: Wanted) -> bool:
     """Whether a statistic is wanted whose sum a tile has to take."""
-    return any(getattr(wanted, name) >= 0 for name in ("ENTROPY", "COLLISION", "VARIANCE", "DISTANCE"))
+    return any(getattr(wanted, s["name"].upper()) >= 0 for s in STATISTICS if s["sums"])
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -192,7 +192,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     checked = _hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
     wrong = torch.empty(splits * blocks, dtype=torch.int32, device=call.q.device) if checked else None
     if splits > 1:
-        states = torch.empty((splits, 7, plane), dtype=torch.float32, device=call.q.device)
+        states = torch.empty((splits, SHARED.value, plane), dtype=torch.float32, device=call.q.device)
         sums = torch.empty((splits, plane, shape.COLUMNS), dtype=torch.float32, device=call.q.device)
     sink = _some(call.sinks, rows.scales)
 
@@ -239,7 +239,7 @@ def _norms(call: Operands) -> Tensor:
 
 
 def _gradient_rows(
-    call: Call, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
+    call: Operands, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What gradient_rows_kernel leaves: see there. Without sinks the last one is nothing; only float16 has bounds."""
     sink, columns = call.sinks is not None, plan.padded(call.value_dim)

@@ -5,27 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.results import write_rows
-from isentrope.gpu.kernels.softmax import RowState, raised, rebase
+from isentrope.gpu.kernels.results import load_share, write_rows
+from isentrope.gpu.kernels.softmax import RowState, joined, raised, rebase
 from isentrope.gpu.kernels.tile import Matrix
-
-
-@triton.jit
-def load_share(states, plane, row, rows, WANTED: tl.constexpr):
-    """What results.store_share left of these rows, and their support."""
-    m = tl.load(states + row, mask=rows, other=float("-inf"))
-    s0 = tl.load(states + plane + row, mask=rows, other=0.0)
-    s1, s1p, s2, s3 = s0, s0, s0, s0
-    if WANTED.MOMENTS >= 1:
-        s1 = tl.load(states + 2 * plane + row, mask=rows, other=0.0)
-    if WANTED.MOMENTS >= 2:
-        s1p = tl.load(states + 3 * plane + row, mask=rows, other=0.0)
-    if WANTED.COLLISION >= 0:
-        s2 = tl.load(states + 4 * plane + row, mask=rows, other=0.0)
-    if WANTED.DISTANCE >= 0:
-        s3 = tl.load(states + 5 * plane + row, mask=rows, other=0.0)
-    support = tl.load(states + 6 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-    return RowState(m, s0, s1, s1p, s2, s3), support
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "rows", "shares"])
@@ -34,7 +16,7 @@ def merge_kernel(
     heads, queries, rows, value_dim, shares, kept_factor,
     WANTED: tl.constexpr, SINK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (rows): states f32 [share, 7, rows] and sums f32 [share, rows, COLUMNS] to output and statistics."""
+    """Program (rows): states f32 [share, SHARED, rows] and sums f32 [share, rows, COLUMNS] to output and statistics."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     mine = row < rows
     plane = rows.to(tl.int64)
@@ -44,14 +26,12 @@ def merge_kernel(
     support = tl.zeros([ROWS], tl.int64)
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     for share in range(shares):
-        its, its_support = load_share(states + share * 7 * plane, plane, row, mine, WANTED)
+        its, its_support = load_share(states, share, plane, row, mine, WANTED)
         m, origin, rescale, shift = raised(state.m, its.m)
         state = rebase(state, m, rescale, shift, WANTED)
         _, _, take, moved = raised(its.m, origin)
         its = rebase(its, m, take, moved, WANTED)
-        state = RowState(
-            m, state.s0 + its.s0, state.s1 + its.s1, state.s1p + its.s1p, state.s2 + its.s2, state.s3 + its.s3
-        )
+        state = joined(state, its)
         support += its_support
         at = sums + (share * plane + row)[:, None] * COLUMNS + column[None, :]
         its_sums = tl.load(at, mask=mine[:, None], other=0.0)

@@ -1,10 +1,7 @@
 """How large gradients of logits can become, which products of float16 must know: those leave its range, so they are taken
 2^lift times larger. The lift has to be known before the first tile, or else sums would have to change theirs with it.
 
-Of a row it follows from a bound, by the keys that structural masks leave it: with p <= 1, p |ln p| <= 1 / e and u = ln p + H
-
-    |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
-
+Of a row it follows from a bound (gradient_rows.bound_of), by the keys that structural masks leave it.
 Keys that a boolean mask or a bias hides from every row count as 0 (`norms`); those hidden from some rows alone count for all.
 The bound comes to lie at 2^14 to 2^15. What is 2^-29 of that is a denormal number, off by up to 2^-40 of it; in float32, do.v has
 2^-24 of it to lose. A tile of keys takes the largest bound of the rows of the query blocks that it meets, so there it is more than
@@ -57,16 +54,6 @@ def largest_norm(norms, begin, end, dilation, rows, ROWS: tl.constexpr):
         key = start + tl.arange(0, NORMS)
         of_all = tl.maximum(of_all, finite_norms(norms, key, key < all_to))
     return tl.maximum(most, tl.max(of_all, 0))
-
-
-@triton.jit
-def bound_of(
-    size, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
-):  # fmt: skip
-    """Of each row's gradients of logits. size: |do|; norm: the largest |v_j| that it sees."""
-    away = tl.maximum(tl.abs(own_key - begin), tl.abs(end - own_key)).to(tl.float32)
-    moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(quadratic) * (2.0 * entropy * entropy + 1.1)
-    return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
 
 
 @triton.jit

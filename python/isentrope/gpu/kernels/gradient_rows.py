@@ -8,13 +8,26 @@ sink,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.gradient_range import bound_of, largest_norm
+from isentrope.gpu.kernels.gradient_range import largest_norm
 from isentrope.gpu.kernels.softmax import LN2, LOG2E
 from isentrope.gpu.kernels.span import program
 from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, Matrix, load_rows
+
+
+class Given(NamedTuple):
+    """Whether rows have a sink, and of which statistics gradients arrive."""
+
+    SINK: bool
+    ENTROPY: bool
+    VARIANCE: bool
+    COLLISION: bool
+    DISTANCE: bool
+    MAX_PROBABILITY: bool
 
 
 @triton.jit
@@ -35,6 +48,20 @@ LARGEST_KEY = tl.constexpr(15)
 def bits(x):
     """An int32 among floats."""
     return x.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def bound_of(
+    size, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
+):  # fmt: skip
+    """Of each row's gradients of logits. size: |do|; norm: the largest |v_j| that it sees. With p <= 1, p |ln p| <= 1 / e and
+    u = ln p + H
+
+    |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
+    """
+    away = tl.maximum(tl.abs(own_key - begin), tl.abs(end - own_key)).to(tl.float32)
+    moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(quadratic) * (2.0 * entropy * entropy + 1.1)
+    return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
 
 
 @triton.jit(

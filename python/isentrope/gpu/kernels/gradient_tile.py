@@ -17,17 +17,6 @@ from isentrope.gpu.kernels.span import some_sees
 from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, each, load_tile, moved
 
 
-class Given(NamedTuple):
-    """Whether rows have a sink, and of which statistics gradients arrive."""
-
-    SINK: bool
-    ENTROPY: bool
-    VARIANCE: bool
-    COLLISION: bool
-    DISTANCE: bool
-    MAX_PROBABILITY: bool
-
-
 class Terms(NamedTuple):
     """What gradient_rows_kernel and largest_key_kernel leave of rows, as far as given. lift: weights are 2^lift times what
     they are to all other terms, and so are gradients of logits."""

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.softmax import LN2
+from isentrope.gpu.kernels.softmax import LN2, RowState
 from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
+
+
+class Wanted(NamedTuple):
+    """Which slice of the tensor of statistics each is, -1 for those nobody asked for, and how many moments of logits
+    they take."""
+
+    LSE: int
+    ENTROPY: int
+    COLLISION: int
+    VARIANCE: int
+    MAX_LOGIT: int
+    DISTANCE: int
+    MAX_PROBABILITY: int
+    SUPPORT: bool
+    MOMENTS: int
 
 
 @triton.jit
@@ -57,11 +74,15 @@ def write_rows(
         tl.store(supports + row, support.to(tl.int64), mask=rows)
 
 
+# Numbers of a row that a share leaves.
+SHARED = tl.constexpr(7)
+
+
 @triton.jit
 def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sums of a share of the keys, for decode.merge_kernel: states [share, 7, rows], sums [share, rows, COLUMNS]."""
+    """The sums of a share of the keys, for decode.merge_kernel: states [share, SHARED, rows], sums [share, rows, COLUMNS]."""
     share = tl.program_id(2).to(tl.int64)
-    to = states + share * 7 * plane + row
+    to = states + share * SHARED * plane + row
     tl.store(to, state.m, mask=rows)
     tl.store(to + plane, state.s0, mask=rows)
     if WANTED.MOMENTS >= 1:
@@ -75,3 +96,22 @@ def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.
     tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
     column = tl.arange(0, COLUMNS)
     tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
+
+
+@triton.jit
+def load_share(states, share, plane, row, rows, WANTED: tl.constexpr):
+    """What store_share left of these rows, and their support."""
+    states += share * SHARED * plane
+    m = tl.load(states + row, mask=rows, other=float("-inf"))
+    s0 = tl.load(states + plane + row, mask=rows, other=0.0)
+    s1, s1p, s2, s3 = s0, s0, s0, s0
+    if WANTED.MOMENTS >= 1:
+        s1 = tl.load(states + 2 * plane + row, mask=rows, other=0.0)
+    if WANTED.MOMENTS >= 2:
+        s1p = tl.load(states + 3 * plane + row, mask=rows, other=0.0)
+    if WANTED.COLLISION >= 0:
+        s2 = tl.load(states + 4 * plane + row, mask=rows, other=0.0)
+    if WANTED.DISTANCE >= 0:
+        s3 = tl.load(states + 5 * plane + row, mask=rows, other=0.0)
+    support = tl.load(states + 6 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+    return RowState(m, s0, s1, s1p, s2, s3), support

@@ -19,21 +19,6 @@ LEAST = tl.constexpr(-200.0)
 LANES = tl.constexpr(8)
 
 
-class Wanted(NamedTuple):
-    """Which slice of the tensor of statistics each is, -1 for those nobody asked for, and how many moments of logits
-    they take."""
-
-    LSE: int
-    ENTROPY: int
-    COLLISION: int
-    VARIANCE: int
-    MAX_LOGIT: int
-    DISTANCE: int
-    MAX_PROBABILITY: int
-    SUPPORT: bool
-    MOMENTS: int
-
-
 class Scales(NamedTuple):
     """Of rows: lambda in log2 before the soft-cap, the factor after it, and that of the bias in log2."""
 
@@ -160,6 +145,12 @@ def rebase(state, m, rescale, shift, WANTED: tl.constexpr):
     if WANTED.DISTANCE >= 0:
         s3 = rescale * s3
     return RowState(m, rescale * s0, s1, s1p, s2, s3)
+
+
+@triton.jit
+def joined(a, b):
+    """Sums of different keys about the same maximum."""
+    return RowState(a.m, a.s0 + b.s0, a.s1 + b.s1, a.s1p + b.s1p, a.s2 + b.s2, a.s3 + b.s3)
 
 
 @triton.jit
