@@ -139,14 +139,14 @@ inspect-bases: configure
 	@cmake --build $(BUILD) --target docs
 
 bench-gpu: configure
-	@cmake --build $(BUILD) --target isentrope_operators isentrope_report_program
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope-report $(ARGS)
+	@cmake --build $(BUILD) --target isentrope_operators isentrope
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope $(ARGS)
 
 bench-gpu-carry: wheel
 	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry
 
 bench bench-quick: configure
-	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_report_program isentrope_shared
+	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_shared
 	@python3 bench/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(BUILD)/python \
 	  $(if $(filter bench-quick,$@),--quick) $(ARGS)
 

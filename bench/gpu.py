@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
 
-    bench/gpu.py [REPORT]          # what make bench-gpu runs: REPORT is isentrope-report
+    bench/gpu.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
     bench/gpu.py --tiny            # one shape of each kind, in Triton's interpreter where there is no GPU: it runs, that is all
 
 The systems take turns, repetition by repetition, after calls for WARM seconds that warm the clocks, timed by events of the device.
@@ -186,7 +186,7 @@ def result_of(limit, rows, notes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, nargs="?", help="isentrope-report")
+    parser.add_argument("program", type=Path, nargs="?", help="isentrope, which writes the page")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--output", type=Path, default=Path("results/bench-gpu"))
@@ -202,8 +202,8 @@ def main():
         print(f"without {what}: {why}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
-    if arguments.report:
-        subprocess.run([str(arguments.report), str(arguments.output / "bench.json")], check=True)
+    if arguments.program:
+        subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
     print(f"wrote {arguments.output}/bench.json")
 
 

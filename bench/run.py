@@ -136,8 +136,7 @@ def main():
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write(python, arguments, json.dumps(result, indent=1) + "\n")
-    report = arguments.program.with_name("isentrope-report")
-    subprocess.run([str(report), str(arguments.output / "bench.json")], check=True)
+    subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
     print(f"\nwrote {arguments.output}/bench.json and report.html")
 
 

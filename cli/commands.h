@@ -6,6 +6,7 @@ namespace isentrope::cli {
 
 int bench_command(int argc, char** argv);
 int check_command(int argc, char** argv);
+int report_command(int argc, char** argv);
 int scale_command(int argc, char** argv);
 int theory_command(int argc, char** argv);
 

@@ -14,6 +14,11 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # Memory is collected once there is a gigabyte of it: a twelfth of the time that units of many headers take.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
+endif()
+
 if(ISENTROPE_SANITIZE)
   # A finding ends the test: UBSan would otherwise print and carry on.
   add_compile_options(-fsanitize=${ISENTROPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -33,6 +38,12 @@ function(isentrope_target name)
   if(ISENTROPE_DEVELOPER AND NOT ISENTROPE_FUZZ)  # clang warns of other things than GCC
     target_compile_options(${name} PRIVATE -Werror)
   endif()
+endfunction()
+
+# isentrope_compile_fast(NAME): for commands, pages and JSON, whose time is that of the libraries' templates they are made
+# of. With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1, and what they do takes none.
+function(isentrope_compile_fast name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
 # isentrope_use_highway(NAME): kernels for the instruction sets that differ in what they make of them, the portable one

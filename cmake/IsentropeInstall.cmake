@@ -47,7 +47,7 @@ endforeach()
 
 # The command line finds its subcommands beside itself.
 if(ISENTROPE_PROGRAMS)
-  foreach(program isentrope isentrope_report_program isentrope_extrapolate isentrope_extrapolate_trainer)
+  foreach(program isentrope isentrope_extrapolate isentrope_extrapolate_trainer)
     if(TARGET ${program})
       install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
     endif()

@@ -197,14 +197,14 @@ TEST(Help, ListsWhatIsThere) {
   const std::string alone = shell(help).out;
   const auto missing = alone.find("not installed here:");
   ASSERT_NE(missing, std::string::npos) << alone;
-  for (const char* command : {"\n  bench ", "\n  check ", "\n  scale ", "\n  theory "})
+  for (const char* command : {"\n  bench ", "\n  check ", "\n  report ", "\n  scale ", "\n  theory "})
     EXPECT_LT(alone.find(command), missing) << command;
   for (const char* command : {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ",
-                              "\n  inspect ", "\n  report "})
+                              "\n  inspect "})
     EXPECT_GT(alone.find(command), missing) << command;
   EXPECT_EQ(alone.find("isentrope extrapolate --corpus"), std::string::npos) << "an example of it";
   for (const char* name : {"isentrope-calibrate", "isentrope-doctor", "isentrope-evaluate",
-                           "isentrope-extrapolate", "isentrope-inspect", "isentrope-report"}) {
+                           "isentrope-extrapolate", "isentrope-inspect"}) {
     write_file(folder / name, "#!/bin/sh\necho ran $0 $1\n");
     fs::permissions(folder / name, fs::perms(0755));
   }

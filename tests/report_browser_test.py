@@ -50,7 +50,7 @@ class ReportTest(unittest.TestCase):
         source, page = (os.path.join(self.folder.name, name + end) for end in (".json", ".html"))
         with open(source, "w", encoding="utf-8") as file:
             json.dump(result, file)
-        subprocess.run([arguments.program, source, "--output", page], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([arguments.program, "report", source, "--output", page], check=True, stdout=subprocess.DEVNULL)
         return page
 
     def open(self, page, width=1100, **emulated):

@@ -1,6 +1,6 @@
 """What a reader sees of every kind of page, on a desktop and on a phone, by day and by night.
 
-    report_pages_test.py ISENTROPE REPORT DATA RESULTS [--browser chromium] [--screenshots FOLDER]
+    report_pages_test.py ISENTROPE DATA RESULTS [--browser chromium] [--screenshots FOLDER]
 
 DATA has the result of an extrapolation, RESULTS those of the study and of make bench.
 """
@@ -80,17 +80,17 @@ class PagesTest(unittest.TestCase):
 
     def test_an_extrapolation(self):
         result = Path(arguments.data, "extrapolation_result.json")
-        self.assert_can_be_read(self.page("extrapolation", arguments.report, result))
+        self.assert_can_be_read(self.page("extrapolation", arguments.isentrope, "report", result))
 
     def test_the_study(self):
-        page = self.page("study", arguments.report, Path(arguments.results, "study.json"))
+        page = self.page("study", arguments.isentrope, "report", Path(arguments.results, "study.json"))
         self.assert_can_be_read(page)
         self.assertGreater(self.browser.evaluate("document.querySelectorAll('.contents a').length"), 10)
         first = "document.querySelector('figure').compareDocumentPosition(document.querySelector('h2'))"
         self.assertEqual(self.browser.evaluate(first), 4, "the overview stands before the first cell")
 
     def test_speeds(self):
-        self.assert_can_be_read(self.page("bench", arguments.report, Path(arguments.results, "bench.json")))
+        self.assert_can_be_read(self.page("bench", arguments.isentrope, "report", Path(arguments.results, "bench.json")))
 
     def test_the_laws(self):
         self.assert_can_be_read(self.page("theory", arguments.isentrope, "theory", "report"))
@@ -98,7 +98,7 @@ class PagesTest(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("isentrope", "report", "data", "results"):
+    for name in ("isentrope", "data", "results"):
         parser.add_argument(name)
     parser.add_argument("--browser", default="chromium")
     parser.add_argument("--screenshots", help="folder for pictures of the pages, to look at")

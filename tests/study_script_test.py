@@ -182,7 +182,7 @@ class Study(unittest.TestCase):
 
     def long_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
-        out = subprocess.run([OPTIONS.report, self.folder / "records.json"], capture_output=True, text=True, check=True)
+        out = subprocess.run([OPTIONS.isentrope, "report", self.folder / "records.json"], capture_output=True, text=True, check=True)
         # Of two seeds nothing is called.
         self.assertIn("7 of 7 trainings are done.", out.stdout)
         self.assertIn("first: log_length helps nowhere, hurts nowhere, undecided at 8 (", out.stdout)
@@ -202,7 +202,7 @@ class Study(unittest.TestCase):
         plan = {"experiment": {"question": "Does it?", "primary": primary},
                 "texts": {str(corpus): hashlib.sha256(corpus.read_bytes()).hexdigest()},
                 "order": [{"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 3}]}
-        report = [OPTIONS.report, self.folder / "records.json"]
+        report = [OPTIONS.isentrope, "report", self.folder / "records.json"]
 
         def judged():
             return subprocess.run(report, capture_output=True, text=True, check=True).stdout
@@ -217,7 +217,7 @@ class Study(unittest.TestCase):
 
     def test_damaged_records_are_refused_in_one_line(self):
         (self.folder / "damaged.json").write_text('{"kind": "study", "cells": {"a": {"options": 1}}}')
-        out = subprocess.run([OPTIONS.report, self.folder / "damaged.json"], capture_output=True, text=True)
+        out = subprocess.run([OPTIONS.isentrope, "report", self.folder / "damaged.json"], capture_output=True, text=True)
         self.assertEqual((out.returncode, out.stderr.count("\n")), (2, 1), out.stderr)
 
 
@@ -225,7 +225,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("study")
     parser.add_argument("program")
-    parser.add_argument("report")
+    parser.add_argument("isentrope")
     parser.add_argument("--long", action="store_true", help="the cases named long_*, instead of the others")
     OPTIONS = parser.parse_args()
     loader = unittest.TestLoader()

@@ -9,7 +9,7 @@
 namespace isentrope {
 namespace {
 
-constexpr std::uint64_t kFarthest = std::uint64_t{1} << 60;  // bytes along an axis
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // bytes along an axis
 
 struct Axis {
   std::uint64_t step, reach;  // bytes from one element to the next, and to the last
@@ -35,7 +35,7 @@ Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> 
                                &axis.step) ||
         __builtin_mul_overflow(axis.step, static_cast<std::uint64_t>(extents[i]) - 1,
                                &axis.reach) ||
-        axis.reach > kFarthest) {
+        axis.reach > kMostBytes) {
       reachable_ = false;
       return;
     }

@@ -24,7 +24,7 @@ const std::vector<std::int64_t>& targets_of_this_cpu() {
 }
 
 // What use_target() chose; 0 while Highway's own choice, the best, holds.
-std::atomic<std::int64_t> chosen = 0;
+std::atomic<std::int64_t> chosen_target = 0;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::vector<std::string> supported_targets() {
 
 // Highway would answer with the targets it may choose from; what it chose is the best of them.
 std::string active_target() {
-  const std::int64_t target = chosen;
+  const std::int64_t target = chosen_target;
   return hwy::TargetName(target != 0 ? target : targets_of_this_cpu().front());
 }
 
@@ -44,7 +44,7 @@ void use_target(std::string_view name) {
   std::string known;
   for (const std::int64_t target : targets_of_this_cpu()) {
     if (hwy::TargetName(target) == name) {
-      chosen = target;
+      chosen_target = target;
       // Every dispatch reads this choice, in any thread.
       hwy::GetChosenTarget().Update(target);
       return;

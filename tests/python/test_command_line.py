@@ -144,7 +144,7 @@ def test_without_the_program_that_makes_pages_nothing_is_run(name, folder, monke
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(folder))
     result = command(name, folder / "no model", "--text", folder / "text.txt", *READERS[name], PAGE[name], folder / "page.html")
-    refused(name, result, "isentrope-report, which makes the page, must be next to this command or on PATH; got none")
+    refused(name, result, "isentrope, which makes the page, must be next to this command or on PATH; got none")
 
 
 @every_reader

@@ -105,7 +105,7 @@ class Outputs:
         for path in (*self._results, page, resume):
             if path is not None:
                 check_output(path)
-        self._program = None if page is None else program("isentrope-report", "makes the page")
+        self._program = None if page is None else program("isentrope", "makes the page")
 
     def write(self, result: dict[str, Any], told: str) -> None:
         """The result where it was asked for, else `told` on standard output; and the page."""
@@ -120,7 +120,7 @@ class Outputs:
         with tempfile.TemporaryDirectory() as folder:
             source, page = Path(folder) / "result.json", Path(folder) / "report.html"
             source.write_text(result)
-            run = subprocess.run([self._program, source, "--output", page], capture_output=True, text=True)
+            run = subprocess.run([self._program, "report", source, "--output", page], capture_output=True, text=True)
             if run.returncode:
                 raise ValueError(f"the report cannot be made: {run.stderr or run.returncode}")
             return read_text(page)

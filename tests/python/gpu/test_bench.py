@@ -43,6 +43,6 @@ def test_it_runs_and_writes_what_the_report_reads(tmp_path):
         assert "statistics_cost" in row
     # What did not run is said: nothing is left out in silence.
     assert any("cuDNN" in what for what in result["runs"][0]["notes"])
-    report = subprocess.run(["isentrope-report", str(tmp_path / "bench.json")], capture_output=True, text=True, check=False)
+    report = subprocess.run(["isentrope", "report", str(tmp_path / "bench.json")], capture_output=True, text=True, check=False)
     assert report.returncode == 0, report.stderr
     assert (tmp_path / "report.html").stat().st_size > 10_000

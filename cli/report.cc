@@ -6,12 +6,15 @@
 #include <optional>
 #include <string>
 
+#include "cli/commands.h"
 #include "command/reading.h"
 #include "command/run.h"
 #include "command/writing.h"
 #include "report/written.h"
 
-int main(int argc, char** argv) {
+namespace isentrope::cli {
+
+int report_command(int argc, char** argv) {
   CLI::App app(
       "Writes the report of a JSON file by extrapolate, inspect, calibrate, evaluate, make demo, "
       "make study or\nmake bench, as one self-contained HTML file.",
@@ -23,11 +26,13 @@ int main(int argc, char** argv) {
                  "file for the page; by default report.html in the folder of RESULT.json");
   app.callback([&] {
     const std::filesystem::path to = output.value_or(result.parent_path() / "report.html");
-    const isentrope::report::Written written =
-        isentrope::report::page_of_file(result.string(), isentrope::command::read_file(result));
-    isentrope::command::write_file(to, written.page);
+    const report::Written written =
+        report::page_of_file(result.string(), command::read_file(result));
+    command::write_file(to, written.page);
     for (const std::string& verdict : written.verdicts) std::puts(verdict.c_str());
     std::puts(to.c_str());
   });
-  return isentrope::command::run(app, argc, argv);
+  return command::run(app, argc, argv);
 }
+
+}  // namespace isentrope::cli
