@@ -197,10 +197,11 @@ TEST(Help, ListsWhatIsThere) {
   const std::string alone = shell(help).out;
   const auto missing = alone.find("not installed here:");
   ASSERT_NE(missing, std::string::npos) << alone;
-  for (const char* command : {"\n  bench ", "\n  check ", "\n  report ", "\n  scale ", "\n  theory "})
+  for (const char* command :
+       {"\n  bench ", "\n  check ", "\n  report ", "\n  scale ", "\n  theory "})
     EXPECT_LT(alone.find(command), missing) << command;
-  for (const char* command : {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ",
-                              "\n  inspect "})
+  for (const char* command :
+       {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ", "\n  inspect "})
     EXPECT_GT(alone.find(command), missing) << command;
   EXPECT_EQ(alone.find("isentrope extrapolate --corpus"), std::string::npos) << "an example of it";
   for (const char* name : {"isentrope-calibrate", "isentrope-doctor", "isentrope-evaluate",

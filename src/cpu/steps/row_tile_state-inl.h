@@ -154,8 +154,9 @@ struct RowTileStats : StatisticFields<RowColumn> {
   RowColumn factor;
 };
 
-// finalize() of statistics.h, several rows at once; by itself for a row that is empty or not finite.
-// The first loop takes all rows alike, and the second mends those whose sums it cannot divide by.
+// finalize() of statistics.h, several rows at once; by itself for a row that is empty or not
+// finite. The first loop takes all rows alike, and the second mends those whose sums it cannot
+// divide by.
 HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
                                   RowTileStats& stats) {
   const Doubles d;
