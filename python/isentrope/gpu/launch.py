@@ -16,11 +16,11 @@ from isentrope._core.masks import Masks
 from isentrope.gpu import plan
 from isentrope.gpu.kernels.decode import merge_kernel
 from isentrope.gpu.kernels.forward import forward_kernel
-from isentrope.gpu.kernels.gradient_rows import TERMS, Given, gradient_rows_kernel
+from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
-from isentrope.gpu.kernels.results import SHARED, Wanted
+from isentrope.gpu.kernels.results import MOMENTS, SHARED, Wanted
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
@@ -37,13 +37,12 @@ _FURTHEST_KEY = (1 << 31) - 1
 _PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
 # Those that a row's sums become.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
-_WITH_GRADIENTS = tuple(name.lower() for name in ("LSE", *Given._fields))
 refuse_unknown(
     "isentrope.gpu: the kernels", "statistic of the library", BITS, (*_STATISTICS, "lambda_", "support")
 )
 refuse_unknown(
     "isentrope.gpu: the kernels", "gradient of a statistic of the library",
-    (s["name"] for s in STATISTICS if s["differentiable"]), _WITH_GRADIENTS,
+    (s["name"] for s in STATISTICS if s["differentiable"]), TERMS_OF,
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def _slice(name: str, wanted: int) -> int:
 
 def _wanted(wanted: int) -> Wanted:
     slices = {name.upper(): _slice(name, wanted) for name in _STATISTICS}
-    moments = 2 if slices["VARIANCE"] >= 0 else int(slices["ENTROPY"] >= 0)
+    moments = max(count if wanted & BITS[name] else 0 for name, count in MOMENTS.items())
     return Wanted(**slices, SUPPORT=bool(wanted & SUPPORT), MOMENTS=moments)
 
 
@@ -273,10 +272,11 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
         d_output = output.new_zeros(()).expand(output.shape)
     chip, sink = plan.chip_of(call.q.device), call.sinks is not None
     saved = _wanted(wanted)
-    arrives = {name: d_statistics is not None and getattr(saved, name) >= 0 for name in Given._fields if name != "SINK"}
-    given = Given(SINK=sink, **arrives)
+    given_names = [name for name in TERMS_OF if d_statistics is not None and wanted & BITS[name]]
+    arrives = {term for name in given_names for term in TERMS_OF[name]}
+    given = Given(SINK=sink, **{name: name in arrives for name in Given._fields if name != "SINK"})
     (by_query, query_options), (by_key, key_options) = (
-        _shape(call, kernel, chip, any(arrives.values())) for kernel in ("query gradient", "key gradient")
+        _shape(call, kernel, chip, bool(arrives)) for kernel in ("query gradient", "key gradient")
     )
     rows = _Rows(call, by_key.ROWS)
     lanes = call.batch * call.heads
@@ -291,7 +291,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     mask, bias = _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales)
     sizes = call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim
     others = call.soft_cap * LOG2E.value, *_dropout(call)
-    if given.MAX_PROBABILITY:
+    if given.LARGEST_KEY:
         # 8 warps on so small a tile spill in float32.
         few = {"num_warps": 4} if by_query.MASKED and call.q.dtype == torch.float32 else {}
         largest_key_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](

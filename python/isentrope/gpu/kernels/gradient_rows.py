@@ -20,14 +20,25 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, Matrix, load_rows
 
 
 class Given(NamedTuple):
-    """Whether rows have a sink, and of which statistics gradients arrive."""
+    """Whether rows have a sink, and which terms the gradients of their statistics bring to those of logits."""
 
     SINK: bool
-    ENTROPY: bool
-    VARIANCE: bool
+    LINEAR: bool
+    QUADRATIC: bool
     COLLISION: bool
     DISTANCE: bool
-    MAX_PROBABILITY: bool
+    LARGEST_KEY: bool
+
+
+# The terms that the gradient of each statistic brings, beside the base.
+TERMS_OF: dict[str, set[str]] = {
+    "lse": set(),
+    "entropy": {"LINEAR"},
+    "variance": {"LINEAR", "QUADRATIC"},
+    "collision": {"COLLISION"},
+    "distance": {"DISTANCE"},
+    "max_probability": {"LARGEST_KEY"},
+}
 
 
 @triton.jit

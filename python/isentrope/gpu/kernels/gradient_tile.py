@@ -96,17 +96,17 @@ def load_terms(terms, rows, ROWS: tl.constexpr, GIVEN: tl.constexpr, LIFT: tl.co
     d_most, largest_key = base, base
     if GIVEN.SINK:
         share = tl.load(terms + 5, mask=rows, other=0.0)
-    if GIVEN.ENTROPY or GIVEN.VARIANCE:
+    if GIVEN.LINEAR:
         linear = tl.load(terms + 6, mask=rows, other=0.0)
         entropy = tl.load(terms + 9, mask=rows, other=0.0)
-    if GIVEN.VARIANCE:
+    if GIVEN.QUADRATIC:
         quadratic = tl.load(terms + 7, mask=rows, other=0.0)
     if GIVEN.COLLISION:
         collision = tl.load(terms + 8, mask=rows, other=0.0)
     if GIVEN.DISTANCE:
         d_distance = tl.load(terms + 10, mask=rows, other=0.0)
         own_key = tl.load(terms + 13, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-    if GIVEN.MAX_PROBABILITY:
+    if GIVEN.LARGEST_KEY:
         d_most = tl.load(terms + 14, mask=rows, other=0.0)
         largest_key = tl.load(terms + LARGEST_KEY, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     lift = each(ROWS, LIFT, tl.float32)
@@ -215,10 +215,10 @@ def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GI
         slope = dp * beside(terms.share, KEYS_FIRST) + beside(terms.base, KEYS_FIRST)
     else:
         slope = dp + beside(terms.base, KEYS_FIRST)
-    if GIVEN.ENTROPY or GIVEN.VARIANCE:
+    if GIVEN.LINEAR:
         u = tl.where(t < LEAST, LEAST, t) * LN2 + beside(terms.entropy, KEYS_FIRST)
         factor = beside(terms.linear, KEYS_FIRST)
-        if GIVEN.VARIANCE:
+        if GIVEN.QUADRATIC:
             factor = factor + u * beside(terms.quadratic, KEYS_FIRST)
         slope += u * factor
     if GIVEN.COLLISION:
@@ -226,7 +226,7 @@ def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GI
     if GIVEN.DISTANCE:
         away = distances(terms.own_key, key, first_key, KEYS_FIRST)
         slope += beside(terms.d_distance, KEYS_FIRST) * away
-    if GIVEN.MAX_PROBABILITY:
+    if GIVEN.LARGEST_KEY:
         is_largest = beside(terms.largest_key, KEYS_FIRST) == beside(key, not KEYS_FIRST)
         slope += tl.where(is_largest, beside(terms.d_most, KEYS_FIRST), 0.0)
     return p * slope

@@ -12,7 +12,7 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
 
 
 class Wanted(NamedTuple):
-    """Which slice of the tensor of statistics each is, -1 for those nobody asked for, and how many moments of logits
+    """Which slice of the tensor of statistics each is, -1 for those nobody asked for, and how many MOMENTS of logits
     they take."""
 
     LSE: int
@@ -24,6 +24,10 @@ class Wanted(NamedTuple):
     MAX_PROBABILITY: int
     SUPPORT: bool
     MOMENTS: int
+
+
+# Of each statistic that takes some.
+MOMENTS = {"entropy": 1, "variance": 2}
 
 
 @triton.jit
