@@ -71,7 +71,7 @@ _FLOATS = {
     # Left to itself the compiler cuts registers down to where 16 bytes no longer fit.
     "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1, 128)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
-    "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1), 256: Tiles(16, 16, 8, 1, 168)},
+    "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1, 128), 256: Tiles(16, 16, 8, 1, 168)},
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
 # Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
@@ -94,9 +94,12 @@ _OWN = {
     ("sm100", "masked query gradient"): _HALVES["masked query gradient"] | {128: Tiles(64, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
 }
-# What lifts gradients into the range of float16 takes registers too: with two stages 40 bytes spilled.
+# What lifts gradients into the range of float16 takes registers too.
 _OWN_F16 = {
-    ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {64: Tiles(32, 128, 8, 1)},
+    # Left to itself the compiler cuts registers down to 128, where 8 to 24 bytes no longer fit.
+    ("sm80", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
+    ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
+    ("sm100", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     # One register of 512 too few with 32 keys.
     ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
 }
@@ -107,8 +110,6 @@ _BARE = {
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
 }
 _BARE_F16 = {
-    # 16 bytes spilled with 128 keys.
-    ("sm90", "key gradient"): _BARE["sm90", "key gradient"] | {128: Tiles(32, 64, 8, 2)},
     # Left to itself the compiler cuts registers down to 80, where 8 bytes no longer fit.
     ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
 }

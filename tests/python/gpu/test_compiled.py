@@ -56,7 +56,7 @@ def narrowest(variant, name):
         return 32 if variant.crowded and variant.dim == 128 else 64
     if name == "key_gradient" and variant.dim == 128 and (variant.statistics or variant.dropout):
         return 8
-    return 16 if name == "key_gradient" and variant.dim == 128 and variant.dtype == torch.float16 else 32
+    return 32
 
 
 def chosen(backward, others):

@@ -63,7 +63,7 @@ def largest_bound(bounds, queries, first_head, heads, first, last):
     for head in range(first_head, first_head + heads):
         for start in range(first, last, NORMS):
             row = start + tl.arange(0, NORMS)
-            bound = tl.load(bounds + head * queries + row, mask=row < last, other=0.0)
+            bound = tl.load(bounds + tl.cast(head, tl.int64) * queries + row, mask=row < last, other=0.0)
             most = tl.maximum(most, tl.where(bound < float("inf"), bound, 0.0))
     return tl.max(most, 0)
 

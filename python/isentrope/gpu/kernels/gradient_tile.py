@@ -14,7 +14,7 @@ from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
 from isentrope.gpu.kernels.span import some_sees
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, each, load_tile, moved
+from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, each, load_tile, moved, offset
 
 
 class Terms(NamedTuple):
@@ -88,40 +88,47 @@ def memory_of(
 
 
 @triton.jit
-def load_terms(terms, rows, ROWS: tl.constexpr, GIVEN: tl.constexpr, LIFT: tl.constexpr):
-    """0 of rows that there are not."""
-    lse = tl.load(terms, mask=rows, other=0.0)
-    base = tl.load(terms + 1, mask=rows, other=0.0)
+def of_rows(at, rows, CHECKED: tl.constexpr):
+    """A number of each row. CHECKED: 0 of rows that there are not, which takes a comparison and a selection in each round."""
+    if CHECKED:
+        return tl.load(at, mask=rows, other=0.0)
+    else:
+        return tl.load(at)
+
+
+@triton.jit
+def load_terms(terms, rows, CHECKED: tl.constexpr, ROWS: tl.constexpr, GIVEN: tl.constexpr, LIFT: tl.constexpr):
+    lse = of_rows(terms, rows, CHECKED)
+    base = of_rows(terms + 1, rows, CHECKED)
     share, linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base, base
     d_most, largest_key = base, base
     if GIVEN.SINK:
-        share = tl.load(terms + 5, mask=rows, other=0.0)
+        share = of_rows(terms + 5, rows, CHECKED)
     if GIVEN.LINEAR:
-        linear = tl.load(terms + 6, mask=rows, other=0.0)
-        entropy = tl.load(terms + 9, mask=rows, other=0.0)
+        linear = of_rows(terms + 6, rows, CHECKED)
+        entropy = of_rows(terms + 9, rows, CHECKED)
     if GIVEN.QUADRATIC:
-        quadratic = tl.load(terms + 7, mask=rows, other=0.0)
+        quadratic = of_rows(terms + 7, rows, CHECKED)
     if GIVEN.COLLISION:
-        collision = tl.load(terms + 8, mask=rows, other=0.0)
+        collision = of_rows(terms + 8, rows, CHECKED)
     if GIVEN.DISTANCE:
-        d_distance = tl.load(terms + 10, mask=rows, other=0.0)
-        own_key = tl.load(terms + 13, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        d_distance = of_rows(terms + 10, rows, CHECKED)
+        own_key = of_rows(terms + 13, rows, CHECKED).to(tl.int32, bitcast=True)
     if GIVEN.LARGEST_KEY:
-        d_most = tl.load(terms + 14, mask=rows, other=0.0)
-        largest_key = tl.load(terms + LARGEST_KEY, mask=rows, other=0.0).to(tl.int32, bitcast=True)
+        d_most = of_rows(terms + 14, rows, CHECKED)
+        largest_key = of_rows(terms + LARGEST_KEY, rows, CHECKED).to(tl.int32, bitcast=True)
     lift = each(ROWS, LIFT, tl.float32)
     return Terms(lift, lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
 
 
 @triton.jit
-def load_row_scales(terms, rows, SHAPE: tl.constexpr):
-    """0 of rows that there are not."""
-    before = tl.load(terms + 2, mask=rows, other=0.0)
+def load_row_scales(terms, rows, CHECKED: tl.constexpr, SHAPE: tl.constexpr):
+    before = of_rows(terms + 2, rows, CHECKED)
     after, on_bias = before, before
     if SHAPE.CAPPED:
-        after = tl.load(terms + 3, mask=rows, other=0.0)
+        after = of_rows(terms + 3, rows, CHECKED)
     if SHAPE.BIAS:
-        on_bias = tl.load(terms + 4, mask=rows, other=0.0)
+        on_bias = of_rows(terms + 4, rows, CHECKED)
     return Scales(before, after, on_bias)
 
 
@@ -140,6 +147,7 @@ def of_head(matrix, head, to_head):
 @triton.jit
 def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
     """The rows of a head from `first` on. Without MASKED there are all of them, and they see every key they meet."""
+    head = tl.cast(head, tl.int64)
     query = first + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
     wide = query.to(tl.int64)
@@ -147,10 +155,10 @@ def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constex
     q = load_tile(here, rows, SHAPE.ROWS, SHAPE.DIM, MASKED, SHAPE.EVEN)
     here = moved(of_head(memory.upstream, head, memory.upstream_to_head), first)
     upstream = load_tile(here, rows, SHAPE.ROWS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
-    at_terms = memory.terms + (head * memory.queries + first) * TERMS + tl.arange(0, SHAPE.ROWS) * TERMS
+    at_terms = memory.terms + (head * memory.queries + offset(first)) * TERMS + tl.arange(0, SHAPE.ROWS) * TERMS
     LIFT: tl.constexpr = F16_LIFT if q.dtype == tl.float16 else 0.0
-    terms = load_terms(at_terms, rows, SHAPE.ROWS, GIVEN, LIFT)
-    scales = load_row_scales(at_terms, rows, SHAPE)
+    terms = load_terms(at_terms, rows, MASKED, SHAPE.ROWS, GIVEN, LIFT)
+    scales = load_row_scales(at_terms, rows, MASKED, SHAPE)
     begin, end = query, query
     if MASKED:
         begin, end = load_bounds(at_terms, rows)
@@ -165,7 +173,7 @@ def block_sees(memory, head, first, first_key, SHAPE: tl.constexpr):
     """Whether a row of the query block from `first` on sees one of a tile's keys."""
     query = first + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
-    begin, end = load_bounds(memory.terms + (head * memory.queries + query) * TERMS, rows)
+    begin, end = load_bounds(memory.terms + (tl.cast(head, tl.int64) * memory.queries + query) * TERMS, rows)
     return some_sees(rows, begin, end, first_key, SHAPE)
 
 

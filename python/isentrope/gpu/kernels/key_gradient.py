@@ -8,7 +8,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.gradient_range import exponent, largest_bound
 from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
-from isentrope.gpu.kernels.span import Span, count_of, load_span, program, tile_at
+from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
 from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
 
 
@@ -45,6 +45,12 @@ def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.const
     return reach(seen, block.q, dk, SHAPE), reach(seen, block.upstream, dv, SHAPE)
 
 
+@triton.jit
+def its_rows(batch, head, to_batch, to_head):
+    """Where the rows of a head begin. The head is 32 bits wide until here: a loop over wider ones takes registers."""
+    return batch * to_batch + head.to(tl.int64) * to_head
+
+
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
 def key_gradient_kernel(
     q, k, v, d_output, terms, bounds, dk, dv, spans, attn_mask, bias, wrong,
@@ -65,12 +71,12 @@ def key_gradient_kernel(
     first_key = tile * SHAPE.KEYS
     key = first_key + tl.arange(0, SHAPE.KEYS)
     inside = key < keys
-    batch, kv_head = (lane // kv_heads).to(tl.int64), (lane % kv_heads).to(tl.int64)
+    batch, kv_head = (lane // kv_heads).to(tl.int64), lane % kv_heads
     group = heads // kv_heads
     wide = key.to(tl.int64)
-    at = batch * stride_kb + kv_head * stride_kh + wide * stride_kn
+    at = its_rows(batch, kv_head, stride_kb, stride_kh) + wide * stride_kn
     k_tile = load_rows(Matrix(k, stride_kn, stride_kd, dim), at, inside, SHAPE.DIM, True, SHAPE.EVEN)
-    at = batch * stride_vb + kv_head * stride_vh + wide * stride_vn
+    at = its_rows(batch, kv_head, stride_vb, stride_vh) + wide * stride_vn
     v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
     memory = memory_of(
         batch, q, d_output, terms, attn_mask, bias,
@@ -82,9 +88,8 @@ def key_gradient_kernel(
 
     acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
     acc_v = zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-    span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile)
-    if SHAPE.MASKED:
-        span = Span(span.first, span.last, span.last, span.last)
+    its_span = (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile
+    span = load_span(spans, its_span, SHAPE.MASKED)
     shrink = 1.0
     if q.dtype.element_ty == tl.float16:
         first, last = span.first * SHAPE.ROWS, tl.minimum(span.last * SHAPE.ROWS, queries)
@@ -92,6 +97,9 @@ def key_gradient_kernel(
         shrink = tl.exp2(-most)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
+            if q.dtype.element_ty == tl.float16:
+                # Again, for with the lift there are no registers to keep it across the loop before: 8 bytes spilled.
+                span = load_span(spans, its_span, SHAPE.MASKED)
             for head in range(kv_head * group, (kv_head + 1) * group):
                 for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                     query_tile = tile_at(step, span, masked == 1)
@@ -108,9 +116,9 @@ def key_gradient_kernel(
         acc_k = acc_k / (shrink * F16_FACTOR)
         acc_v = acc_v * (1.0 / F16_FACTOR)
     acc_v = acc_v * kept_factor
-    at_k = batch * stride_rb + kv_head * stride_rh + wide * stride_rn
+    at_k = its_rows(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
     store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-    at_v = batch * stride_wb + kv_head * stride_wh + wide * stride_wn
+    at_v = its_rows(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
     store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if REPAIR:
         acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)

@@ -89,10 +89,14 @@ def spans_kernel(tiles, spans, queries, keys, ROWS: tl.constexpr, KEYS: tl.const
 
 
 @triton.jit
-def load_span(spans, index):
-    """What spans_kernel left."""
+def load_span(spans, index, MASKED: tl.constexpr):
+    """What spans_kernel left, from memory each time. MASKED: none of its tiles hides nothing."""
     at = spans + index * 4
-    return Span(tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3))
+    first, last = tl.load(at, volatile=True), tl.load(at + 3, volatile=True)
+    if MASKED:
+        return Span(first, last, last, last)
+    else:
+        return Span(first, tl.load(at + 1, volatile=True), tl.load(at + 2, volatile=True), last)
 
 
 @triton.jit
