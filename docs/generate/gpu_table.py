@@ -14,18 +14,11 @@ sys.path[:0] = [str(ROOT / "tests/python/gpu"), str(ROOT / "bench")]
 import gpu_static  # noqa: E402
 import table  # noqa: E402
 from isentrope._core.files import write_text  # noqa: E402
+from marks import put  # noqa: E402
 
 PAGE = ROOT / "docs/contributors/gpu.md"
 
-
-def put(text: str, name: str, lines: list[str]) -> str:
-    """The text with other lines between its marks of that name."""
-    before, begin, rest = text.partition(f"<!-- begin {name} -->")
-    _, end, after = rest.partition(f"<!-- end {name} -->")
-    return before + begin + "\n" + "\n".join(lines) + "\n" + end + after
-
-
 kernels = [x for dtype in gpu_static.DTYPES for dim in gpu_static.DIMS for x in gpu_static.measured(dtype, dim)]
 write_text(ROOT / "docs/results/gpu-static.json", json.dumps(gpu_static.as_json(kernels)) + "\n")
-text = put(PAGE.read_text(), "static", list(gpu_static.table([x for x in kernels if x.dtype == "bf16"])))
-write_text(PAGE, put(text, "compiled", list(table.lines())))
+text = put(PAGE.read_text(), "static", gpu_static.table([x for x in kernels if x.dtype == "bf16"]))
+write_text(PAGE, put(text, "compiled", table.lines()))

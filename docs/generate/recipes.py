@@ -8,28 +8,19 @@ import re
 import sys
 from pathlib import Path
 
+from marks import main, put
+
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"(<!-- begin (examples/[\w/.-]+) -->\n).*?(<!-- end \2 -->\n)", re.DOTALL)
+MARK = re.compile(r"<!-- begin (examples/[\w/.-]+) -->")
 LANGUAGES = {".py": "python", ".cc": "cpp", ".c": "c", ".txt": "cmake", "": "bash"}
 
 
 def filled(page: str) -> str:
-    def block(found: re.Match[str]) -> str:
-        file = ROOT / found[2]
-        return f"{found[1]}```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n{found[3]}"
-
-    return BLOCK.sub(block, page)
-
-
-def main() -> int:
-    stale = [page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if filled(page.read_text()) != page.read_text()]
-    for page in stale:
-        if "--check" in sys.argv:
-            print(f"not current, build the target docs: {page}")
-        else:
-            page.write_text(filled(page.read_text()))
-    return len(stale) if "--check" in sys.argv else 0
+    for name in MARK.findall(page):
+        file = ROOT / name
+        page = put(page, name, [f"```{LANGUAGES[file.suffix]}", *file.read_text().splitlines(), "```"])
+    return page
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({page: filled(page.read_text()) for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]}))

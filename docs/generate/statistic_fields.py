@@ -9,9 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+from marks import main, put
+
 ROOT = Path(__file__).parents[2]
-# The lines between those with the marks.
-BLOCK = re.compile(r"(<!-- begin statistics -->[^\n]*\n).*?(?=[^\n]*<!-- end statistics -->)", re.DOTALL)
 FIELD = re.compile(r"((?:  // .*\n)+)  (?:T|Count) (\w+)\{\};\n")
 
 
@@ -29,23 +29,13 @@ def in_python(name: str, what: str) -> list[str]:
     return [f"    {name}: Tensor | None = None", *text]
 
 
-def main() -> int:
+def fields() -> dict[Path, list[str]]:
     found = statistics()
-    lines = {
+    return {
         ROOT / "python/isentrope/statistics.py": [line for field in found for line in in_python(*field)],
         ROOT / "include/isentrope/isentrope.h": [f"  isentrope_array {name};" for name, _ in found],
     }
-    stale = 0
-    for path, generated in lines.items():
-        old = path.read_text()
-        new = BLOCK.sub("".join([r"\1", *(f"{line}\n" for line in generated)]), old)
-        if new != old and "--check" in sys.argv:
-            print(f"not current, build the target docs: {path}")
-            stale += 1
-        elif new != old:
-            path.write_text(new)
-    return stale
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({path: put(path.read_text(), "statistics", lines) for path, lines in fields().items()}))

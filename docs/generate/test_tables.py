@@ -9,6 +9,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from marks import main, put
+
 DOCS = Path(__file__).parents[1]
 PAGE = DOCS / "contributors/tests.md"
 
@@ -61,22 +63,5 @@ def mutants() -> list[str]:
     return [*lines, "", *table(head_of_left, left)] if left else lines
 
 
-def put(text: str, name: str, lines: list[str]) -> str:
-    """The text with other lines between its marks of that name."""
-    before, begin, rest = text.partition(f"<!-- begin {name} -->")
-    _, end, after = rest.partition(f"<!-- end {name} -->")
-    return before + begin + "\n" + "\n".join(lines) + "\n" + end + after
-
-
-def main() -> int:
-    old = PAGE.read_text()
-    new = put(put(old, "coverage", coverage()), "mutants", mutants())
-    if new != old and "--check" in sys.argv:
-        print(f"not current, build the target docs: {PAGE}")
-        return 1
-    PAGE.write_text(new)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main({PAGE: put(put(PAGE.read_text(), "coverage", coverage()), "mutants", mutants())}))

@@ -213,7 +213,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
 
 // An instance for every set of sums: a branch within the loop would cost those who ask for none.
 template <unsigned kSums>
-inline constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
+constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
 
 }  // namespace
 

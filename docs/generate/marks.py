@@ -1,0 +1,27 @@
+"""Text that is generated, between <!-- begin NAME --> and <!-- end NAME --> in a file that people write."""
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def put(text: str, name: str, lines: Iterable[str]) -> str:
+    """The text with other lines between the lines that have the marks of that name."""
+    mark = re.escape(name)
+    block = re.compile(rf"(<!-- begin {mark} -->[^\n]*\n).*?(?=[^\n]*<!-- end {mark} -->)", re.DOTALL)
+    new, found = block.subn(lambda match: match[1] + "".join(f"{line}\n" for line in lines), text)
+    if not found:
+        raise ValueError(f"the text has no marks of {name}")
+    return new
+
+
+def main(texts: dict[Path, str]) -> int:
+    """Writes the files; with --check, says which are not current instead, and returns how many."""
+    stale = {path: text for path, text in texts.items() if path.read_text() != text}
+    for path, text in stale.items():
+        if "--check" in sys.argv:
+            print(f"not current, build the target docs: {path}")
+        else:
+            path.write_text(text)
+    return len(stale) if "--check" in sys.argv else 0
