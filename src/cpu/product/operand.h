@@ -1,6 +1,7 @@
 // Operand: the rows of a tensor that one block of a task works on, and how they can be read.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -96,24 +97,20 @@ class Operand {
     for (std::int64_t i = 0; are_codes_ && i < size; ++i)
       scales_[count_ + static_cast<std::size_t>(i)] =
           &scale_(batch, head, of.begin + i * of.stride, 0);
-    // Rows of one head are even by construction. Of several heads they may be, but nobody asks:
-    // those are queries, which are packed.
-    is_even_ &= count_ == 0;
-    step_ = step;
+    go_on_evenly(from, rows, step);
     count_ += rows;
   }
 
   // Appends the same of a cache, paged or not.
   void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, KeyRange of) {
     if (!pages) return add(batch, head, of);
+    // Page by page: key by key was 18 % of a step with a cache of 8 bits, and 10 of one in bf16.
     const std::int64_t page_size = tensor_.extents[2];
-    for (std::int64_t key = of.begin; key < of.end; key += of.stride) {
-      const std::int64_t page = pages.block_table(batch, key / page_size);
-      if (are_codes_) scales_[count_] = &scale_(page, head, key % page_size, 0);
-      rows_[count_++] = at_offset(page * tensor_.strides[0] + head * tensor_.strides[1] +
-                                  key % page_size * tensor_.strides[2]);
-      if (count_ == 2) step_ = rows_[1] - rows_[0];
-      is_even_ &= count_ < 2 || rows_[count_ - 1] - rows_[count_ - 2] == step_;
+    for (std::int64_t key = of.begin; key < of.end;) {
+      const std::int64_t first = key - key % page_size;
+      const KeyRange in_page{key - first, std::min(of.end - first, page_size), of.stride};
+      add(pages.block_table(batch, first / page_size), head, in_page);
+      key += in_page.size() * of.stride;
     }
   }
 
@@ -176,6 +173,18 @@ class Operand {
   }
 
  private:
+  // Before `rows` rows from `from` on, `step` bytes apart, are appended: whether the list stays
+  // even.
+  void go_on_evenly(const std::byte* from, std::size_t rows, std::ptrdiff_t step) {
+    if (count_ == 0) {
+      step_ = step;
+      return;
+    }
+    const std::ptrdiff_t between = from - rows_[count_ - 1];
+    if (count_ == 1) step_ = between;
+    is_even_ &= between == step_ && (rows == 1 || step == step_);
+  }
+
   template <std::ptrdiff_t Size>
   void gather(const std::byte* from, std::byte* to) const {
     for (std::int64_t c = 0; c < tensor_.extents[3]; ++c, to += Size)
