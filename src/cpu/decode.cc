@@ -98,7 +98,7 @@ class DecodeTask {
     operand.add_keys(call_.input.pages, item_.batch, item_.kv_head,
                      {tile.block + static_cast<std::int64_t>(tile.ranges.first) * stride,
                       tile.block + static_cast<std::int64_t>(tile.ranges.last) * stride, stride});
-    operand.resolve(/*streams=*/true);
+    operand.resolve(/*streams=*/are_whole_codes(operand));
   }
 
   // Tiles are [row][key], as the sums over columns leave them.
@@ -154,7 +154,7 @@ class DecodeTask {
   const Softmax softmax_;
   QueryBlock block_;
   Operand keys_, values_;
-  Buffer<float> queries_;                // lambda q in log2, in the order of for_each_vector()
+  Buffer<float> queries_;                // lambda q in log2, in the order of vector_of()
   Buffer<float> few_keys_, few_values_;  // copies of a few rows that do not lie evenly
   Buffer<float> sums_, by_row_;          // value sums, in that order and in that of the columns
   Scratch scratch_;

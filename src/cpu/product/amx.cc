@@ -300,7 +300,7 @@ PairKernels forward_kernels() {
 
 PairKernels bf16_kernels() {
   PairKernels kernels = forward_kernels<DType::bf16>();
-  kernels.decode_rows = 9;
+  kernels.decode_rows = 10;
   kernels.multiply_packed = multiply<DType::bf16, Into::times_row, block_of_packed>;
   kernels.add_rows = multiply<DType::bf16, Into::add, block_of_dq>;
   kernels.add_transposed = multiply<DType::bf16, Into::add, block_of_transposed>;

@@ -38,6 +38,14 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, from)));
 }
 
+// Codes of 8 bits, exactly.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const std::int8_t* from) {
+  const hn::Rebind<std::int32_t, D> wide;
+  const hn::Rebind<std::int8_t, D> narrow;
+  return hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from)));
+}
+
 // As to_float() does it: shifted into place the exponent is 112 too low, and a product mends that
 // and normalises denormals. Highway's own conversion loses inf and NaN where the CPU has none.
 template <typename D>

@@ -33,8 +33,8 @@ struct Strided {
 // evenly, which is what the products ask.
 // Strides are any, of 0 and negative ones too: what a product cannot read in place is packed row by
 // row, through the pointers.
-// Codes of 8 bits become floats: all of a block in resolve(), or a few at a time where a decode
-// step streams them (widen_codes-inl.h).
+// Codes of 8 bits become floats: all of a block in resolve(), or in registers where a decode step
+// streams them (row_stream-inl.h).
 class Operand {
  public:
   explicit Operand(const ConstTensor& tensor) : tensor_(tensor) {}
@@ -67,9 +67,9 @@ class Operand {
   [[nodiscard]] std::size_t group() const {
     return columns() / static_cast<std::size_t>(scale_.extents[3]);
   }
-  [[nodiscard]] float scale(std::size_t r, std::size_t group) const {
-    return scales_[r][static_cast<std::int64_t>(group) * scale_.strides[3]];
-  }
+  // The scales of rows r and after, a pointer each: that of group g is at g * scale_stride().
+  [[nodiscard]] const float* const* scales_from(std::size_t r) const { return scales_.data() + r; }
+  [[nodiscard]] std::ptrdiff_t scale_stride() const { return scale_.strides[3]; }
 
   // Lists are made anew for each block, in the same memory: nothing is allocated between two
   // blocks.
@@ -149,6 +149,13 @@ class Operand {
                       step / static_cast<std::ptrdiff_t>(sizeof(T))};
   }
 
+  // Bytes from row r to the one `rows` further on; behind the list's end as if it went on, where it
+  // is even, and else 0.
+  [[nodiscard]] std::ptrdiff_t distance(std::size_t r, std::size_t rows) const {
+    if (r + rows < count_) return rows_[r + rows] - rows_[r];
+    return is_even_ ? static_cast<std::ptrdiff_t>(rows) * step_ : 0;
+  }
+
   // All rows, of which there are some, as T, a float or a pair, where a register tile may read them
   // as they lie: it rounds rows and columns up to four, and rows far apart fall into few sets of
   // the cache.
@@ -195,8 +202,11 @@ class Operand {
 
   void widen(std::size_t row, float* to) const {
     const auto* codes = reinterpret_cast<const std::int8_t*>(rows_[row]);
-    for (std::size_t c = 0; c < columns(); ++c, codes += column_stride_)
-      to[c] = scale(row, c / group()) * static_cast<float>(*codes);
+    const float* scale = scales_[row];
+    for (std::size_t c = 0; c < columns(); scale += scale_stride()) {
+      for (const std::size_t end = c + group(); c < end; ++c, codes += column_stride_)
+        to[c] = *scale * static_cast<float>(*codes);
+    }
   }
 
   [[nodiscard]] const std::byte* at_offset(std::int64_t elements) const {

@@ -17,58 +17,116 @@
 #include <cstring>
 #include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/product/load-inl.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/pack-inl.h"
-#include "src/cpu/product/widen_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Keys that are read in one go. Their values are summed by themselves, and read from L1 by the rows
-// after the first two.
+// Keys that are read in one go. Their values are summed by themselves, and read from L1 by all rows
+// but the first ones.
 inline constexpr std::size_t kFewKeys = 16;
 
-// Rows begin ... end - 1 where they lie or, where they do not lie evenly or are codes, in `memory`.
-// One core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
+// Columns come in pieces of as many vectors, and what is left of them in single ones.
+inline constexpr std::size_t kPiece = 4;
+
 template <typename T>
-HWY_INLINE Strided<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
-                               float* HWY_RESTRICT memory) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (from.are_codes()) {
-      widen_codes(from, begin, end, kFewKeys, memory);
-      return {memory, static_cast<std::ptrdiff_t>(from.columns())};
-    }
+inline constexpr bool kAreCodes = std::is_same_v<T, std::int8_t>;
+
+// A few rows of a block, evenly apart. Codes of 8 bits stand for numbers times the scale of their
+// group of columns. Other rows are one group.
+template <typename T>
+struct FewRows {
+  Strided<T> rows;
+  std::size_t groups, group;         // of a row, and the columns of one
+  const float* const* first_scales;  // of each row
+  std::ptrdiff_t scale_stride;       // from group to group
+  std::ptrdiff_t ahead;              // bytes from a row to the one that is fetched meanwhile
+
+  HWY_INLINE const T* row(std::size_t r) const {
+    return rows.data + static_cast<std::ptrdiff_t>(r) * rows.stride;
   }
-  if (const auto rows = from.evenly<T>(begin, end)) return *rows;
-  // A copy in L1 is read as fast as the original, and the loop that reads it stays the same.
-  T* to = reinterpret_cast<T*>(memory);
-  for (std::size_t r = begin; r < end; ++r, to += from.columns())
-    std::memcpy(to, from.row(r), from.row_bytes());
-  return {reinterpret_cast<const T*>(memory), static_cast<std::ptrdiff_t>(from.columns())};
+  HWY_INLINE const float* scales(std::size_t r) const {
+    return kAreCodes<T> ? first_scales[r] : nullptr;
+  }
+};
+
+// What numbers of a group with that scale stand for.
+template <typename T>
+HWY_INLINE hn::Vec<Floats> times([[maybe_unused]] const float* scale, hn::Vec<Floats> numbers) {
+  if constexpr (kAreCodes<T>) return hn::Mul(hn::Set(Floats(), *scale), numbers);
+  return numbers;
 }
 
-// visit(first column, std::integral_constant of vectors) for pieces of the columns, as wide as sums
-// of two rows stay in registers.
+// Whether rows are codes of which a vector has one scale.
+HWY_INLINE bool are_whole_codes(const Operand& rows) {
+  return rows.are_codes() && rows.group() % hn::Lanes(Floats()) == 0;
+}
+
+// visit(T()) with the type that rows are read as.
+template <typename Visit>
+HWY_INLINE void for_type_of(const Operand& rows, const Visit& visit) {
+  rows.are_codes() ? visit(std::int8_t()) : for_type(rows.type(), visit);
+}
+
+// Rows to the one that is fetched while one is read: whole groups that are read in one go, which a
+// page has whole.
+template <typename T>
+HWY_INLINE std::size_t rows_ahead(std::size_t columns) {
+  constexpr std::size_t kBytes = 4096;
+  const std::size_t few_bytes = HWY_MAX(kFewKeys * columns * sizeof(T), std::size_t{1});
+  return round_up(kBytes, few_bytes) / few_bytes * kFewKeys;
+}
+
+// Rows begin ... end - 1 where they lie or, where they do not lie evenly, in `memory`.
+// One core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
+template <typename T>
+HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
+                               std::size_t rows_ahead, float* HWY_RESTRICT memory) {
+  const std::size_t columns = from.columns();
+  FewRows<T> few{{}, 1, columns, nullptr, 0, 0};
+  if constexpr (kAreCodes<T>) {
+    few.group = from.group();
+    few.groups = columns / few.group;
+    few.first_scales = from.scales_from(begin);
+    few.scale_stride = from.scale_stride();
+  }
+  if (const auto rows = from.evenly<T>(begin, end)) {
+    few.rows = *rows;
+    few.ahead = from.distance(begin, rows_ahead);
+    return few;
+  }
+  // A copy in L1 is read as fast as the original, and the loop that reads it stays the same.
+  T* to = reinterpret_cast<T*>(memory);
+  few.rows = {to, static_cast<std::ptrdiff_t>(columns)};
+  for (std::size_t r = begin; r < end; ++r, to += columns)
+    std::memcpy(to, from.row(r), columns * sizeof(T));
+  return few;
+}
+
+// What lies `ahead` of `bytes` from `at` on begins to travel to the cache: several rows read side
+// by side are no stream that the hardware would fetch ahead of.
+HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
+  const auto from = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
+#pragma GCC unroll 4
+  for (std::size_t byte = 0; byte < bytes; byte += kLine)
+    hwy::Prefetch(reinterpret_cast<const std::byte*>(from + byte));
+}
+
+// visit(first column, std::integral_constant of vectors) for the columns, in pieces and what is
+// left.
 template <typename Visit>
 HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
-  constexpr std::size_t kWide = kRegisterRows > 6 ? 8 : 4;
   const std::size_t lanes = hn::Lanes(Floats());
-  for (std::size_t c = 0; c < columns;) {
-    const std::size_t left = (columns - c) / lanes;
-    if (left >= kWide) {
-      visit(c, std::integral_constant<std::size_t, kWide>());
-      c += kWide * lanes;
-    } else if (left >= 4) {
-      visit(c, std::integral_constant<std::size_t, 4>());
-      c += 4 * lanes;
-    } else {
-      visit(c, std::integral_constant<std::size_t, 1>());
-      c += lanes;
-    }
-  }
+  std::size_t c = 0;
+  for (; c + kPiece * lanes <= columns; c += kPiece * lanes)
+    visit(c, std::integral_constant<std::size_t, kPiece>());
+  for (; c < columns; c += lanes) visit(c, std::integral_constant<std::size_t, 1>());
 }
 
 // Whether two vectors hold the even columns and the odd ones: a shift and an And make floats of two
@@ -78,43 +136,39 @@ inline constexpr bool kByParity =
     (std::is_same_v<T, BFloat16>) && (kVectors % 2 == 0) && (HWY_TARGET != HWY_SCALAR) &&
     (std::endian::native == std::endian::little);
 
-// use(i, vector) for the vectors of a piece, from `from` on.
-template <std::size_t kVectors, typename T, typename Use>
-HWY_INLINE void for_each_vector(const T* from, const Use& use) {
+// Vector i of kVectors from `from` on.
+template <std::size_t kVectors, typename T>
+HWY_INLINE hn::Vec<Floats> vector_of(const T* from, std::size_t i) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   if constexpr (kByParity<T, kVectors>) {
     const hn::RebindToUnsigned<Floats> bits;
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; i += 2) {
-      const auto two = hn::LoadU(bits, reinterpret_cast<const std::uint32_t*>(from + i * lanes));
-      use(i, hn::BitCast(d, hn::ShiftLeft<16>(two)));
-      use(i + 1, hn::BitCast(d, hn::And(two, hn::Set(bits, 0xffff0000u))));
-    }
+    const auto two =
+        hn::LoadU(bits, reinterpret_cast<const std::uint32_t*>(from + i / 2 * 2 * lanes));
+    return hn::BitCast(
+        d, i % 2 == 0 ? hn::ShiftLeft<16>(two) : hn::And(two, hn::Set(bits, 0xffff0000u)));
   } else {
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; ++i) use(i, load_floats(d, from + i * lanes));
+    return load_floats(d, from + i * lanes);
   }
 }
 
 // to[row][...] = factors[row] from[row][...], rows `stride` floats apart, in the order in which
-// for_each_vector() reads rows of type `order`: theirs, or f32.
+// vector_of() reads rows of type `order`: theirs, or f32.
 HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType order,
                            std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
   for_type(from.type(), [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::size_t row = 0; row < from.count(); ++row) {
       const auto by = hn::Set(d, factors[row]);
       const auto* source = reinterpret_cast<const T*>(from.row(row));
       for_each_piece(from.columns(), [&](std::size_t c, auto count) HWY_ATTR {
-        float* piece = to + row * stride + c;
-        const auto store = [&](std::size_t i, auto numbers) HWY_ATTR {
-          hn::Store(hn::Mul(by, numbers), d, piece + i * hn::Lanes(d));
-        };
-        if (order == from.type()) return for_each_vector<count()>(source + c, store);
-        for (std::size_t i = 0; i < count(); ++i)
-          store(i, load_floats(d, source + c + i * hn::Lanes(d)));
+        for (std::size_t i = 0; i < count(); ++i) {
+          const auto numbers = order == from.type() ? vector_of<count()>(source + c, i)
+                                                    : load_floats(d, source + c + i * lanes);
+          hn::Store(hn::Mul(by, numbers), d, to + row * stride + c + i * lanes);
+        }
       });
     }
   });

@@ -1,6 +1,6 @@
 // Products for a few rows with the caller's keys and values where they lie: a decode step reads
 // each of them once, so packing would be most of its work (7 GB/s of cache where the memory gives
-// 26).
+// 26). What is read becomes floats in registers, once for four rows.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -12,146 +12,191 @@
 #endif
 
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "src/cpu/product/operand.h"
 #include "src/cpu/product/row_stream-inl.h"
-#include "src/cpu/steps/decode_codes-inl.h"
 #include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// scores[r][j] += q_r.k_j over kVectors vectors of columns, which stay in registers; the first
-// columns replace what is there. Writes whole groups of four keys. Key after key: side by side they
-// are no stream that the hardware would fetch ahead of, 13 GB/s and not 24.
-template <std::size_t kRows, std::size_t kVectors, typename T>
-HWY_INLINE void score_columns(const float* HWY_RESTRICT queries, std::size_t queries_stride,
-                              const Strided<T>& keys, std::size_t count, bool first,
-                              float* HWY_RESTRICT scores, std::size_t stride) {
+// Rows that share what is read: as many as four vectors of sums each leave registers for.
+inline constexpr std::size_t kSharingRows = kRegisterRows > 6 ? 4 : 2;
+
+// visit(row, std::integral_constant of rows) for as many at a time as share what is read.
+template <typename Visit>
+HWY_INLINE void for_sharing_rows(std::size_t rows, const Visit& visit) {
+  for (std::size_t r = 0; r < rows; r += kSharingRows) {
+    const std::size_t left = rows - r;
+    if constexpr (kSharingRows > 2) {
+      if (left >= 4) {
+        visit(r, std::integral_constant<std::size_t, 4>());
+        continue;
+      }
+      if (left == 3) {
+        visit(r, std::integral_constant<std::size_t, 3>());
+        continue;
+      }
+    }
+    left >= 2 ? visit(r, std::integral_constant<std::size_t, 2>())
+              : visit(r, std::integral_constant<std::size_t, 1>());
+  }
+}
+
+// Four keys of a few. The last group takes its last key again for those that are not there: behind
+// the last one scores may hold anything, but there is nothing to read.
+template <typename T>
+struct FourKeys {
+  const T* rows[4];
+  const float* scales[4];  // of the first group, and then of the next
+  std::ptrdiff_t ahead;
+
+  HWY_INLINE FourKeys(const FewRows<T>& keys, std::size_t first, std::size_t count)
+      : ahead(keys.ahead) {
+    for (std::size_t key = 0; key < 4; ++key) {
+      const std::size_t r = HWY_MIN(first + key, count - 1);
+      rows[key] = keys.row(r);
+      scales[key] = keys.scales(r);
+    }
+  }
+};
+
+// sums[r][i] += q_r.k_i of four keys over kVectors vectors from column `c` on.
+template <std::size_t kVectors, std::size_t kRows, typename T>
+HWY_INLINE void add_products(const float* HWY_RESTRICT queries, std::size_t queries_stride,
+                             const FourKeys<T>& keys, std::size_t c,
+                             hn::Vec<Floats> (&sums)[kRows][4]) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  hn::Vec<Floats> q[kRows][kVectors];
-#pragma GCC unroll 16
-  for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (std::size_t i = 0; i < kVectors; ++i)
-      q[r][i] = hn::Load(d, queries + r * queries_stride + i * lanes);
-  }
-  for (std::size_t j = 0; j < count; j += 4) {
-    hn::Vec<Floats> sums[kRows][4];
-#pragma GCC unroll 16
-    for (std::size_t key = 0; key < 4; ++key) {
-      // The last group takes its last key again for those that are not there: behind `count` the
-      // scores may hold anything, but there is nothing to read.
-      const T* row =
-          keys.data + static_cast<std::ptrdiff_t>(HWY_MIN(j + key, count - 1)) * keys.stride;
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < kRows; ++r) sums[r][key] = hn::Zero(d);
-      for_each_vector<kVectors>(row, [&](std::size_t i, auto k) HWY_ATTR {
-#pragma GCC unroll 16
-        for (std::size_t r = 0; r < kRows; ++r) sums[r][key] = hn::MulAdd(q[r][i], k, sums[r][key]);
-      });
-    }
-#pragma GCC unroll 16
+#pragma GCC unroll 4
+  for (std::size_t key = 0; key < 4; ++key)
+    fetch_ahead(keys.rows[key] + c, keys.ahead, kVectors * lanes * sizeof(T));
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    hn::Vec<Floats> k[4];
+#pragma GCC unroll 4
+    for (std::size_t key = 0; key < 4; ++key)
+      k[key] = times<T>(keys.scales[key], vector_of<kVectors>(keys.rows[key] + c, i));
+#pragma GCC unroll 4
     for (std::size_t r = 0; r < kRows; ++r) {
-      const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
-      float* to = scores + r * stride + j;
-      if (first) {
-        reduce_four(sums[r], add, to);
-      } else {
-        HWY_ALIGN float more[4];
-        reduce_four(sums[r], add, more);
-        for (std::size_t key = 0; key < 4; ++key) to[key] += more[key];
-      }
+      const auto q = hn::Load(d, queries + r * queries_stride + c + i * lanes);
+#pragma GCC unroll 4
+      for (std::size_t key = 0; key < 4; ++key) sums[r][key] = hn::MulAdd(q, k[key], sums[r][key]);
     }
   }
 }
 
-// scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` has room for kFewKeys keys.
-// Two rows share what is read of a key; more would need more registers for queries than there are.
-// A third row reads it again, from L1.
+// scores[r][i] = q_r.k_i of four keys of a few.
+template <std::size_t kRows, typename T>
+HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t queries_stride,
+                           const FewRows<T>& few, FourKeys<T> keys, float* HWY_RESTRICT scores,
+                           std::size_t stride) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  hn::Vec<Floats> sums[kRows][4];
+#pragma GCC unroll 4
+  for (std::size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (std::size_t key = 0; key < 4; ++key) sums[r][key] = hn::Zero(d);
+  }
+  for (std::size_t g = 0, c = 0; g < few.groups; ++g) {
+    const std::size_t end = c + few.group;
+    for (; c + kPiece * lanes <= end; c += kPiece * lanes)
+      add_products<kPiece>(queries, queries_stride, keys, c, sums);
+    for (; c < end; c += lanes) add_products<1>(queries, queries_stride, keys, c, sums);
+    for (const float*& scales : keys.scales) scales += few.scale_stride;
+  }
+  const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
+#pragma GCC unroll 4
+  for (std::size_t r = 0; r < kRows; ++r) reduce_four(sums[r], add, scores + r * stride);
+}
+
+// scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` is that of few_rows().
 HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std::size_t rows,
                            const Operand& keys, float* memory, float* scores, std::size_t stride) {
-  if (are_whole_codes(keys))
-    return score_codes(queries, queries_stride, rows, keys, scores, stride);
   const std::size_t keys_count = keys.count();
-  for_type(keys.type(), [&](auto type) HWY_ATTR {
+  for_type_of(keys, [&](auto type) HWY_ATTR {
     using T = decltype(type);
+    const std::size_t ahead = rows_ahead<T>(keys.columns());
     for (std::size_t j = 0; j < keys_count; j += kFewKeys) {
       const std::size_t count = HWY_MIN(keys_count - j, kFewKeys);
-      const Strided<T> even = few_rows<T>(keys, j, j + count, memory);
-      for (std::size_t r = 0; r < rows; r += 2) {
-        for_each_piece(keys.columns(), [&](std::size_t c, auto vectors) HWY_ATTR {
-          const float* of_rows = queries + r * queries_stride + c;
-          const Strided<T> piece{even.data + c, even.stride};
-          float* to = scores + r * stride + j;
-          rows - r > 1 ? score_columns<2, vectors()>(of_rows, queries_stride, piece, count, c == 0,
-                                                     to, stride)
-                       : score_columns<1, vectors()>(of_rows, queries_stride, piece, count, c == 0,
-                                                     to, stride);
+      const FewRows<T> few = few_rows<T>(keys, j, j + count, ahead, memory);
+      for (std::size_t i = 0; i < count; i += 4) {
+        const FourKeys<T> four(few, i, count);
+        for_sharing_rows(rows, [&](std::size_t row, auto together) HWY_ATTR {
+          score_four<together()>(queries + row * queries_stride, queries_stride, few, four,
+                                 scores + row * stride + j + i, stride);
         });
       }
     }
   });
 }
 
-// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j] of `count` keys, in the order of
-// for_each_vector(). They are summed by themselves first: one by one, thousands of additions to a
-// large sum would cost two bits.
+// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j] of `count` keys, of columns `c` on,
+// in the order of vector_of(). They are summed by themselves first: one by one, thousands of
+// additions to a large sum would cost two bits.
 template <std::size_t kRows, std::size_t kVectors, typename T>
-HWY_INLINE void add_columns(const float* HWY_RESTRICT weights, std::size_t stride,
-                            const Strided<T>& values, std::size_t count, float* HWY_RESTRICT sums,
-                            std::size_t sums_stride) {
+HWY_INLINE void add_piece(const float* HWY_RESTRICT weights, std::size_t stride,
+                          const FewRows<T>& values, std::size_t count, std::size_t c,
+                          float* HWY_RESTRICT sums, std::size_t sums_stride) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   hn::Vec<Floats> sum[kRows][kVectors];
-#pragma GCC unroll 16
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
+#pragma GCC unroll 4
     for (std::size_t i = 0; i < kVectors; ++i) sum[r][i] = hn::Zero(d);
   }
-  const T* value = values.data;
-  for (std::size_t j = 0; j < count; ++j, value += values.stride) {
-    hn::Vec<Floats> weight[kRows];
-#pragma GCC unroll 16
-    for (std::size_t r = 0; r < kRows; ++r) weight[r] = hn::Set(d, weights[r * stride + j]);
-    for_each_vector<kVectors>(value, [&](std::size_t i, auto v) HWY_ATTR {
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < kRows; ++r) sum[r][i] = hn::MulAdd(weight[r], v, sum[r][i]);
-    });
+  std::ptrdiff_t scale[kVectors];
+  for (std::size_t i = 0; i < kVectors; ++i)
+    scale[i] = values.groups == 1 ? 0
+                                  : static_cast<std::ptrdiff_t>((c + i * lanes) / values.group) *
+                                        values.scale_stride;
+  const T* value = values.rows.data + c;
+  for (std::size_t j = 0; j < count; ++j, value += values.rows.stride) {
+    const float* scales = values.scales(j);
+    fetch_ahead(value, values.ahead, kVectors * lanes * sizeof(T));
+    hn::Vec<Floats> v[kVectors];
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kVectors; ++i)
+      v[i] = times<T>(scales + scale[i], vector_of<kVectors>(value, i));
+#pragma GCC unroll 4
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const auto weight = hn::Set(d, weights[r * stride + j]);
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < kVectors; ++i) sum[r][i] = hn::MulAdd(weight, v[i], sum[r][i]);
+    }
   }
-#pragma GCC unroll 16
+#pragma GCC unroll 4
   for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
+#pragma GCC unroll 4
     for (std::size_t i = 0; i < kVectors; ++i) {
-      float* to = sums + r * sums_stride + i * lanes;
+      float* to = sums + r * sums_stride + c + i * lanes;
       hn::Store(hn::Add(hn::Load(d, to), sum[r][i]), d, to);
     }
   }
 }
 
-// sums[r] += sum_j weights[r][j] values[j], j in [first, last). `memory` has room for kFewKeys.
-// As score_keys(), in groups of as many keys: their values are still in L1 for the third row.
+// sums[r] += sum_j weights[r][j] values[j], j in [first, last), as score_keys().
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
                            const Operand& values, std::size_t first, std::size_t last,
                            float* memory, float* sums, std::size_t sums_stride) {
-  if (are_whole_codes(values))
-    return add_codes(weights, stride, rows, values, first, last, sums, sums_stride);
-  for_type(values.type(), [&](auto type) HWY_ATTR {
+  const std::size_t columns = values.columns();
+  for_type_of(values, [&](auto type) HWY_ATTR {
     using T = decltype(type);
+    const std::size_t ahead = rows_ahead<T>(columns);
     for (std::size_t j = first; j < last; j += kFewKeys) {
       const std::size_t count = HWY_MIN(last - j, kFewKeys);
-      const Strided<T> even = few_rows<T>(values, j, j + count, memory);
-      for (std::size_t r = 0; r < rows; r += 2) {
-        for_each_piece(values.columns(), [&](std::size_t c, auto vectors) HWY_ATTR {
-          const float* from = weights + r * stride + j;
-          const Strided<T> piece{even.data + c, even.stride};
-          float* to = sums + r * sums_stride + c;
-          rows - r > 1 ? add_columns<2, vectors()>(from, stride, piece, count, to, sums_stride)
-                       : add_columns<1, vectors()>(from, stride, piece, count, to, sums_stride);
+      const FewRows<T> few = few_rows<T>(values, j, j + count, ahead, memory);
+      for_sharing_rows(rows, [&](std::size_t row, auto together) HWY_ATTR {
+        for_each_piece(columns, [&](std::size_t c, auto vectors) HWY_ATTR {
+          add_piece<together(), vectors()>(weights + row * stride + j, stride, few, count, c,
+                                           sums + row * sums_stride, sums_stride);
         });
-      }
+      });
     }
   });
 }
