@@ -41,6 +41,11 @@ bool hides(const Mask& mask, std::int64_t queries) {
   return mask.cu_seqlens_q || (ranges && queries > 1);
 }
 
+// Whether no row sees a key behind the one at its own position.
+bool own_is_last(const Mask& mask) {
+  return (mask.causal != Causal::none || mask.window_right == 0) && !mask.prefix_keys;
+}
+
 // Into how many shares the keys go, so that every unit has a query block; 1: not split.
 std::int64_t shares_of(std::int64_t units, std::int64_t blocks, std::int64_t keys,
                        std::int64_t tile) {
@@ -114,6 +119,7 @@ Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool>
                             {"SHAPE.MASKED", 0},
                             {"SHAPE.DROPOUT", 0}},
               .types = {{"q", pointer_to(in_.q.type)}, {"output", pointer_to(out_.output.type)}}};
+  if (!own_is_last(options_.mask)) needs.constants["SHAPE.OWN_LAST"] = 0;
   if (split) needs.constants["SPLIT"] = *split;
   if (checked) needs.types["wrong"] = *checked ? "*i32" : "";
   for_each_statistic(

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "isentrope/error.h"
 
@@ -38,11 +39,13 @@ bool fits(const Kernel& kernel, const Needs& needs) {
          std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, tells);
 }
 
-// How many statistics it tells.
-std::int64_t told(const Kernel& kernel) {
-  return std::ranges::count_if(kernel.constants, [](const auto& constant) {
+// Less is better: how many statistics it tells, and whether for rows that may see keys behind
+// their own.
+std::pair<std::int64_t, bool> burden(const Kernel& kernel) {
+  const auto told = std::ranges::count_if(kernel.constants, [](const auto& constant) {
     return constant.first.starts_with("WANTED.") && constant.second >= 0;
   });
+  return {told, kernel.constant("SHAPE.OWN_LAST") == 0};
 }
 
 }  // namespace
@@ -106,7 +109,7 @@ const Kernel& Manifest::find(int chip, const Needs& needs) const {
   const Kernel* best = nullptr;
   for (const Kernel& kernel : kernels_) {
     if (kernel.chip != chip || !fits(kernel, needs)) continue;
-    if (best == nullptr || told(kernel) < told(*best)) best = &kernel;
+    if (best == nullptr || burden(kernel) < burden(*best)) best = &kernel;
   }
   if (best != nullptr) return *best;
   throw Error("[attention] the call must be one that kernels were compiled for; got none in " +

@@ -53,7 +53,7 @@ class Manifest {
   };
   [[nodiscard]] Choice choice(int capability) const;
 
-  // The fitting kernel with the fewest statistics. Throws Error if none fits.
+  // The fitting kernel that computes the least beyond what is needed. Throws Error if none fits.
   [[nodiscard]] const Kernel& find(int chip, const Needs& needs) const;
 
   // Throws Error if the file cannot be read.

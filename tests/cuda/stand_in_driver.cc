@@ -25,6 +25,7 @@ constexpr int kInvalidValue = 1, kNotFound = 500;
 struct Module {
   std::string kind;                                       // cubin or ptx
   std::map<std::string, std::vector<std::size_t>> sizes;  // of the parameters of each kernel
+  std::map<std::string, std::size_t> code;                // bytes of its instructions, in a cubin
 };
 struct Function {
   std::string symbol;
@@ -66,17 +67,18 @@ std::vector<std::size_t> parameters(const char* info, std::size_t size) {
 }
 
 Module read_cubin(const char* image) {
-  Module module{.kind = "cubin", .sizes = {}};
+  Module module{.kind = "cubin", .sizes = {}, .code = {}};
   const auto header = at<Elf64_Ehdr>(image);
   const auto section = [&](int index) {
     return at<Elf64_Shdr>(image + header.e_shoff +
                           static_cast<std::size_t>(index) * sizeof(Elf64_Shdr));
   };
   const char* names = image + section(header.e_shstrndx).sh_offset;
-  const std::string prefix = ".nv.info.";
+  const std::string prefix = ".nv.info.", code = ".text.";
   for (int i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr one = section(i);
     const std::string name = names + one.sh_name;
+    if (name.starts_with(code)) module.code[name.substr(code.size())] = one.sh_size;
     if (!name.starts_with(prefix)) continue;
     module.sizes[name.substr(prefix.size())] = parameters(image + one.sh_offset, one.sh_size);
   }
@@ -85,7 +87,7 @@ Module read_cubin(const char* image) {
 
 // .visible .entry NAME( .param .u64 ... NAME_param_0, ...
 Module read_ptx(const std::string& text) {
-  Module module{.kind = "ptx", .sizes = {}};
+  Module module{.kind = "ptx", .sizes = {}, .code = {}};
   const std::string mark = ".entry ";
   const std::size_t begin = text.find(mark) + mark.size(), open = text.find('(', begin);
   std::vector<std::size_t>& sizes = module.sizes[text.substr(begin, open - begin)];
@@ -178,6 +180,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
   record({{"call", "launch"},
           {"symbol", of->symbol},
           {"kind", of->module->kind},
+          {"code", of->module->code.contains(of->symbol) ? of->module->code.at(of->symbol) : 0},
           {"grid", {grid_x, grid_y, grid_z}},
           {"block", {block_x, block_y, block_z}},
           {"shared", shared},

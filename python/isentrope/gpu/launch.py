@@ -24,6 +24,7 @@ from isentrope.gpu.kernels.results import MOMENTS, SHARED, Wanted
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
+from isentrope.gpu.kernels.sums import PAIRS
 from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Operands, RuleTables
 
@@ -143,7 +144,7 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
-        _dilation(call), plan.chained(kernel, chip, call.q.dtype),
+        _dilation(call), plan.chained(kernel, chip, call.q.dtype, masked) if statistics else 0,
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
@@ -157,6 +158,11 @@ def _hides(call: Operands, by_key: bool = False) -> bool:
         return True
     ranges = any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
     return ranges and (by_key or call.queries > 1)
+
+
+def _own_is_last(call: Operands) -> bool:
+    """Whether no row sees a key behind the one at its own position, whatever the tensors of the call hold."""
+    return (call.causal != 0 or call.window_right == 0) and call.prefix_keys is None
 
 
 def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
@@ -179,6 +185,8 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     packed = group * call.queries <= _FEW_ROWS or call.table is not None
     place, results = _slice("lambda_", wanted), {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
     shape, options = _shape(call, "few rows" if packed else "forward", chip, _beside_lse(results["WANTED"]))
+    measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value
+    shape = shape._replace(OWN_LAST=measured and _own_is_last(call))
     rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0)
     if place >= 0:
         statistics[place] = rows.scales[3]

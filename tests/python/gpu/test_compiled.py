@@ -141,14 +141,14 @@ def without_statistics(source):
 @pytest.mark.long
 def test_a_call_that_asks_for_no_statistics_pays_nothing():
     """It compiles to the same instructions as a kernel that has none in its source."""
-    from isentrope.gpu.kernels import forward, results, softmax
+    from isentrope.gpu.kernels import forward, results, sums
 
     def compiled_forward(statistics):
         variant = Variant(torch.bfloat16, 64, statistics=statistics)
         return next(kernel for one, kernel in variant.on(TARGETS["sm_90"]) if one.name == "forward")
 
     full, bare = compiled_forward(True), compiled_forward(False)
-    functions = [getattr(softmax, name) for name in ("rebase", "add_moments")]
+    functions = [getattr(sums, name) for name in ("rebase", "add_moments")]
     functions += [results.write_rows, results.store_share, forward.forward_kernel]
     sources = [function.src for function in functions]
     try:

@@ -29,16 +29,26 @@ MUTANTS = {
         "rows.py", "position - window_left)", "position - window_left + 1)", "shape=1x1x40x40x16 mask=window=5:3",
     ),
     "does_not_rebase_the_moment": (
-        "softmax.py", "s1 = rescale * (s1 + shift * s0)", "s1 = rescale * s1", "shape=1x1x40x70x16 scale=10",
+        "sums.py", "s1 = rescale * moved", "s1 = rescale * s1", "shape=1x1x40x70x16 scale=10",
     ),
     "does_not_rebase_the_second_moment": (
-        "softmax.py", "rescale * (s1p + shift * (2.0 * s1 + shift * s0))", "rescale * (s1p + shift * s1)",
+        "sums.py", "rescale * (s1p + shift * (s1 + moved))", "rescale * (s1p + shift * s1)",
         "shape=1x1x40x70x16 scale=10",
     ),
-    "squares_the_collision_once": ("softmax.py", "s2 = rescale * rescale * s2", "s2 = rescale * s2", "shape=1x1x40x70x16 scale=10"),
+    "squares_the_collision_once": ("sums.py", "s2 = rescale * rescale * s2", "s2 = rescale * s2", "shape=1x1x40x70x16 scale=10"),
     "chains_products_of_different_keys": (
-        "softmax.py", "add_products(sums, last_a, last_b,", "add_products(sums, last_a, first_b,",
+        "sums.py", "chain(sums, last_a, last_b,", "chain(sums, last_a, first_b,",
         "dt=f16 shape=1x1x40x70x16",
+    ),
+    "counts_distances_from_the_last_tile_of_each": (
+        "forward.py", "state = farther(state, SHAPE.KEYS)", "pass", "dt=f16 shape=1x1x40x160x16 mask=causal:bottom_right",
+    ),
+    "counts_distances_from_the_first_of_a_pair": (
+        "sums.py", "    if KEYS == LANES:\n        return first + last, first", "    if KEYS == LANES:\n        return first + last, last",
+        "dt=f16 shape=1x1x40x160x16 mask=causal:bottom_right",
+    ),
+    "forgets_keys_of_a_prefix_behind_the_own": (
+        "launch.py", " and call.prefix_keys is None", "", "dt=f16 shape=1x1x40x160x16 mask=causal:top_left,prefix=100",
     ),
     "takes_the_last_tile_for_the_largest_key": (
         "largest_key.py", "tl.where(here > most, first, largest)", "tl.where(here > float('-inf'), first, largest)",

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.results import load_share, write_rows
-from isentrope.gpu.kernels.softmax import RowState, joined, raised, rebase
+from isentrope.gpu.kernels.sums import RowState, joined, raised, rebase
 from isentrope.gpu.kernels.tile import Matrix
 
 

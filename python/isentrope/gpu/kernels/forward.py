@@ -9,21 +9,9 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.results import store_share, write_rows
-from isentrope.gpu.kernels.softmax import (
-    LANES,
-    LEAST,
-    RowState,
-    Scales,
-    View,
-    add_moments,
-    apply_masks,
-    load_scales,
-    logits_of,
-    of_all_lanes,
-    raised,
-    rebase,
-)
+from isentrope.gpu.kernels.softmax import LEAST, Scales, View, apply_masks, load_scales, logits_of
 from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, share_of, some_sees, span_of_keys, tile_at
+from isentrope.gpu.kernels.sums import RowState, add_moments, farther, from_own, like_sums, no_sums, of_rows, raised, rebase
 from isentrope.gpu.kernels.tile import (
     F16_LIFT,
     Matrix,
@@ -121,8 +109,11 @@ def visit_keys(
         w = tl.exp2(t)
     if MASKED or SHAPE.CAPPED or not CHECKED:
         t = tl.maximum(t, LEAST)
-    state = rebase(state, m, rescale[:, None], shift[:, None], WANTED)
-    state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED)
+    FROM_LAST: tl.constexpr = SHAPE.OWN_LAST and not MASKED
+    if FROM_LAST:
+        state = farther(state, SHAPE.KEYS)
+    state = rebase(state, m, like_sums(rescale, SHAPE), like_sums(shift, SHAPE), WANTED)
+    state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED, FROM_LAST)
     v_tile = load_keys(
         cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE
     )  # fmt: skip
@@ -221,7 +212,7 @@ def forward_kernel(
         table, start, stop,
     )  # fmt: skip
 
-    zero = zeros(SHAPE.ROWS, LANES)
+    zero = no_sums(SHAPE)
     state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
     support = each(SHAPE.ROWS, 0, tl.int32)
     acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
@@ -234,7 +225,9 @@ def forward_kernel(
                         first_key, state, support, acc, block, cache, cap,
                         SHAPE, WANTED, PAGE, masked == 1, REPAIR, wrong is not None and not REPAIR,
                     )  # fmt: skip
-    state = of_all_lanes(state)
+        if masked == 0 and SHAPE.OWN_LAST:
+            state = from_own(state, own_key, span.full_last * SHAPE.KEYS)
+    state = of_rows(state)
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc)
         if WANTED.MOMENTS >= 1:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.softmax import LN2, RowState
+from isentrope.gpu.kernels.softmax import LN2
+from isentrope.gpu.kernels.sums import RowState
 from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
 
 

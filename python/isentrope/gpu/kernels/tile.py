@@ -21,7 +21,8 @@ class Shape(NamedTuple):
     """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
     need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
     PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, the DILATION of
-    what rows see, for which any tile is MASKED too, and whether products that end in a statistic are CHAINED."""
+    what rows see, for which any tile is MASKED too, how many sums a row has that are CHAINED (`sums`; 0: none is), and whether
+    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know."""
 
     ROWS: int
     KEYS: int
@@ -38,7 +39,8 @@ class Shape(NamedTuple):
     DROPOUT: bool
     FOURS: bool
     DILATION: int
-    CHAINED: bool
+    CHAINED: int
+    OWN_LAST: bool = False
 
 
 class Matrix(NamedTuple):
