@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -145,6 +146,7 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
         _dilation(call), plan.chained(kernel, chip, call.q.dtype, masked) if statistics else 0,
+        APART=tiles.apart,
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
@@ -321,14 +323,17 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
             SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **repair, **query_options,
         )  # fmt: skip
 
-    def key_gradient(wrong: Tensor | None, **repair: bool) -> None:
+    def key_gradient(wrong: Tensor | None, **constants: bool) -> None:
         key_gradient_kernel[programs[1:]](
             call.q, call.k, call.v, d_output, terms, bounds[-1], dk, dv, spans, mask, bias, wrong,
             *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, rows.batches, *others,
-            SHAPE=by_key, GIVEN=given, **repair, **key_options,
+            SHAPE=by_key, GIVEN=given, **constants, **key_options,
         )  # fmt: skip
 
-    for launched, count, of_keys in zip((query_gradient, key_gradient), programs, (False, True)):
+    parts = ((True, False), (False, True)) if by_key.APART else ((True, True),)
+    launches = [(query_gradient, programs[0], False)]
+    launches += [(partial(key_gradient, DK=DK, DV=DV), programs[1], True) for DK, DV in parts]
+    for launched, count, of_keys in launches:
         wrong = torch.empty(count, dtype=torch.int32, device=call.q.device) if _hides(call, of_keys) else None
         _with_repair(launched, wrong)
     return dq, dk, dv, d_bias, d_lambda, d_sink

@@ -17,10 +17,18 @@ KERNELS = ("forward", "query_gradient", "key_gradient")
 
 def rows(chip: str, dim: int, backward: bool) -> Iterator[str]:
     calls = (Variant(torch.bfloat16, dim, statistics, backward=backward) for statistics in (True, False))
-    full, bare = ([one for one in call.on(TARGETS[chip]) if one[0].name in KERNELS] for call in calls)
-    for one, other in zip(full, bare, strict=True):
-        shown = (a if a == b else f"{a}, {b}" for a, b in zip(cells(*one), cells(*other)))
-        yield f"| {chip} | {dim} | {one[0].name.replace('_', ' ')} | {' | '.join(shown)} |"
+    full, bare = ({name(one): cells(one, kernel) for one, kernel in call.on(TARGETS[chip]) if one.name in KERNELS} for call in calls)
+    for kernel in full:
+        shown = (a if a == b else f"{a}, {b}" for a, b in zip(full[kernel], bare.get(kernel, full[kernel])))
+        yield f"| {chip} | {dim} | {kernel} | {' | '.join(shown)} |"
+    for kernel in [kernel for kernel in bare if kernel not in full]:
+        yield f"| {chip} | {dim} | {kernel}, with none | {' | '.join(bare[kernel])} |"
+
+
+def name(launch: Launch) -> str:
+    constants, shown = dict(launch.constants), launch.name.replace("_", " ")
+    apart = "" if constants.get("DK", True) and constants.get("DV", True) else "dk" if constants["DK"] else "dv"
+    return f"{shown}: {apart}" if apart else shown
 
 
 def cells(launch: Launch, kernel: Compiled) -> list[str]:

@@ -46,16 +46,14 @@ def check(chip, variant):
 
 
 def narrowest(variant, name):
-    """Columns of the narrowest product of a loop. Of the key gradient at 128, the terms of statistics leave registers for
-    few queries at a time, and so do masks of their own, as do they of the query gradient."""
+    """Columns of the narrowest product of a loop. Masks of their own leave registers for few queries at a time in the key
+    gradient, and for few keys in the query gradient."""
     if variant.few or (name == "key_gradient" and variant.crowded):
         return 8
     if name == "query_gradient" and variant.crowded:
         return 16
     if name == "forward":
         return 32 if variant.crowded and variant.dim == 128 else 64
-    if name == "key_gradient" and variant.dim == 128 and (variant.statistics or variant.dropout):
-        return 8
     return 32
 
 

@@ -99,6 +99,9 @@ MUTANTS = {
         "tile.py", "tl.where(finite, 0.0, 1.0)", "tl.where(finite, 0.0, 0.0)",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
+    "leaves_gradients_of_values_to_the_first_launch_of_two": (
+        "launch.py", "((True, False), (False, True)) if by_key.APART", "((True, False),) if by_key.APART", "shape=1x1x20x20x16 bwd=1",
+    ),
     "flips_the_entropy_gradient": (
         "gradient_rows.py", "2.0 * d_variance - d_entropy,", "2.0 * d_variance + d_entropy,", "shape=1x1x20x20x16 bwd=1",
     ),

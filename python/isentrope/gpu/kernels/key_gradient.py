@@ -1,4 +1,4 @@
-"""Keys against the queries that see them: dk and dv. Tiles lie transposed, [keys, queries]."""
+"""Keys against the queries that see them: dk and dv, together or by a launch for each. Tiles lie transposed, [keys, queries]."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, finite_part, loa
 @triton.jit
 def visit_queries(
     tile, head, dk, dv, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
     """A key block takes up the gradient of one query block, `shrink` times what the lift of its rows makes of it."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
     weights = tile_weights(scores, block, key, first_key, inside, cap, SHAPE, MASKED, True)
-    p = value_weights(weights, block.terms.share, SHAPE, GIVEN, MASKED and REPAIR)
     q, upstream = block.q, block.upstream
     if MASKED and REPAIR:
         q, upstream = finite_part(q), finite_part(upstream)
-    dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
-    dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
-    # Rows end in the sums of keys, so that their lambda, but for log2 e, goes into all they add.
-    terms = scaled_terms(block.terms, block.scales.before * shrink, GIVEN)
-    _, ds = tile_gradients(
-        weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
-    )  # fmt: skip
-    return dot(narrow(ds, q.dtype), q, dk, SHAPE), dv
+    if DV:
+        p = value_weights(weights, block.terms.share, SHAPE, GIVEN, MASKED and REPAIR)
+        dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
+    if DK:
+        dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
+        # Rows end in the sums of keys, so that their lambda, but for log2 e, goes into all they add.
+        terms = scaled_terms(block.terms, block.scales.before * shrink, GIVEN)
+        _, ds = tile_gradients(
+            weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
+        )  # fmt: skip
+        dk = dot(narrow(ds, q.dtype), q, dk, SHAPE)
+    return dk, dv
 
 
 @triton.jit
@@ -60,9 +63,9 @@ def key_gradient_kernel(
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, span_batches, cap,
     seed, least, kept_factor, query_offset, key_offset,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, REPAIR: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x key head x tile of keys): dk and dv, summed over all query heads that read the key head. `wrong`
+    """Program (batch x key head x tile of keys): dk, dv or both, summed over all query heads that read the key head. `wrong`
     int32 [programs] and REPAIR: as in forward_kernel."""
     if REPAIR:
         if tl.load(wrong + tl.program_id(0)) == 0:
@@ -106,7 +109,7 @@ def key_gradient_kernel(
                     if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
                         acc_k, acc_v = visit_queries(
                             query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
-                            memory, cap, SHAPE, GIVEN, masked == 1, REPAIR,
+                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR,
                         )  # fmt: skip
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc_k) + nothing_of(acc_v)
@@ -117,9 +120,11 @@ def key_gradient_kernel(
         acc_v = acc_v * (1.0 / F16_FACTOR)
     acc_v = acc_v * kept_factor
     at_k = its_rows(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
-    store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
     at_v = its_rows(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
-    store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    if DK:
+        store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+    if DV:
+        store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if REPAIR:
         acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
         for head in range(kv_head * group, (kv_head + 1) * group):
@@ -127,5 +132,7 @@ def key_gradient_kernel(
                 acc_k, acc_v = visit_wrong_queries(
                     tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN
                 )  # fmt: skip
-        mark_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-        mark_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+        if DK:
+            mark_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+        if DV:
+            mark_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

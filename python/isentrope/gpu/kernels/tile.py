@@ -22,7 +22,8 @@ class Shape(NamedTuple):
     need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
     PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, the DILATION of
     what rows see, for which any tile is MASKED too, how many sums a row has that are CHAINED (`sums`; 0: none is), and whether
-    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know."""
+    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know, and whether gradients of keys
+    and of values are summed APART, each by a launch of its own."""
 
     ROWS: int
     KEYS: int
@@ -41,6 +42,7 @@ class Shape(NamedTuple):
     DILATION: int
     CHAINED: int
     OWN_LAST: bool = False
+    APART: bool = False
 
 
 class Matrix(NamedTuple):
