@@ -58,10 +58,10 @@ MUTANTS = {
         "decode.py", "+ its_sums * take[:, None]", "+ its_sums", "shape=1x1x1x300x16 scale=10",
     ),
     "reads_every_sequence_from_the_first_ones_pages": (
-        "forward.py", "table += batch * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
+        "block.py", "table += place.batch * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
     ),
     "maps_query_heads_to_the_wrong_key_heads": (
-        "forward.py", "kv_head = (own // group)", "kv_head = (own % kv_heads)", "shape=1x4:2x40x33x16",
+        "block.py", "(own // group).to(tl.int64), batches)", "(own % kv_heads).to(tl.int64), batches)", "shape=1x4:2x40x33x16",
     ),
     "turns_the_sink_round": ("results.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
     "takes_the_lift_of_f16_from_the_logarithm": (
@@ -81,7 +81,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "overlooks_sums_that_are_no_numbers": (
-        "forward.py", "tl.store(wrong + program, nothing != nothing)", "tl.store(wrong + program, nothing > 0)",
+        "forward.py", "return nothing != nothing", "return nothing > 0",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
@@ -93,7 +93,7 @@ MUTANTS = {
         "shape=1x4:2x20x20x16 bwd=1",
     ),
     "takes_the_largest_score_for_the_largest_logit": (
-        "forward.py", "tl.where(its_scales.before < 0, 0, end)", "end", "shape=1x1x40x70x16 lambda=1",
+        "block.py", "tl.where(block.scales.before < 0, 0, block.view.end)", "block.view.end", "shape=1x1x40x70x16 lambda=1",
     ),
     "loses_values_that_are_no_numbers": (
         "tile.py", "tl.where(finite, 0.0, 1.0)", "tl.where(finite, 0.0, 0.0)",
@@ -103,7 +103,7 @@ MUTANTS = {
         "launch.py", "((True, False), (False, True)) if by_key.APART", "((True, False),) if by_key.APART", "shape=1x1x20x20x16 bwd=1",
     ),
     "flips_the_entropy_gradient": (
-        "gradient_rows.py", "2.0 * d_variance - d_entropy,", "2.0 * d_variance + d_entropy,", "shape=1x1x20x20x16 bwd=1",
+        "gradient_rows.py", "2.0 * d.variance - d.entropy,", "2.0 * d.variance + d.entropy,", "shape=1x1x20x20x16 bwd=1",
     ),
     "forgets_lambda_in_dk": ("gradient_tile.py", "terms.base * scale, share", "terms.base, share", "shape=1x1x20x20x16 bwd=1"),
     "drops_the_slope_of_the_soft_cap": (

@@ -2,78 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
+from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, load_block, load_keys, offsets, place_of_block, span_of_block
+from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import store_share, write_rows
-from isentrope.gpu.kernels.softmax import LEAST, Scales, View, apply_masks, load_scales, logits_of
-from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, share_of, some_sees, span_of_keys, tile_at
+from isentrope.gpu.kernels.softmax import LEAST, apply_masks, logits_of
+from isentrope.gpu.kernels.span import count_of, some_sees, tile_at
 from isentrope.gpu.kernels.sums import RowState, add_moments, farther, from_own, like_sums, no_sums, of_rows, raised, rebase
-from isentrope.gpu.kernels.tile import (
-    F16_LIFT,
-    Matrix,
-    dot,
-    each,
-    finite_part,
-    load_rows,
-    load_tile,
-    mark_rows,
-    moved,
-    narrow,
-    nothing_of,
-    reach,
-    zeros,
-)
-
-
-class QueryBlock(NamedTuple):
-    """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
-    tells them."""
-
-    q: tl.tensor
-    scales: Scales
-    view: View
-    own_key: tl.tensor
-    dropout: Dropout
-    head: tl.tensor
-    query: tl.tensor
-
-
-class Cache(NamedTuple):
-    """Keys and values, in pages that `table` lists, or all in one, of which some row of the block sees start ... stop - 1."""
-
-    k: Matrix
-    v: Matrix
-    k_to_page: tl.tensor
-    v_to_page: tl.tensor
-    table: tl.tensor
-    start: tl.tensor
-    stop: tl.tensor
-
-
-@triton.jit
-def rows_of_block(tile, kv_head, group, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
-    """Head and query of each row of a query block: of one query head, or, packed, of all those that share a key head."""
-    index = tile * ROWS + tl.arange(0, ROWS)
-    if PACKED:
-        return kv_head * group + index // queries, index % queries, index < group * queries
-    else:
-        return tl.zeros_like(index) + kv_head, index, index < queries
-
-
-@triton.jit
-def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
-              EVEN: tl.constexpr, PAGE: tl.constexpr):  # fmt: skip
-    """A tile of keys or of values: behind one another, or each PAGE of them where the table says."""
-    if PAGE > 0:
-        keys = tl.where(inside, first + tl.arange(0, KEYS), cache.start)
-        offsets = tl.load(cache.table + keys // PAGE).to(tl.int64) * to_page + (keys % PAGE).to(tl.int64) * matrix.to_row
-        return load_rows(matrix, offsets, inside, COLUMNS, MASKED, EVEN)
-    else:
-        return load_tile(moved(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)
+from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, mark_rows, narrow, nothing_of, reach, zeros
 
 
 @triton.jit
@@ -141,6 +79,40 @@ def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.c
     return reach(seen, v_tile, acc, SHAPE)
 
 
+@triton.jit
+def visit_all_keys(
+    span, block, cache, cap,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """A query block's sums over the keys of a span: of weights, the keys that each row sees where SHAPE.MASKED, and of values."""
+    zero = no_sums(SHAPE)
+    state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
+    support = each(SHAPE.ROWS, 0, tl.int32)
+    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    view = block.view
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                first_key = tile_at(step, span, masked == 1) * SHAPE.KEYS
+                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, first_key, SHAPE):
+                    state, support, acc = visit_keys(
+                        first_key, state, support, acc, block, cache, cap, SHAPE, WANTED, PAGE, masked == 1, REPAIR, CHECKED
+                    )  # fmt: skip
+        if masked == 0 and SHAPE.OWN_LAST:
+            state = from_own(state, block.own_key, span.full_last * SHAPE.KEYS)
+    return of_rows(state), support, acc
+
+
+@triton.jit
+def are_no_numbers(state, acc, WANTED: tl.constexpr):
+    nothing = nothing_of(acc)
+    if WANTED.MOMENTS >= 1:
+        nothing += tl.sum(state.s1 * 0.0, 0)
+    if WANTED.MOMENTS >= 2:
+        nothing += tl.sum(state.s1p * 0.0, 0)
+    return nothing != nothing
+
+
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "stride_table", "scale_batches", "scale_heads",
                                 "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
@@ -163,93 +135,35 @@ def forward_kernel(
     if REPAIR:
         if tl.load(wrong + program) == 0:
             return
-    group = heads // kv_heads
-    own_heads, length = heads, queries
-    if PACKED:
-        own_heads, length = kv_heads, group * queries
-    tile, lane, lanes = program_from_the_end(tl.cdiv(length, SHAPE.ROWS))
-    batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
-    head, query, rows = rows_of_block(tile, own, group, queries, SHAPE.ROWS, PACKED)
-    kv_head = own.to(tl.int64)
-    if not PACKED:
-        kv_head = (own // group).to(tl.int64)
-    at_head, at_query = head.to(tl.int64), query.to(tl.int64)
-    at = batch * stride_qb + at_head * stride_qh + at_query * stride_qn
-    q_tile = load_rows(Matrix(q, stride_qn, stride_qd, dim), at, rows, SHAPE.DIM, True, SHAPE.EVEN)
-
-    scale_row = ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + query
-    scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
-    bound = (batch % scale_batches) * queries + query
-    begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
-    attn_mask += batch * stride_mb + at_head * stride_mh + at_query * stride_mq
-    bias += batch * stride_bb + at_head * stride_bh + at_query * stride_bq
-    own_key = begin
-    if WANTED.DISTANCE >= 0:
-        own_key = tl.load(own_keys + bound, mask=rows, other=0)
-    view = View(rows, begin, end, attn_mask, bias, stride_mk, stride_bk)
-    dropout = dropout_of(seed, least, kept_factor, batch, query_offset, key_offset, SHAPE)
-    its_scales = load_scales(scales, scale_plane, scale_row, rows, SHAPE)
-    block = QueryBlock(q_tile, its_scales, view, own_key, dropout, head, query)
-
-    # A negative scale takes the loop that looks for the largest logit, not for the largest score.
-    span = span_of_keys(view, tl.where(its_scales.before < 0, 0, end), SHAPE.KEYS)
-    if SHAPE.MASKED:
-        span = Span(span.first, span.last, span.last, span.last)
-    if SPLIT:
-        span = share_of(span, tl.program_id(2), splits)
-    some = rows & (end > begin)
-    start = tl.min(tl.where(some, begin, 2147483647), 0)
-    stop = tl.minimum(span.last * SHAPE.KEYS, tl.max(tl.where(some, end, 0), 0))
-    k += kv_head * stride_kh
-    v += kv_head * stride_vh
-    if PAGE > 0:
-        table += batch * stride_table
-    else:
-        k += batch * stride_kb
-        v += batch * stride_vb
-    cache = Cache(
-        Matrix(k, stride_kn, stride_kd, dim), Matrix(v, stride_vn, stride_vd, value_dim), stride_kb, stride_vb,
-        table, start, stop,
+    to_q, to_output = Strides(stride_qb, stride_qh, stride_qn, stride_qd), Strides(stride_ob, stride_oh, stride_on, stride_od)
+    to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
+    place = place_of_block(heads, kv_heads, queries, SHAPE.ROWS, PACKED)
+    resolved = Resolved(begins, ends, own_keys, scales, scale_batches, scale_heads, queries)
+    dropout = dropout_of(seed, least, kept_factor, place.batch, query_offset, key_offset, SHAPE)
+    block = load_block(
+        q, to_q, dim, attn_mask, Strides(stride_mb, stride_mh, stride_mq, stride_mk), bias,
+        Strides(stride_bb, stride_bh, stride_bq, stride_bk), place, resolved, dropout, SHAPE, WANTED,
     )  # fmt: skip
-
-    zero = no_sums(SHAPE)
-    state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
-    support = each(SHAPE.ROWS, 0, tl.int32)
-    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                first_key = tile_at(step, span, masked == 1) * SHAPE.KEYS
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, begin, end, first_key, SHAPE):
-                    state, support, acc = visit_keys(
-                        first_key, state, support, acc, block, cache, cap,
-                        SHAPE, WANTED, PAGE, masked == 1, REPAIR, wrong is not None and not REPAIR,
-                    )  # fmt: skip
-        if masked == 0 and SHAPE.OWN_LAST:
-            state = from_own(state, own_key, span.full_last * SHAPE.KEYS)
-    state = of_rows(state)
-    if not REPAIR and wrong is not None:
-        nothing = nothing_of(acc)
-        if WANTED.MOMENTS >= 1:
-            nothing += tl.sum(state.s1 * 0.0, 0)
-        if WANTED.MOMENTS >= 2:
-            nothing += tl.sum(state.s1p * 0.0, 0)
-        tl.store(wrong + program, nothing != nothing)
-
-    row = (batch * heads + head) * queries + query
-    plane = lanes.to(tl.int64) // own_heads * heads * queries
+    rows, view, span = place.rows, block.view, span_of_block(block, splits, SHAPE, SPLIT)
+    cache = cache_of_block(k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, span.last, SHAPE, PAGE)
+    CHECKED: tl.constexpr = wrong is not None and not REPAIR
+    state, support, acc = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
+    if CHECKED:
+        tl.store(wrong + program, are_no_numbers(state, acc, WANTED))
+    row = (place.batch * heads + place.head) * queries + place.query
+    plane = place.batches * heads * queries
     if not SHAPE.MASKED:
-        support = tl.maximum(tl.minimum(end, span.last * SHAPE.KEYS) - tl.maximum(begin, span.first * SHAPE.KEYS), 0)
+        support = tl.maximum(tl.minimum(view.end, span.last * SHAPE.KEYS) - tl.maximum(view.begin, span.first * SHAPE.KEYS), 0)
+    output_rows = Matrix(output, stride_on, stride_od, value_dim)
     if SPLIT:
         store_share(states, sums, state, support, acc, row, rows, plane, WANTED, SHAPE.COLUMNS)
     else:
         sink = state.s0
         if SINK:
-            sink = tl.load(sinks + head, mask=rows, other=0.0)
-        place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
+            sink = tl.load(sinks + place.head, mask=rows, other=0.0)
         write_rows(
-            state, acc, support > 0, support, sink, kept_factor, Matrix(output, stride_on, stride_od, value_dim), statistics, supports,
-            plane, row, rows, place, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
+            state, acc, support > 0, support, sink, kept_factor, output_rows, statistics, supports, plane, row, rows,
+            offsets(place, to_output), WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
         )  # fmt: skip
     if REPAIR:
         # Behind the results, so that neither loop takes registers of the other.
@@ -260,5 +174,4 @@ def forward_kernel(
             its_sums = Matrix(sums, SHAPE.COLUMNS, 1, SHAPE.COLUMNS)
             mark_rows(its_sums, (tl.program_id(2) * plane + row) * SHAPE.COLUMNS, rows, acc, SHAPE.COLUMNS, True)
         else:
-            place = batch * stride_ob + at_head * stride_oh + at_query * stride_on
-            mark_rows(Matrix(output, stride_on, stride_od, value_dim), place, rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+            mark_rows(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

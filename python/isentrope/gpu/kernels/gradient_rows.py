@@ -50,6 +50,44 @@ def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
         return tl.zeros(row.shape, tl.float32)
 
 
+class Upstream(NamedTuple):
+    """Gradients of statistics; 0 where none arrives."""
+
+    lse: tl.tensor
+    entropy: tl.tensor
+    collision: tl.tensor
+    variance: tl.tensor
+    distance: tl.tensor
+    most: tl.tensor
+
+
+@triton.jit
+def load_upstream(d_statistics, plane, row, rows, WANTED: tl.constexpr, GIVEN: tl.constexpr):
+    return Upstream(
+        statistic(d_statistics, WANTED.LSE, plane, row, rows, GIVEN),
+        statistic(d_statistics, WANTED.ENTROPY, plane, row, rows, GIVEN and WANTED.ENTROPY >= 0),
+        statistic(d_statistics, WANTED.COLLISION, plane, row, rows, GIVEN and WANTED.COLLISION >= 0),
+        statistic(d_statistics, WANTED.VARIANCE, plane, row, rows, GIVEN and WANTED.VARIANCE >= 0),
+        statistic(d_statistics, WANTED.DISTANCE, plane, row, rows, GIVEN and WANTED.DISTANCE >= 0),
+        statistic(d_statistics, WANTED.MAX_PROBABILITY, plane, row, rows, GIVEN and WANTED.MAX_PROBABILITY >= 0),
+    )
+
+
+@triton.jit
+def base_of(d, statistics, plane, row, rows, product, WANTED: tl.constexpr, GIVEN: tl.constexpr):
+    """product: w do.output."""
+    base = d.lse - product
+    if GIVEN and WANTED.COLLISION >= 0:
+        base -= 2.0 * d.collision * statistic(statistics, WANTED.COLLISION, plane, row, rows, True)
+    if GIVEN and WANTED.VARIANCE >= 0:
+        base -= d.variance * statistic(statistics, WANTED.VARIANCE, plane, row, rows, True)
+    if GIVEN and WANTED.DISTANCE >= 0:
+        base -= d.distance * statistic(statistics, WANTED.DISTANCE, plane, row, rows, True)
+    if GIVEN and WANTED.MAX_PROBABILITY >= 0:
+        base -= d.most * statistic(statistics, WANTED.MAX_PROBABILITY, plane, row, rows, True)
+    return base
+
+
 # Numbers of a row, one behind the other, so that a tile has one address for each row and not one for each number.
 TERMS = tl.constexpr(16)
 LARGEST_KEY = tl.constexpr(15)
@@ -75,6 +113,38 @@ def bound_of(
     return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
 
 
+@triton.jit
+def load_floats(x, to_batch, to_head, to_row, to_column, columns, batch, head, query, rows, COLUMNS: tl.constexpr):
+    at = batch * to_batch + head * to_head + query.to(tl.int64) * to_row
+    return load_rows(Matrix(x, to_row, to_column, columns), at, rows, COLUMNS, True, False).to(tl.float32)
+
+
+@triton.jit
+def store_sink(d_sinks, sink, lse, product, rows):
+    """The sink's gradient of each row, and the weight beside it. product: do.output."""
+    # Logits that are all -inf leave the sink no key to share with.
+    d_sink = tl.where(lse == float("-inf"), 0.0, -product / (1.0 + tl.exp(lse - sink)))
+    tl.store(d_sinks, d_sink, mask=rows)
+    return 1.0 / (1.0 + tl.exp(sink - lse))
+
+
+@triton.jit
+def store_scales(to, scale, plane, rows):
+    tl.store(to + 2, tl.load(scale, mask=rows, other=0.0), mask=rows)
+    tl.store(to + 3, tl.load(scale + plane, mask=rows, other=0.0), mask=rows)
+    tl.store(to + 4, tl.load(scale + 2 * plane, mask=rows, other=0.0), mask=rows)
+
+
+@triton.jit
+def store_bounds(bounds, largest, some, scale, scale_plane, rows, plane, CAPPED: tl.constexpr):
+    """largest: of gradients of logits; some: which rows have keys. What arrives at the others is nobody's."""
+    if CAPPED:
+        largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
+    largest = tl.where(some, largest, 0.0)
+    tl.store(bounds, largest, mask=rows)
+    tl.store(bounds + plane, largest * tl.abs(tl.load(scale, mask=rows, other=0.0)), mask=rows)
+
+
 @triton.jit(
     do_not_specialize=["heads", "kv_heads", "queries", "keys", "value_dim", "scale_batches", "scale_heads", "kept_factor", "dilation"]
 )
@@ -98,67 +168,41 @@ def gradient_rows_kernel(
     batch, head = (lane // heads).to(tl.int64), (lane % heads).to(tl.int64)
     row = lane.to(tl.int64) * queries + index
     plane = lanes.to(tl.int64) * queries
-    at = batch * stride_ob + head * stride_oh + index.to(tl.int64) * stride_on
-    out = load_rows(Matrix(output, stride_on, stride_od, value_dim), at, rows, COLUMNS, True, False).to(tl.float32)
-    at = batch * stride_gb + head * stride_gh + index.to(tl.int64) * stride_gn
-    upstream = load_rows(Matrix(d_output, stride_gn, stride_gd, value_dim), at, rows, COLUMNS, True, False).to(tl.float32)
+    out = load_floats(output, stride_ob, stride_oh, stride_on, stride_od, value_dim, batch, head, index, rows, COLUMNS)
+    upstream = load_floats(d_output, stride_gb, stride_gh, stride_gn, stride_gd, value_dim, batch, head, index, rows, COLUMNS)
     mean = tl.sum(out * upstream, 1)
     size = tl.sqrt(tl.sum(upstream * upstream, 1))
 
     lse = tl.load(statistics + WANTED.LSE * plane + row, mask=rows, other=0.0)
     entropy = statistic(statistics, WANTED.ENTROPY, plane, row, rows, WANTED.ENTROPY >= 0)
-    d_lse = statistic(d_statistics, WANTED.LSE, plane, row, rows, UPSTREAM)
-    d_entropy = statistic(d_statistics, WANTED.ENTROPY, plane, row, rows, UPSTREAM and WANTED.ENTROPY >= 0)
-    d_collision = statistic(d_statistics, WANTED.COLLISION, plane, row, rows, UPSTREAM and WANTED.COLLISION >= 0)
-    d_variance = statistic(d_statistics, WANTED.VARIANCE, plane, row, rows, UPSTREAM and WANTED.VARIANCE >= 0)
-    d_distance = statistic(d_statistics, WANTED.DISTANCE, plane, row, rows, UPSTREAM and WANTED.DISTANCE >= 0)
-    given = UPSTREAM and WANTED.MAX_PROBABILITY >= 0
-    d_most = statistic(d_statistics, WANTED.MAX_PROBABILITY, plane, row, rows, given)
+    d = load_upstream(d_statistics, plane, row, rows, WANTED, UPSTREAM)
     share = tl.full([ROWS], 1.0, tl.float32)
     if SINK:
-        # Logits that are all -inf leave the sink no key to share with.
-        sink = tl.load(sinks + head)
-        share = 1.0 / (1.0 + tl.exp(sink - lse))
-        d_sink = tl.where(lse == float("-inf"), 0.0, -mean / (1.0 + tl.exp(lse - sink)))
-        tl.store(d_sinks + row, d_sink, mask=rows)
-    base = d_lse - share * mean
-    if UPSTREAM and WANTED.COLLISION >= 0:
-        base -= 2.0 * d_collision * tl.load(statistics + WANTED.COLLISION * plane + row, mask=rows, other=0.0)
-    if UPSTREAM and WANTED.VARIANCE >= 0:
-        base -= d_variance * tl.load(statistics + WANTED.VARIANCE * plane + row, mask=rows, other=0.0)
-    if UPSTREAM and WANTED.DISTANCE >= 0:
-        base -= d_distance * tl.load(statistics + WANTED.DISTANCE * plane + row, mask=rows, other=0.0)
-    if UPSTREAM and WANTED.MAX_PROBABILITY >= 0:
-        base -= d_most * tl.load(statistics + WANTED.MAX_PROBABILITY * plane + row, mask=rows, other=0.0)
+        share = store_sink(d_sinks + row, tl.load(sinks + head), lse, mean, rows)
+    base = base_of(d, statistics, plane, row, rows, share * mean, WANTED, UPSTREAM)
     bound = (batch % scale_batches) * queries + index
     scale = scales + ((batch % scale_batches) * scale_heads + head % scale_heads) * queries + index
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     to = terms + row * TERMS
-    linear, collision, lse = 2.0 * d_variance - d_entropy, 2.0 * d_collision, lse * LOG2E
+    linear, collision, lse = 2.0 * d.variance - d.entropy, 2.0 * d.collision, lse * LOG2E
     begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
     own_key = tl.load(own_keys + bound, mask=rows, other=0)
     if output.dtype.element_ty == tl.float16:
         key_head = (batch * kv_heads + head // (heads // kv_heads)) * keys
         norm = largest_norm(norms + key_head, begin, end, dilation, rows, ROWS) * kept_factor
-        largest = bound_of(size, norm, base, linear, d_variance, collision, entropy, d_distance, d_most, begin, end, own_key)
-        if CAPPED:
-            largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
-        largest = tl.where(end > begin, largest, 0.0)  # what arrives at a row without keys is nobody's
-        tl.store(bounds + row, largest, mask=rows)
-        tl.store(bounds + plane + row, largest * tl.abs(tl.load(scale, mask=rows, other=0.0)), mask=rows)
+        largest = bound_of(size, norm, base, linear, d.variance, collision, entropy, d.distance, d.most, begin, end, own_key)
+        store_bounds(bounds + row, largest, end > begin, scale, scale_plane, rows, plane, CAPPED)
         lse, collision, entropy = lse - F16_LIFT, collision / F16_FACTOR, entropy - F16_LIFT * LN2
     tl.store(to, lse, mask=rows)
     tl.store(to + 1, base, mask=rows)
-    tl.store(to + 2, tl.load(scale, mask=rows, other=0.0), mask=rows)
-    tl.store(to + 3, tl.load(scale + scale_plane, mask=rows, other=0.0), mask=rows)
-    tl.store(to + 4, tl.load(scale + 2 * scale_plane, mask=rows, other=0.0), mask=rows)
+    store_scales(to, scale, scale_plane, rows)
     tl.store(to + 5, share, mask=rows)
     tl.store(to + 6, linear, mask=rows)
-    tl.store(to + 7, d_variance, mask=rows)
+    tl.store(to + 7, d.variance, mask=rows)
     tl.store(to + 8, collision, mask=rows)
     tl.store(to + 9, entropy, mask=rows)
-    tl.store(to + 10, d_distance, mask=rows)
+    tl.store(to + 10, d.distance, mask=rows)
     tl.store(to + 11, bits(begin), mask=rows)
     tl.store(to + 12, bits(end), mask=rows)
     tl.store(to + 13, bits(own_key), mask=rows)
-    tl.store(to + 14, d_most, mask=rows)
+    tl.store(to + 14, d.most, mask=rows)

@@ -1,0 +1,157 @@
+"""A query block: which rows a program has, what they know and see, and the keys and values that they read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.dropout import Dropout
+from isentrope.gpu.kernels.softmax import Scales, View, load_scales
+from isentrope.gpu.kernels.span import Span, program_from_the_end, share_of, span_of_keys
+from isentrope.gpu.kernels.tile import Matrix, load_rows, load_tile, moved
+
+
+class QueryBlock(NamedTuple):
+    """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
+    tells them."""
+
+    q: tl.tensor
+    scales: Scales
+    view: View
+    own_key: tl.tensor
+    dropout: Dropout
+    head: tl.tensor
+    query: tl.tensor
+
+
+class Cache(NamedTuple):
+    """Keys and values, in pages that `table` lists, or all in one, of which some row of the block sees start ... stop - 1."""
+
+    k: Matrix
+    v: Matrix
+    k_to_page: tl.tensor
+    v_to_page: tl.tensor
+    table: tl.tensor
+    start: tl.tensor
+    stop: tl.tensor
+
+
+class Place(NamedTuple):
+    """Which rows a query block has: those that there are, their sequence, heads and queries, the key head that they
+    read, and how many sequences there are."""
+
+    rows: tl.tensor
+    batch: tl.tensor
+    head: tl.tensor
+    query: tl.tensor
+    kv_head: tl.tensor
+    batches: tl.tensor
+
+
+class Strides(NamedTuple):
+    batch: tl.tensor
+    head: tl.tensor
+    row: tl.tensor
+    column: tl.tensor
+
+
+class Resolved(NamedTuple):
+    """What rows_kernel left, of so many sequences, heads and queries."""
+
+    begins: tl.tensor
+    ends: tl.tensor
+    own_keys: tl.tensor
+    scales: tl.tensor
+    batches: tl.tensor
+    heads: tl.tensor
+    queries: tl.tensor
+
+
+@triton.jit
+def place_of_block(heads, kv_heads, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
+    """A program's rows: of one query head, or, packed, of all those that share a key head."""
+    group = heads // kv_heads
+    own_heads, length = heads, queries
+    if PACKED:
+        own_heads, length = kv_heads, group * queries
+    tile, lane, lanes = program_from_the_end(tl.cdiv(length, ROWS))
+    batches = lanes.to(tl.int64) // own_heads
+    batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
+    index = tile * ROWS + tl.arange(0, ROWS)
+    if PACKED:
+        head, query = own * group + index // queries, index % queries
+        return Place(index < length, batch, head, query, own.to(tl.int64), batches)
+    else:
+        return Place(index < length, batch, tl.zeros_like(index) + own, index, (own // group).to(tl.int64), batches)
+
+
+@triton.jit
+def offsets(place, strides):
+    """Where the rows lie in a tensor."""
+    return place.batch * strides.batch + place.head.to(tl.int64) * strides.head + place.query.to(tl.int64) * strides.row
+
+
+@triton.jit
+def load_block(
+    q, to_q, dim, attn_mask, to_attn_mask, bias, to_bias, place, resolved, dropout, SHAPE: tl.constexpr, WANTED: tl.constexpr
+):  # fmt: skip
+    q_tile = load_rows(Matrix(q, to_q.row, to_q.column, dim), offsets(place, to_q), place.rows, SHAPE.DIM, True, SHAPE.EVEN)
+    batch, rows = place.batch % resolved.batches, place.rows
+    row = (batch * resolved.heads + place.head % resolved.heads) * resolved.queries + place.query
+    plane = resolved.batches.to(tl.int64) * resolved.heads * resolved.queries
+    bound = batch * resolved.queries + place.query
+    begin, end = tl.load(resolved.begins + bound, mask=rows, other=0), tl.load(resolved.ends + bound, mask=rows, other=0)
+    attn_mask += offsets(place, to_attn_mask)
+    bias += offsets(place, to_bias)
+    own_key = begin
+    if WANTED.DISTANCE >= 0:
+        own_key = tl.load(resolved.own_keys + bound, mask=rows, other=0)
+    view = View(rows, begin, end, attn_mask, bias, to_attn_mask.column, to_bias.column)
+    scales = load_scales(resolved.scales, plane, row, rows, SHAPE)
+    return QueryBlock(q_tile, scales, view, own_key, dropout, place.head, place.query)
+
+
+@triton.jit
+def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
+    # A negative scale takes the loop that looks for the largest logit, not for the largest score.
+    span = span_of_keys(block.view, tl.where(block.scales.before < 0, 0, block.view.end), SHAPE.KEYS)
+    if SHAPE.MASKED:
+        span = Span(span.first, span.last, span.last, span.last)
+    if SPLIT:
+        span = share_of(span, tl.program_id(2), splits)
+    return span
+
+
+@triton.jit
+def cache_of_block(
+    k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, last, SHAPE: tl.constexpr, PAGE: tl.constexpr
+):  # fmt: skip
+    """last: of the tiles that the block visits."""
+    some = view.rows & (view.end > view.begin)
+    start = tl.min(tl.where(some, view.begin, 2147483647), 0)
+    stop = tl.minimum(last * SHAPE.KEYS, tl.max(tl.where(some, view.end, 0), 0))
+    k += place.kv_head * to_k.head
+    v += place.kv_head * to_v.head
+    if PAGE > 0:
+        table += place.batch * stride_table
+    else:
+        k += place.batch * to_k.batch
+        v += place.batch * to_v.batch
+    return Cache(
+        Matrix(k, to_k.row, to_k.column, dim), Matrix(v, to_v.row, to_v.column, value_dim), to_k.batch, to_v.batch,
+        table, start, stop,
+    )  # fmt: skip
+
+
+@triton.jit
+def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+              EVEN: tl.constexpr, PAGE: tl.constexpr):  # fmt: skip
+    """A tile of keys or of values: behind one another, or each PAGE of them where the table says."""
+    if PAGE > 0:
+        keys = tl.where(inside, first + tl.arange(0, KEYS), cache.start)
+        offsets = tl.load(cache.table + keys // PAGE).to(tl.int64) * to_page + (keys % PAGE).to(tl.int64) * matrix.to_row
+        return load_rows(matrix, offsets, inside, COLUMNS, MASKED, EVEN)
+    else:
+        return load_tile(moved(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)
