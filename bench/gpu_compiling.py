@@ -46,6 +46,8 @@ TARGETS = {
     "sm_120": Target(plan.Chip("sm80", 170), GPUTarget("cuda", 120, 32), 99 << 10),
     "gfx942": Target(plan.Chip("gfx", 304), GPUTarget("hip", "gfx942", 64), 64 << 10),
 }
+# Where most kernels spill: of no use to what compiles all of them for every target.
+RDNA = Target(plan.Chip("rdna", 96), GPUTarget("hip", "gfx1100", 32), 64 << 10)
 
 _TYPES = {
     torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64",
@@ -188,6 +190,7 @@ def _of_amdgcn(kernel: Any) -> Compiled:
 
     body = text[: text.index(".Lfunc_end")]
     words = re.findall(r"^\t([a-z]\w+)", body, re.MULTILINE)
-    mfma = sum(word.startswith("v_mfma") for word in words)
+    counts = {name: sum(word.startswith(f"v_{name.lower()}") for word in words) for name in ("MFMA", "WMMA")}
+    products = {name: count for name, count in counts.items() if count}
     spilled = number("vgpr_spill_count")
-    return Compiled(number("vgpr_count"), spilled, kernel.metadata.shared, len(words), {"MFMA": mfma} if mfma else {})
+    return Compiled(number("vgpr_count"), spilled, kernel.metadata.shared, len(words), products)

@@ -95,6 +95,7 @@ _OWN = {
     ("sm100", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(16, 32, 8, 2)},
     ("sm100", "masked query gradient"): _HALVES["masked query gradient"] | {128: Tiles(64, 32, 8, 1)},
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
+    ("rdna", "forward"): _HALVES["forward"] | {64: Tiles(128, 16, 8, 1)},
 }
 # What lifts gradients into the range of float16 takes registers too.
 _OWN_F16 = {
@@ -110,6 +111,10 @@ _BARE = {
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
     ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
+    # A wave of 32 lanes has 256 registers a lane, and takes whole rows of 128 columns into them. So wide, or with statistics,
+    # every tile of gradients spills, and every one of keys'.
+    ("rdna", "forward"): {64: Tiles(128, 64, 8, 1)},
+    ("rdna", "query gradient"): {64: Tiles(64, 16, 4, 1)},
 }
 _BARE_F16 = {
     # Left to itself the compiler cuts registers down to 80, where 8 bytes no longer fit.

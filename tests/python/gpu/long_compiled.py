@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 import table
+import torch
 import variants
+from gpu_compiling import RDNA
 from test_compiled import check
 
 EVERY = variants.every() + variants.with_tiles_of_others() + variants.padded()
@@ -14,6 +16,15 @@ EVERY = variants.every() + variants.with_tiles_of_others() + variants.padded()
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: f"{variant.name} {'backward' * variant.backward}")
 def test_compiles(chip, variant):
     check(chip, variant)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("statistics, kernel", [(True, "forward"), (False, "forward"), (False, "query_gradient")])
+def test_waves_of_32_lanes(dtype, statistics, kernel):
+    """What does not spill on RDNA."""
+    call = variants.Variant(dtype, 64, statistics, backward=kernel != "forward")
+    (found,) = [compiled for one, compiled in call.on(RDNA) if one.name == kernel]
+    assert found.spilled == 0 and found.products["WMMA"] > 0 and found.shared <= RDNA.shared, found
 
 
 @pytest.mark.parametrize("chip, dim, backward", table.CALLS)
