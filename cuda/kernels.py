@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the kernels that isentrope_cuda loads, for chips that are not here, and writes the manifest of them.
 
-    cuda/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all]
+    cuda/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all] [--pages 16]
 
 PYTHONPATH must have isentrope, as in the build's python folder. The kernels are those that the front doors of Python
 launch, for the same tiles: each call below is made as Python makes it, and what it would have launched is compiled.
@@ -35,7 +35,7 @@ from isentrope.statistics import ALL  # noqa: E402
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
-PAGE_SIZES = (16,)
+PAGES = (16,)
 # One that reads each of the lengths that a row has besides its keys: none, its position, the call's, both.
 _TOTAL = "log_length(length=total)"
 _RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_temperature_tuning")
@@ -73,12 +73,13 @@ class Made(NamedTuple):
         forward(Operands(call, table), wanted)
 
 
-def made() -> Iterator[Made]:
+def made(pages: Iterable[int]) -> Iterator[Made]:
     """Calls that between them launch every kernel: of many rows and of few, whose keys are split or not, with a mask
-    that hides keys from some rows of a tile or without, and of rows whose rule reads every length."""
+    that hides keys from some rows of a tile or without, of caches in pages of so many keys, and of rows whose rule reads every
+    length."""
     for causal, few in product((False, True), (False, True)):
         queries = (2 if causal else 1) if few else 1024
-        for page in (0, *PAGE_SIZES) if few else (0,):
+        for page in (0, *pages) if few else (0,):
             yield Made(64, 32, 8, queries, 4096, causal, page=page)
             yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page)
     for rule in _RULES:
@@ -89,9 +90,9 @@ def made() -> Iterator[Made]:
             yield Made(64, 32, 8, queries, 4096, padded=padded, rule=rule)
 
 
-def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int) -> list[Launch]:
+def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES) -> list[Launch]:
     with launches(target) as found:
-        for one in made():
+        for one in made(pages):
             one.run(dtype, dim, wanted)
     return found
 
@@ -142,11 +143,13 @@ def main() -> None:
     lists = {"chips": "sm_80,sm_90", "types": "bf16,f16", "dims": "64,128", "wanted": "lse,entropy,all"}
     for name, default in lists.items():
         parser.add_argument(f"--{name}", default=default)
+    parser.add_argument("--pages", default=",".join(map(str, PAGES)), help="keys of a page")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
+    pages = [int(page) for page in given.pages.split(",")]
     found: dict[tuple[str, Launch], None] = {}
     for chip, kind, dim, wanted in product(*(getattr(given, name).split(",") for name in lists)):
-        them = wanted_launches(TARGETS[chip], TYPES[kind], int(dim), WANTED[wanted])
+        them = wanted_launches(TARGETS[chip], TYPES[kind], int(dim), WANTED[wanted], pages)
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
 
