@@ -82,12 +82,13 @@ _OWN = {
     # Warps lie along the rows of a tile that has as many rows as columns.
     ("sm80", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 32, 8, 1), 128: Tiles(128, 16, 8, 1)},
     ("sm80", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(32, 32, 8, 1)),
+    # Together at 128, the terms of statistics leave registers for 16 x 64: 2.4 times the instructions a score, as on sm_90.
+    ("sm80", "key gradient"): _HALVES["key gradient"] | {128: Tiles(16, 128, 8, 2, apart=True)},
     ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
     # A warp group's products want 64 rows or more for each of its 4 warps, and columns that are not split further.
     ("sm90", "forward"): _HALVES["forward"] | {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 2)},
     ("sm90", "masked forward"): _HALVES["masked forward"] | {64: Tiles(128, 64, 8, 1), 128: Tiles(128, 32, 8, 1)},
     ("sm90", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2)},
-    # Together at 128, the terms of statistics leave registers for 16 x 64: 2.4 times the instructions a score.
     ("sm90", "key gradient"): _HALVES["key gradient"] | {64: Tiles(32, 128, 8, 2), 128: Tiles(32, 128, 8, 2, apart=True)},
     ("sm90", "masked query gradient"): _HALVES["masked query gradient"] | dict.fromkeys((64, 128), Tiles(128, 16, 8, 1)),
     ("sm90", "masked key gradient"): _HALVES["masked key gradient"] | {128: Tiles(32, 32, 8, 1)},
@@ -100,7 +101,7 @@ _OWN = {
 # What lifts gradients into the range of float16 takes registers too.
 _OWN_F16 = {
     # Left to itself the compiler cuts registers down to 128, where 8 to 24 bytes no longer fit.
-    ("sm80", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
+    ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm100", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     # One register of 512 too few with 32 keys.
@@ -108,6 +109,7 @@ _OWN_F16 = {
 }
 # Of bare calls, of 16-bit types.
 _BARE = {
+    ("sm80", "key gradient"): {128: Tiles(16, 128, 8, 2)},
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
     ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
