@@ -49,9 +49,57 @@ def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.const
 
 
 @triton.jit
+def visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
+    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
+    for head in range(kv_head * group, (kv_head + 1) * group):
+        for step in range(0, count_of(span, True)):
+            acc_k, acc_v = visit_wrong_queries(tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN)
+    return acc_k, acc_v
+
+
+@triton.jit
 def its_rows(batch, head, to_batch, to_head):
     """Where the rows of a head begin. The head is 32 bits wide until here: a loop over wider ones takes registers."""
     return batch * to_batch + head.to(tl.int64) * to_head
+
+
+@triton.jit
+def shrink_of(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
+    """What gradients of logits of a span's rows are multiplied by, to lie in the range of float16."""
+    first, last = span.first * ROWS, tl.minimum(span.last * ROWS, queries)
+    return tl.exp2(-exponent(largest_bound(bounds, queries, kv_head * group, group, first, last)))
+
+
+@triton.jit
+def visit_all_queries(
+    span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
+):  # fmt: skip
+    """A key block's sums over the query blocks of a span, of all heads that read it."""
+    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            if k_tile.dtype == tl.float16:
+                # Again, for with the lift there are no registers to keep it across the loop before: 8 bytes spilled.
+                span = load_span(spans, its_span, SHAPE.MASKED)
+            for head in range(kv_head * group, (kv_head + 1) * group):
+                for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                    query_tile = tile_at(step, span, masked == 1)
+                    if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
+                        acc_k, acc_v = visit_queries(
+                            query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
+                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR,
+                        )  # fmt: skip
+    return acc_k, acc_v
+
+
+@triton.jit
+def as_gradients(acc_k, acc_v, shrink, kept_factor, LIFTED: tl.constexpr):
+    acc_k = acc_k * LN2
+    if LIFTED:
+        acc_k = acc_k / (shrink * F16_FACTOR)
+        acc_v = acc_v * (1.0 / F16_FACTOR)
+    return acc_k, acc_v * kept_factor
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -89,36 +137,19 @@ def key_gradient_kernel(
         seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
 
-    acc_k = zeros(SHAPE.KEYS, SHAPE.DIM)
-    acc_v = zeros(SHAPE.KEYS, SHAPE.COLUMNS)
     its_span = (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile
     span = load_span(spans, its_span, SHAPE.MASKED)
     shrink = 1.0
     if q.dtype.element_ty == tl.float16:
-        first, last = span.first * SHAPE.ROWS, tl.minimum(span.last * SHAPE.ROWS, queries)
-        most = exponent(largest_bound(bounds + batch * heads * queries, queries, kv_head * group, group, first, last))
-        shrink = tl.exp2(-most)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            if q.dtype.element_ty == tl.float16:
-                # Again, for with the lift there are no registers to keep it across the loop before: 8 bytes spilled.
-                span = load_span(spans, its_span, SHAPE.MASKED)
-            for head in range(kv_head * group, (kv_head + 1) * group):
-                for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                    query_tile = tile_at(step, span, masked == 1)
-                    if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                        acc_k, acc_v = visit_queries(
-                            query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
-                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR,
-                        )  # fmt: skip
+        shrink = shrink_of(bounds + batch * heads * queries, span, queries, kv_head, group, SHAPE.ROWS)
+    acc_k, acc_v = visit_all_queries(
+        span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
+        SHAPE, GIVEN, DK, DV, REPAIR,
+    )  # fmt: skip
     if not REPAIR and wrong is not None:
         nothing = nothing_of(acc_k) + nothing_of(acc_v)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
-    acc_k = acc_k * LN2
-    if k_tile.dtype == tl.float16:
-        acc_k = acc_k / (shrink * F16_FACTOR)
-        acc_v = acc_v * (1.0 / F16_FACTOR)
-    acc_v = acc_v * kept_factor
+    acc_k, acc_v = as_gradients(acc_k, acc_v, shrink, kept_factor, k_tile.dtype == tl.float16)
     at_k = its_rows(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
     at_v = its_rows(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
     if DK:
@@ -126,12 +157,7 @@ def key_gradient_kernel(
     if DV:
         store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if REPAIR:
-        acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-        for head in range(kv_head * group, (kv_head + 1) * group):
-            for step in range(0, count_of(span, True)):
-                acc_k, acc_v = visit_wrong_queries(
-                    tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN
-                )  # fmt: skip
+        acc_k, acc_v = visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE, GIVEN)
         if DK:
             mark_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
         if DV:
