@@ -38,8 +38,8 @@ class Variant(NamedTuple):
 
     @property
     def crowded(self) -> bool:
-        """Whether any tile is masked, which takes registers."""
-        return self.masked or self.dilation > 1
+        """Whether any tile is masked, or dropout joins gradients of statistics, which takes as many registers."""
+        return self.masked or self.dilation > 1 or (self.dropout and self.statistics and self.backward)
 
     @property
     def name(self) -> str:
@@ -114,7 +114,8 @@ def every() -> list[Variant]:
 
 
 def with_tiles_of_others() -> list[Variant]:
-    """What takes the tiles of a variant above and is another kernel: padded and small dimensions, pages, masks of rows."""
+    """What takes the tiles of a variant above and is another kernel: padded and small dimensions, pages, masks of rows, dropout
+    with gradients of statistics."""
     bf16 = torch.bfloat16
     dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
     dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
@@ -123,7 +124,10 @@ def with_tiles_of_others() -> list[Variant]:
         Variant(bf16, 128, statistics=False, backward=backward, dilation=dilation)
         for dilation in (4, 256) for backward in (False, True)
     ]  # fmt: skip
-    return [*dims, *dilated, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
+    dropped = [
+        Variant(dtype, dim, backward=True, dropout=True) for dtype in (bf16, torch.float16) for dim in (64, 128)
+    ]  # fmt: skip
+    return [*dims, *dilated, *dropped, Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True)]
 
 
 def padded() -> list[Variant]:
