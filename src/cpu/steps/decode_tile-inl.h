@@ -12,7 +12,6 @@
 #endif
 
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 #include "hwy/highway.h"
