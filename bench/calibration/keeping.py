@@ -1,8 +1,18 @@
-"""What is found once and kept in a file, so that a study may be stopped and taken up again."""
+"""What is found once and kept in a file, so that a study may be stopped and taken up again, here or on another machine."""
 
+import hashlib
 import json
+import subprocess
+from pathlib import Path
+
+import torch
+from verdicts import judged
 
 from isentrope._core.files import write_text
+
+
+class StudyError(Exception):
+    pass
 
 
 def kept(file, measure):
@@ -10,3 +20,55 @@ def kept(file, measure):
     if not file.exists():
         write_text(file, json.dumps(measure()))
     return json.loads(file.read_text())
+
+
+def fingerprint(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def program():
+    """What reads: the commit of this folder, and the processor."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    return {"commit": commit, "cpu": cpu, "instruction_set": torch.backends.cpu.get_cpu_capability()}
+
+
+class Record:
+    """The published file: what was read of each model, stretch by stretch, and the verdicts on those read whole."""
+
+    def __init__(self, file, protocol, documents):
+        self.file, self.protocol = file, protocol
+        self.documents = {one.stem: fingerprint(one) for one in sorted((documents / "test").glob("*.txt"))}
+        found = json.loads(file.read_text()) if file.exists() else {}
+        self.models = found.get("models", {})
+        if self.models and found["documents"] != self.documents:
+            raise StudyError(f"{documents} must hold the documents that {file} was read from")
+
+    def begin(self, name, weights):
+        model = self.models.setdefault(
+            name, {"what": self.protocol["models"][name]["what"], "weights": weights, "stretches": {}}
+        )
+        if model["weights"] != weights:
+            raise StudyError(f"{name} must have the weights that {self.file} was read from, {model['weights']}; got {weights}")
+
+    def is_whole(self, name):
+        return "tuning" in self.models.get(name, {})
+
+    def add_stretch(self, name, stretch, measure):
+        stretches = self.models[name]["stretches"]
+        if str(stretch) not in stretches:
+            stretches[str(stretch)] = {"program": program()} | measure()
+            self.write()
+
+    def add_tuning(self, name, measure):
+        """The last that is read of a model."""
+        self.models[name]["tuning"] = measure()
+        self.write()
+
+    def write(self):
+        ordered = {name: self.models[name] for name in self.protocol["models"] if name in self.models}
+        whole = {name: model for name, model in ordered.items() if self.is_whole(name)}
+        result = {"kind": "calibration across models", "version": 2, "margin": self.protocol["margin"]}
+        result |= {"documents": self.documents, "models": ordered | judged(whole, self.protocol)}
+        write_text(self.file, json.dumps(result, separators=(",", ":")) + "\n")

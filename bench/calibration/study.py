@@ -5,23 +5,24 @@
         --output docs/results/calibration-models.json
 
 protocol.json, beside this file, says what is asked, of which models, and how it is judged; it was written before the first
-reading. What is finished is kept in the folder --work, and the next start goes on from it; --output has a model's verdicts
-once all of its readings are done. A model of ours that is not there yet is trained first.
+reading. What is finished is kept in the folder --work, and the next start goes on from it. --output has each stretch once it
+is read, which is not read again where --work is empty, and a model's verdicts once all of its readings are done. A model of
+ours that is not there yet is trained first.
 """
 
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
 
 import torch
-from keeping import kept
+from keeping import Record, StudyError, fingerprint, kept
 from train import train
 from tune import tuned
 from verdicts import judged
 
 from isentrope import hf
-from isentrope._core.files import write_text
 from isentrope.commands.frame import progress_of
 from isentrope.commands.reading import load_causal, passages_of
 from isentrope.hf.calibrated import set_rules
@@ -176,6 +177,17 @@ def rules_of_factors(log_factors, form, trained):
     return [ScaleRule.ssmax(layer, [0.0] * len(layer), n_min=trained) for layer in slopes]
 
 
+def read(name, path, protocol, arguments, record):
+    """All that the record lacks of a model."""
+    if name in protocol["training"]["sizes"]:
+        train(name, protocol["training"], arguments.documents / "training", path)
+    record.begin(name, fingerprint(path if path.is_file() else path / "model.safetensors"))
+    reader = Reader(name, path, protocol, arguments.documents, arguments.work)
+    for stretch in protocol["stretches"]:
+        record.add_stretch(name, stretch, lambda stretch=stretch: stretch_of(reader, stretch))
+    record.add_tuning(name, lambda: tuning_of(reader))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("documents", type=Path)
@@ -186,17 +198,16 @@ def main():
     arguments = parser.parse_args()
     torch.manual_seed(1)
     protocol = json.loads(arguments.protocol.read_text())
-    models = {}
-    for name, path in arguments.model:
-        if name in protocol["training"]["sizes"]:
-            train(name, protocol["training"], arguments.documents / "training", Path(path))
-        reader = Reader(name, Path(path), protocol, arguments.documents, arguments.work)
-        found = {str(stretch): stretch_of(reader, stretch) for stretch in protocol["stretches"]}
-        models[name] = {"what": reader.settings["what"], "stretches": found, "tuning": tuning_of(reader)}
-        documents = [file.stem for file in reader.files["test"]]
-        result = judged(models, protocol) | {"documents": documents}
-        write_text(arguments.output, json.dumps(result, separators=(",", ":")) + "\n")
+    try:
+        record = Record(arguments.output, protocol, arguments.documents)
+        for name, path in arguments.model:
+            if not record.is_whole(name):
+                read(name, Path(path), protocol, arguments, record)
+    except StudyError as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

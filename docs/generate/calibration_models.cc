@@ -1,5 +1,5 @@
-// What calibration does across models, out of docs/results/calibration-models.json; models of the
-// protocol whose readings are not all done are listed as such.
+// What calibration does across models, out of docs/results/calibration-models.json; of models of
+// the protocol whose readings are not all done it says how many stretches are.
 
 #include <fmt/core.h>
 
@@ -26,13 +26,29 @@ std::string lead(const ordered_json& test) {
   return test.value("called", false) ? "**" + words + "**" : words;
 }
 
-Rows leads_of(const ordered_json& protocol, const ordered_json& judged) {
+ordered_json judged_of(const ordered_json& models) {
+  ordered_json judged = ordered_json::object();
+  for (const auto& [name, model] : models.items()) {
+    if (model.contains("tuning")) judged[name] = model;
+  }
+  return judged;
+}
+
+std::string missing(const ordered_json& protocol, const ordered_json& models,
+                    const std::string& name) {
+  const std::size_t read = models.contains(name) ? models.at(name).at("stretches").size() : 0;
+  return fmt::format("not judged: {} of {} stretches are read", read,
+                     protocol.at("stretches").size());
+}
+
+Rows leads_of(const ordered_json& protocol, const ordered_json& models,
+              const ordered_json& judged) {
   Rows rows = {{"model", "stretch", "ln gain", "best of the grid", "nats", "to none", "to YaRN's",
                 "to logn", "to the best: equivalent?"}};
   for (const auto& [name, model] : protocol.at("models").items()) {
     if (!judged.contains(name)) {
       rows.push_back(
-          {model.at("what"), "", "", "", "not judged: readings are missing", "", "", "", ""});
+          {model.at("what"), "", "", "", missing(protocol, models, name), "", "", "", ""});
       continue;
     }
     for (const auto& [stretch, found] : judged.at(name).at("stretches").items()) {
@@ -81,9 +97,10 @@ std::map<std::string, std::string> calibration_models_tables(const std::filesyst
   const ordered_json protocol =
       ordered_json::parse(std::ifstream(docs / "../bench/calibration/protocol.json"));
   std::ifstream file(docs / "results/calibration-models.json");
-  const ordered_json judged =
+  const ordered_json models =
       file ? ordered_json::parse(file).at("models") : ordered_json::object();
-  std::string page = markdown_table(leads_of(protocol, judged));
+  const ordered_json judged = judged_of(models);
+  std::string page = markdown_table(leads_of(protocol, models, judged));
   if (!judged.empty()) page += "\n" + markdown_table(answers_of(judged)) + tuned(judged) + "\n";
   return {{"calibration-models", page}};
 }

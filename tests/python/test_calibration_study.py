@@ -63,7 +63,7 @@ def document(file, seed, sentences):
 
 
 @pytest.mark.long
-def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     import study
 
     documents = tmp_path / "documents"
@@ -81,13 +81,13 @@ def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tm
     arguments = ["study.py", documents, "--model", "own-small", tmp_path / "model", "--work", tmp_path / "work",
                  "--protocol", tmp_path / "protocol.json", "--output", output]  # fmt: skip
     monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
-    study.main()
+    assert study.main() == 0
     first = output.read_text()
     found = json.loads(first)
     model = found["models"]["own-small"]
-    assert found["documents"] == ["kind-0", "kind-1", "kind-2"] and set(model["stretches"]) == {"2", "4"}
+    assert list(found["documents"]) == ["kind-0", "kind-1", "kind-2"] and set(model["stretches"]) == {"2", "4"}
     for stretch in model["stretches"].values():
-        assert set(stretch["tests"]) == {"none", "yarn", "logn", "best"}
+        assert set(stretch["tests"]) == {"none", "yarn", "logn", "best"} and stretch["program"]["instruction_set"]
         assert all(isinstance(test["called"], bool) and math.isfinite(test["p"]) for test in stretch["tests"].values())
         assert len(stretch["answers"]["nll"]["entropy"]) == 3 and len(stretch["answers"]["nll"]["entropy"][0]) == 8
     assert isinstance(model["tuning"]["test"]["called"], bool)
@@ -96,6 +96,19 @@ def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tm
     # What is kept is not read again, and gives the same.
     readings = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").rglob("*.json")}
     output.unlink()
-    study.main()
+    assert study.main() == 0
     assert output.read_text() == first
     assert readings == {file: file.stat().st_mtime_ns for file in (tmp_path / "work").rglob("*.json")}
+    # Elsewhere, without the folder of readings: what the record lacks is read, and gives the same.
+    del found["models"]["own-small"]["stretches"]["4"], found["models"]["own-small"]["tuning"]
+    output.write_text(json.dumps(found))
+    kept, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    kept.rename(elsewhere)
+    assert study.main() == 0
+    assert output.read_text() == first and not (kept / "readings/own-small/gain-2.json").exists()
+    # A record goes on with the same weights and documents alone.
+    found["models"]["own-small"]["weights"] = "others"
+    output.write_text(json.dumps(found))
+    assert study.main() == 2 and "got " in capsys.readouterr().err
+    (documents / "test/kind-0.txt").write_text("Another text. " * 5000)
+    assert study.main() == 2 and "documents" in capsys.readouterr().err
