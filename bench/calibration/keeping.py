@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import torch
-from verdicts import judged
+from verdicts import judge
 
 from isentrope._core.files import write_text
 
@@ -68,7 +68,7 @@ class Record:
 
     def write(self):
         ordered = {name: self.models[name] for name in self.protocol["models"] if name in self.models}
-        whole = {name: model for name, model in ordered.items() if self.is_whole(name)}
+        judge({name: model for name, model in ordered.items() if self.is_whole(name)}, self.protocol)
         result = {"kind": "calibration across models", "version": 2, "margin": self.protocol["margin"]}
-        result |= {"documents": self.documents, "models": ordered | judged(whole, self.protocol)}
+        result |= {"documents": self.documents, "models": ordered}
         write_text(self.file, json.dumps(result, separators=(",", ":")) + "\n")

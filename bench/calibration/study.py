@@ -20,7 +20,6 @@ import torch
 from keeping import Record, StudyError, fingerprint, kept
 from train import train
 from tune import tuned
-from verdicts import judged
 
 from isentrope import hf
 from isentrope.commands.frame import progress_of

@@ -47,8 +47,8 @@ def holm(tests):
         test["called"] = called
 
 
-def judged(models, protocol):
-    """The models, each with its differences and verdicts beside its readings. All of them must be whole."""
+def judge(models, protocol):
+    """Adds to each model's readings, which must be whole, their differences and verdicts."""
     tuned = []
     for found in models.values():
         tests = []
@@ -65,4 +65,3 @@ def judged(models, protocol):
             tuned.append(tuning["test"])
     if sum(found["tuning"] is not None for found in models.values()) == len(protocol["tuning"]["models"]):
         holm(tuned)
-    return models
