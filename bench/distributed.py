@@ -12,7 +12,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import re
 import statistics
 import sys
@@ -28,6 +27,7 @@ from cost_model import Machine, Work
 import isentrope
 from isentrope import distributed
 from isentrope._core.files import write_text
+from isentrope.commands.doctor import processor_name
 from isentrope.distributed import ring
 
 CORES = len(os.sched_getaffinity(0))
@@ -237,10 +237,8 @@ def main():
     for ranks in arguments.ranks:
         one = alone(work, min(ranks, CORES), repeats)
         rows += rows_of(ranks, runs[ranks][0], one, single, rates, work)
-    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                if line.startswith("model name")), platform.processor())  # fmt: skip
     rates["flops"] = (1 + cost_model.BACKWARD) * cost_model.flops(work) / single
-    result = {"cpu": cpu, "cores": CORES, "load_before": load, "work": work._asdict(), "rates": rates, "rows": rows}
+    result = {"cpu": processor_name(), "cores": CORES, "load_before": load, "work": work._asdict(), "rates": rates, "rows": rows}
     write_text(arguments.output, json.dumps(result, indent=1) + "\n")
     print(table(result))
     print(f"\n{machine_of(result)} {arguments.output}", file=sys.stderr)

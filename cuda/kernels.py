@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -137,19 +137,34 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
     (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
+def each_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of these names, with commas between them."""
+
+    def read(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in names]:
+            raise argparse.ArgumentTypeError(f"must be some of {','.join(names)}; got {unknown[0]}")
+        return text.split(",")
+
+    return read
+
+
+def integers(text: str) -> list[int]:
+    return [int(count) for count in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    lists = {"chips": "sm_80,sm_90", "types": "bf16,f16", "dims": "64,128", "wanted": "lse,entropy,all"}
-    for name, default in lists.items():
-        parser.add_argument(f"--{name}", default=default)
-    parser.add_argument("--pages", default=",".join(map(str, PAGES)), help="keys of a page")
+    parser.add_argument("--chips", type=each_of(TARGETS), default="sm_80,sm_90")
+    parser.add_argument("--types", type=each_of(TYPES), default="bf16,f16")
+    parser.add_argument("--dims", type=integers, default="64,128")
+    parser.add_argument("--wanted", type=each_of(WANTED), default="lse,entropy,all")
+    parser.add_argument("--pages", type=integers, default=list(PAGES), help="keys of a page")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
-    pages = [int(page) for page in given.pages.split(",")]
     found: dict[tuple[str, Launch], None] = {}
-    for chip, kind, dim, wanted in product(*(getattr(given, name).split(",") for name in lists)):
-        them = wanted_launches(TARGETS[chip], TYPES[kind], int(dim), WANTED[wanted], pages)
+    for chip, kind, dim, wanted in product(given.chips, given.types, given.dims, given.wanted):
+        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages)
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
 

@@ -9,6 +9,7 @@ import torch
 from verdicts import judge
 
 from isentrope._core.files import write_text
+from isentrope.commands.doctor import processor_name
 
 
 class StudyError(Exception):
@@ -29,9 +30,7 @@ def fingerprint(file):
 def program():
     """What reads: the commit of this folder, and the processor."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    return {"commit": commit, "cpu": cpu, "instruction_set": torch.backends.cpu.get_cpu_capability()}
+    return {"commit": commit, "cpu": processor_name(), "instruction_set": torch.backends.cpu.get_cpu_capability()}
 
 
 class Record:

@@ -39,14 +39,18 @@ def _versions() -> str:
     return ", ".join(found)
 
 
-def _processor() -> str:
+def processor_name() -> str:
     """As the system names it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{next(named, platform.machine())}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch"
+    return next(named, platform.machine())
+
+
+def _processor() -> str:
+    return f"{processor_name()}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch"
 
 
 def _devices() -> dict[str, str]:
