@@ -53,7 +53,7 @@ CALLS = {
          "progress": None},
     ),
     "Method": (stated, {"name": "none", "rope": METHODS[0].rope, "rules": METHODS[0].rules}),
-    "losses": (evaluate.losses, {"model": MODEL, "tokens": TEXTS[0], "chunk": 128}),
+    "losses": (evaluate.losses, {"model": MODEL, "tokens": TEXTS[0], "chunk": 128, "first": 64}),
     "bases": (bases.bases, MEASURED),
     "prompt": (retrieval.prompt, {"tokenizer": numbers, "passage": TEXTS[0], "distances": [60, 200], "seed": 1}),
     "retrieval": (retrieval.retrieval, {"model": MODEL, "questions": QUESTIONS, "chunk": 128}),

@@ -19,7 +19,9 @@ def test_losses_in_chunks_are_those_of_one_pass(chunk):
     with torch.no_grad():
         want = torch.nn.functional.cross_entropy(made(text[None, :-1]).logits[0], text[1:], reduction="none")
     made.set_attn_implementation("isentrope")
-    torch.testing.assert_close(evaluation.losses(made, text, chunk), want, rtol=1e-4, atol=1e-4)
+    for first in (1, 65, 130, 699):
+        found = evaluation.losses(made, text, chunk, first)
+        torch.testing.assert_close(found, want[first - 1 :], rtol=1e-4, atol=1e-4)
 
 
 def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
@@ -148,3 +150,22 @@ def test_questions_lie_as_far_from_their_answers_as_they_say():
         assert first < answer.start and abs((answer.start + 1 - first) - distance) < 160, (distance, text)
     with pytest.raises(ValueError, match="longer than the distances"):
         retrieval.prompt(Words(), passage, [1990])
+
+
+def test_answers_have_the_losses_of_a_reading_of_all_tokens():
+    made, asked = model(), retrieval.prompt(Words(), torch.full((600,), 60), [100, 400])
+    made.set_attn_implementation("isentrope")
+    everywhere = evaluation.losses(made, asked.tokens)
+    want = [everywhere[answer].mean().item() for answer in asked.answers]
+    assert retrieval.retrieval(made, asked) == pytest.approx(want, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "answers, error, message",
+    [([], ValueError, "there must be answers"), ([slice(5, 5)], ValueError, r"the 9 losses of 10 tokens; got slice\(5, 5, None\)"),
+     ([slice(5, 10)], ValueError, "within the 9 losses"), ([slice(-2, 4)], ValueError, "within the 9 losses"),
+     ([slice(4)], TypeError, "from one integer to another"), ([4], TypeError, "from one integer to another; got 4")],
+)  # fmt: skip
+def test_answers_outside_of_the_tokens_are_refused(answers, error, message):
+    with pytest.raises(error, match=message):
+        retrieval.retrieval(None, retrieval.Prompt(torch.arange(10), [1], answers))

@@ -63,19 +63,23 @@ class Difference:
 
 
 @torch.no_grad()
-def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
-    """Loss of every token after the first, float32 [tokens - 1], in nats.
+def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) -> Tensor:
+    """Loss of every token from `first` on, float32 [tokens - first], in nats.
 
-    tokens: int64 [tokens]. The prompt goes through in chunks with a cache, so that memory beyond the cache does not
-    grow with the length, and logits exist for 256 positions at a time. Raises ValueError where a loss is no number.
+    tokens: int64 [tokens], of which the one at 0 has no loss. The prompt goes through in chunks with a cache, so that memory
+    beyond the cache does not grow with the length, and logits exist for 256 positions at a time. Those before `first` are not
+    computed: of a model with 262,144 words they are most of the work. Raises ValueError where a loss is no number.
     """
     from transformers import DynamicCache
 
     check_tokens("losses", "tokens", tokens)
     check_words("losses", "tokens", [tokens], model)
     check_count("losses", "chunk", chunk, 1)
+    check_count("losses", "first", first, 1)
     if tokens.numel() < 2:
         raise ValueError(f"[losses] tokens must be at least 2; got {tokens.numel()}")
+    if tokens.numel() <= first:
+        raise ValueError(f"[losses] first must be one of {tokens.numel()} tokens; got {first}")
     tokens = tokens.to(model.device)
     cache = DynamicCache(config=model.config)
     head = model.get_output_embeddings()
@@ -85,13 +89,14 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024) -> Tensor:
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
         hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
         targets = tokens[start + 1 : start + 1 + inputs.numel()]
-        for piece, target in zip(hidden.split(BLOCK), targets.split(BLOCK)):
+        skipped = max(first - 1 - start, 0)
+        for piece, target in zip(hidden[skipped:].split(BLOCK), targets[skipped:].split(BLOCK)):
             logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
             found.append(_cross_entropy_within(logits, target))
     losses = torch.cat(found).cpu()
     if not losses.isfinite().all():
-        first = int((~losses.isfinite()).nonzero()[0])
-        raise ValueError(f"[losses] the model must compute numbers; got {losses[first].item()} for token {first + 1}")
+        wrong = int((~losses.isfinite()).nonzero()[0])
+        raise ValueError(f"[losses] the model must compute numbers; got {losses[wrong].item()} for token {first + wrong}")
     return losses
 
 

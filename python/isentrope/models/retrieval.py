@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isentrope._core.values import check_count, checked_integer, shown
+from isentrope._core.values import check_count, checked_integer, is_integer, shown
 from isentrope.models.arguments import check_tokens, checked_list
 from isentrope.models.evaluate import losses
 
@@ -81,11 +81,27 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
 
 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
-    """Loss of each answer, in nats a token, in the order of the prompt's distances."""
+    """Loss of each answer, in nats a token, in the order of the prompt's distances.
+
+    Raises ValueError where an answer lies outside of the tokens, TypeError for arguments of another type.
+    """
     if not isinstance(questions, Prompt):
         raise TypeError(f"[retrieval] questions must be a Prompt; got {shown(questions)}")
+    check_tokens("retrieval", "tokens", questions.tokens)
+    answers = _checked_answers(questions)
+    first = min(answer.start for answer in answers) + 1
+    found = losses(model, questions.tokens, chunk, first)
+    return [found[answer.start + 1 - first : answer.stop + 1 - first].mean().item() for answer in answers]
+
+
+def _checked_answers(questions: Prompt) -> list[slice]:
     answers = checked_list("retrieval", "answers", questions.answers, "slices")
-    if not all(isinstance(answer, slice) for answer in answers):
-        raise TypeError(f"[retrieval] answers must be slices; got {shown(answers)}")
-    found = losses(model, questions.tokens, chunk)
-    return [found[answer].mean().item() for answer in answers]
+    for answer in answers:
+        if not isinstance(answer, slice) or not is_integer(answer.start) or not is_integer(answer.stop):
+            raise TypeError(f"[retrieval] answers must be slices from one integer to another; got {shown(answer)}")
+        if not 0 <= answer.start < answer.stop < questions.tokens.numel():
+            count = questions.tokens.numel()
+            raise ValueError(f"[retrieval] answers must lie within the {count - 1} losses of {count} tokens; got {shown(answer)}")
+    if not answers:
+        raise ValueError("[retrieval] there must be answers; got none")
+    return answers
