@@ -51,13 +51,17 @@ std::string primary_table(const Study& study) {
 
 std::map<std::string, std::string> experiment_tables(const std::filesystem::path& docs) {
   Rows rows = {{"experiment", "question", "trainings"}};
-  std::string found;
-  for (const auto& [name, study] : experiments_of(docs)) {
+  for (const auto& [name, study] : experiments_of(docs))
     rows.push_back({fmt::format("[{0}](../lab/experiments/{0}.json)", name), study.question,
                     report::progress_words(study)});
-    if (study.complete()) found += fmt::format("\n### {}\n\n{}", name, primary_table(study));
-  }
-  return {{"experiments", markdown_table(rows) + found}};
+  return {{"experiments", markdown_table(rows)}};
+}
+
+std::map<std::string, std::string> declared_test_tables(const std::filesystem::path& docs) {
+  std::string tables;
+  for (const auto& [name, study] : experiments_of(docs))
+    if (study.complete()) tables += fmt::format("\n### {}\n\n{}", name, primary_table(study));
+  return {{"declared-tests", tables}};
 }
 
 }  // namespace isentrope::docs
