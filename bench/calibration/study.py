@@ -53,7 +53,7 @@ class Reader:
 
     def lengths(self, stretch):
         """Edges of the bins: one within the trained length, the others beyond it."""
-        return [0, *self.settings["beyond"][str(stretch)]]
+        return [self.settings.get("from", 0), *self.settings["beyond"][str(stretch)]]
 
     def passages(self, part, tokens):
         """The beginning of each document."""
@@ -74,7 +74,7 @@ class Reader:
         )
 
         def bins(blocks):
-            edges = [edge // BLOCK for edge in lengths]
+            edges = [(edge - lengths[0]) // BLOCK for edge in lengths]
             return [sum(blocks[a:b]) / (b - a) for a, b in zip(edges, edges[1:])]
 
         return {m.name: [bins(results.get(m.name, i)) for i in range(len(passages))] for m in methods}

@@ -62,6 +62,17 @@ def test_students_t_is_the_published_one(t, df, p):
     assert one_sided_p(t, df) == pytest.approx(p, abs=1e-6)
 
 
+def test_what_lies_before_the_first_length_changes_nothing():
+    made, passages = model(), tokens(3, 1025)
+    methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
+    whole = evaluation.evaluate(made, passages, methods, lengths=[0, 512, 768, 1024])
+    results = evaluation.Results(None, {})
+    found = evaluation.evaluate(made, passages, methods, lengths=[512, 768, 1024], results=results)
+    assert len(results.get("sharp", 0)) == 2
+    for one, other in zip(found, [difference for difference in whole if difference.first]):
+        assert one.to_dict() == pytest.approx(other.to_dict(), abs=1e-6, nan_ok=True)
+
+
 def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     made, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
     methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]

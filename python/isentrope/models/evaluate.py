@@ -134,7 +134,8 @@ def evaluate(
 
     model: a causal transformers model; its attention and RoPE are restored at the end, and it then has no rules.
     passages: int64 [tokens], each of at least lengths[-1] + 1 tokens.
-    lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to).
+    lengths: edges of the bins of positions, increasing, multiples of 256; a bin is [from, to). Losses before the first are
+        not computed.
     progress: called with (method, passages done, passages).
 
     Raises ValueError if lengths or passages are invalid, and TypeError for arguments of the wrong type, such as a single
@@ -151,13 +152,13 @@ def evaluate(
             for method in methods:
                 set_rules(model, method.rules)  # refuses those that do not fit before the first is read with
             for method in methods:
-                missing = [i for i in range(len(passages)) if not _known(results, method, i, lengths[-1] // BLOCK)]
+                missing = [i for i in range(len(passages)) if not _known(results, method, i, lengths)]
                 if not missing:
                     continue
                 with stretched(model, method.rope):
                     set_rules(model, method.rules)
                     for index in missing:
-                        nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk))
+                        nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk, first=lengths[0] + 1))
                         results.add(method.name, index, nll)
                         if progress is not None:
                             progress(method.name, index + 1, len(passages))
@@ -166,8 +167,8 @@ def evaluate(
     return compare(results, methods, len(passages), lengths)
 
 
-def _known(results: Results, method: Method, passage: int, blocks: int) -> bool:
-    nll = results.get(method.name, passage)
+def _known(results: Results, method: Method, passage: int, lengths: Sequence[int]) -> bool:
+    nll, blocks = results.get(method.name, passage), (lengths[-1] - lengths[0]) // BLOCK
     if nll is not None and len(nll) != blocks:
         raise ValueError(f"[evaluate] results must have {blocks} blocks of a passage; got {len(nll)} of {method.name}")
     return nll is not None
@@ -219,15 +220,16 @@ def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
 def compare(
     results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
 ) -> list[Difference]:
-    """Paired differences to the first method, bin by bin."""
+    """Paired differences to the first method, bin by bin. The blocks of the results end at the last of the lengths."""
     found = []
     for method in methods:
         ours, first = (
             torch.tensor([results.get(name, i) for i in range(passages)], dtype=torch.float64)
             for name in (method.name, methods[0].name)
         )
+        skipped = lengths[-1] // BLOCK - ours.shape[1]
         for begin, end in zip(lengths, lengths[1:]):
-            part = slice(begin // BLOCK, end // BLOCK)
+            part = slice(begin // BLOCK - skipped, end // BLOCK - skipped)
             gap = ours[:, part] - first[:, part]
             found.append(
                 Difference(
