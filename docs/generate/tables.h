@@ -43,11 +43,11 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
 
-// Of calibrate.md, from what `make calibrate-study` measured: docs/results/calibrate-*.json.
+// Of calibrate-tables.md, from what `make calibrate-study` measured: docs/results/calibrate-*.json.
 [[nodiscard]] std::map<std::string, std::string> calibration_tables(
     const std::filesystem::path& docs);
 
-// Of calibrate.md too: the study across models, as far as it is judged.
+// Of calibrate-tables.md too: the study across models, as far as it is judged.
 [[nodiscard]] std::map<std::string, std::string> calibration_models_tables(
     const std::filesystem::path& docs);
 
