@@ -136,13 +136,15 @@ def stretch_of(reader, stretch):
         Method("none", rope),
         Method("yarn", rope, constant(2 * math.log(yarn_attention_factor(stretch)))),
         Method("logn", rope, [ScaleRule.logn(reader.trained)]),
-        Method("best", rope, constant(best)),
     ]
-    losses = reader.losses("test", stretch, methods)
+    if best:
+        methods.append(Method("best", rope, constant(best)))
+    losses, answers = reader.losses("test", stretch, methods), reader.answers(stretch, methods)
+    for found in (losses, answers["nll"]):
+        found.setdefault("best", found["none"])
     return {
         "log_gain": gain["log_gain"], "best": best, "lengths": reader.lengths(stretch), "losses": losses,
-        "beyond": {name: beyond_of(reader, stretch, rows) for name, rows in losses.items()},
-        "answers": reader.answers(stretch, methods),
+        "beyond": {name: beyond_of(reader, stretch, rows) for name, rows in losses.items()}, "answers": answers,
     }  # fmt: skip
 
 
