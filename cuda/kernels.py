@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -36,6 +36,7 @@ from isentrope.statistics import ALL  # noqa: E402
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
 PAGES = (16,)
+NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
 # One that reads each of the lengths that a row has besides its keys: none, its position, the call's, both.
 _TOTAL = "log_length(length=total)"
 _RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_temperature_tuning")
@@ -137,7 +138,7 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
     (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def each_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+def each_of(names: Collection[str]) -> Callable[[str], list[str]]:
     """The type of an option that takes some of these names, with commas between them."""
 
     def read(text: str) -> list[str]:
@@ -148,18 +149,21 @@ def each_of(names: Iterable[str]) -> Callable[[str], list[str]]:
     return read
 
 
-def integers(text: str) -> list[int]:
-    return [int(count) for count in text.split(",")]
+def counts(text: str) -> list[int]:
+    found = [int(count) for count in text.split(",")]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {min(found)}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--chips", type=each_of(TARGETS), default="sm_80,sm_90")
+    parser.add_argument("--chips", type=each_of(NVIDIA), default="sm_80,sm_90")
     parser.add_argument("--types", type=each_of(TYPES), default="bf16,f16")
-    parser.add_argument("--dims", type=integers, default="64,128")
+    parser.add_argument("--dims", type=counts, default="64,128")
     parser.add_argument("--wanted", type=each_of(WANTED), default="lse,entropy,all")
-    parser.add_argument("--pages", type=integers, default=list(PAGES), help="keys of a page")
+    parser.add_argument("--pages", type=counts, default=list(PAGES), help="keys of a page")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     found: dict[tuple[str, Launch], None] = {}

@@ -73,11 +73,11 @@ class Reader:
             self.model, passages, methods, lengths=lengths, results=results, progress=progress_of(f"{self.name} {part} {stretch}")
         )
 
-        def bins(blocks):
-            edges = [(edge - lengths[0]) // BLOCK for edge in lengths]
-            return [sum(blocks[a:b]) / (b - a) for a, b in zip(edges, edges[1:])]
+        def bins(method, passage):
+            edges = [edge // BLOCK for edge in lengths]
+            return [sum(results.get(method, passage, range(a, b))) / (b - a) for a, b in zip(edges, edges[1:])]
 
-        return {m.name: [bins(results.get(m.name, i)) for i in range(len(passages))] for m in methods}
+        return {m.name: [bins(m.name, i) for i in range(len(passages))] for m in methods}
 
     def answers(self, stretch, methods):
         """Of each method a row a document: the loss of each answer, by the distance to its line."""

@@ -68,7 +68,9 @@ def test_what_lies_before_the_first_length_changes_nothing():
     whole = evaluation.evaluate(made, passages, methods, lengths=[0, 512, 768, 1024])
     results = evaluation.Results(None, {})
     found = evaluation.evaluate(made, passages, methods, lengths=[512, 768, 1024], results=results)
-    assert len(results.get("sharp", 0)) == 2
+    assert len(results.get("sharp", 0, range(2, 4))) == 2
+    with pytest.raises(ValueError, match="the blocks 0 to 2 of a passage; got 2 to 4 of standard"):
+        evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=results)
     for one, other in zip(found, [difference for difference in whole if difference.first]):
         assert one.to_dict() == pytest.approx(other.to_dict(), abs=1e-6, nan_ok=True)
 
@@ -95,11 +97,13 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage and nll; got"),
      ('{"method": "a", "passage": 0}', "method, passage and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
      ('{"method": 5, "passage": 0, "nll": [1.5]}', "and nll"), ('{"method": "a", "passage": 0, "nll": 1.5}', "and nll"),
-     ('{"method": "a", "passage": 0, "nll": [1.5]}', "results must have 2 blocks of a passage; got 1 of a")],
+     ('{"method": "a", "passage": 0, "first": 0, "nll": [1.5]}', "the blocks 0 to 2 of a passage; got 0 to 1 of a"),
+     ('{"method": "a", "passage": 0, "first": -1, "nll": [1.5]}', "and nll"),
+     ('{"method": "a", "passage": 0, "first": 1, "nll": [1.5]}', "the blocks 0 to 2 of a passage; got 1 to 2 of a")],
 )  # fmt: skip
 def test_a_damaged_file_of_results_is_refused_by_name(tmp_path, line, message):
     file = tmp_path / "run.jsonl"
-    before = f'{{"a": 1}}\n{line}\n{{"method": "a", "passage": 1, "nll": [1.5, 2.5]}}\n'
+    before = f'{{"a": 1}}\n{line}\n{{"method": "a", "passage": 1, "first": 0, "nll": [1.5, 2.5]}}\n'
     file.write_text(before)
     with pytest.raises(ValueError, match=message):
         results = evaluation.Results(file, {"a": 1})
@@ -109,14 +113,19 @@ def test_a_damaged_file_of_results_is_refused_by_name(tmp_path, line, message):
 
 def test_results_are_kept_in_a_file_alone(tmp_path):
     (tmp_path / "empty").touch()
-    evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5])
-    assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0) == [1.5]
+    evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5], 3)
+    assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0, range(3, 4)) == [1.5]
     for path in ("/dev/zero", tmp_path):
         with pytest.raises(ValueError, match="must be a file that can be read again"):
             evaluation.Results(Path(path), {})
     (tmp_path / "text").write_text("no JSON")
     with pytest.raises(ValueError, match="line 1 of .*text must be JSON; got 'no JSON'"):
         evaluation.Results(tmp_path / "text", {})
+
+
+def test_a_file_of_an_earlier_version_begins_with_the_first_block(tmp_path):
+    (tmp_path / "old").write_text('{"a": 1}\n{"method": "a", "passage": 0, "nll": [1.5, 2.5]}\n')
+    assert evaluation.Results(tmp_path / "old", {"a": 1}).get("a", 0, range(1, 2)) == [2.5]
 
 
 def test_a_truncated_file_of_results_is_called_so(tmp_path):
@@ -130,7 +139,7 @@ def test_a_truncated_file_of_results_is_called_so(tmp_path):
             evaluation.Results(file, {"a": 1})
         assert file.read_text() == whole[:size]
     file.write_text(whole[:-5])  # the last line is written once more
-    assert evaluation.Results(file, {"a": 1}).get("a", 0) is None
+    assert evaluation.Results(file, {"a": 1}).get("a", 0, range(1)) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,7 @@ def test_answers_have_the_losses_of_a_reading_of_all_tokens():
     "answers, error, message",
     [([], ValueError, "there must be answers"), ([slice(5, 5)], ValueError, r"the 9 losses of 10 tokens; got slice\(5, 5, None\)"),
      ([slice(5, 10)], ValueError, "within the 9 losses"), ([slice(-2, 4)], ValueError, "within the 9 losses"),
-     ([slice(4)], TypeError, "from one integer to another"), ([4], TypeError, "from one integer to another; got 4")],
+     ([slice(4)], TypeError, "from one integer to another"), ([4], TypeError, "from one integer to another, no step; got 4")],
 )  # fmt: skip
 def test_answers_outside_of_the_tokens_are_refused(answers, error, message):
     with pytest.raises(error, match=message):

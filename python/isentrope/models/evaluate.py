@@ -88,8 +88,10 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
     for start in range(0, tokens.numel() - 1, chunk):
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
         hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
-        targets = tokens[start + 1 : start + 1 + inputs.numel()]
         skipped = max(first - 1 - start, 0)
+        if skipped >= inputs.numel():
+            continue
+        targets = tokens[start + 1 : start + 1 + inputs.numel()]
         for piece, target in zip(hidden[skipped:].split(BLOCK), targets[skipped:].split(BLOCK)):
             logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
             found.append(_cross_entropy_within(logits, target))
@@ -146,20 +148,20 @@ def evaluate(
     check_results("evaluate", results)
     check_progress("evaluate", progress)
     check_words("evaluate", "passages", passages, model)
-    results = Results(None, {}) if results is None else results
+    results, blocks = Results(None, {}) if results is None else results, _blocks(lengths)
     with hf.reading(model):
         try:
             for method in methods:
                 set_rules(model, method.rules)  # refuses those that do not fit before the first is read with
             for method in methods:
-                missing = [i for i in range(len(passages)) if not _known(results, method, i, lengths)]
+                missing = [i for i in range(len(passages)) if results.get(method.name, i, blocks) is None]
                 if not missing:
                     continue
                 with stretched(model, method.rope):
                     set_rules(model, method.rules)
                     for index in missing:
                         nll = blocks_of(losses(model, passages[index][: lengths[-1] + 1], chunk, first=lengths[0] + 1))
-                        results.add(method.name, index, nll)
+                        results.add(method.name, index, nll, blocks.start)
                         if progress is not None:
                             progress(method.name, index + 1, len(passages))
         finally:
@@ -167,11 +169,8 @@ def evaluate(
     return compare(results, methods, len(passages), lengths)
 
 
-def _known(results: Results, method: Method, passage: int, lengths: Sequence[int]) -> bool:
-    nll, blocks = results.get(method.name, passage), (lengths[-1] - lengths[0]) // BLOCK
-    if nll is not None and len(nll) != blocks:
-        raise ValueError(f"[evaluate] results must have {blocks} blocks of a passage; got {len(nll)} of {method.name}")
-    return nll is not None
+def _blocks(lengths: Sequence[int]) -> range:
+    return range(lengths[0] // BLOCK, lengths[-1] // BLOCK)
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
@@ -220,16 +219,15 @@ def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
 def compare(
     results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
 ) -> list[Difference]:
-    """Paired differences to the first method, bin by bin. The blocks of the results end at the last of the lengths."""
-    found = []
+    """Paired differences to the first method, bin by bin."""
+    found, blocks = [], _blocks(lengths)
     for method in methods:
         ours, first = (
-            torch.tensor([results.get(name, i) for i in range(passages)], dtype=torch.float64)
+            torch.tensor([results.get(name, i, blocks) for i in range(passages)], dtype=torch.float64)
             for name in (method.name, methods[0].name)
         )
-        skipped = lengths[-1] // BLOCK - ours.shape[1]
         for begin, end in zip(lengths, lengths[1:]):
-            part = slice(begin // BLOCK - skipped, end // BLOCK - skipped)
+            part = slice(begin // BLOCK - blocks.start, end // BLOCK - blocks.start)
             gap = ours[:, part] - first[:, part]
             found.append(
                 Difference(

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from isentrope._core.files import read_text, write_text
-from isentrope._core.values import shown
+from isentrope._core.values import is_integer, shown
 
 
 class Results:
-    """Losses by method and passage, written to a file as they are computed, so that a run can be stopped and continued.
+    """Mean losses of blocks of positions by method and passage, written to a file as they are computed, so that a run can be
+    stopped and continued.
 
     The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
     holds anything else.
@@ -20,7 +21,8 @@ class Results:
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
         self._path, self._settings = path, settings
-        self._found: dict[tuple[str, int], list[float]] = {}
+        # The number of the first block, and the losses from it on.
+        self._found: dict[tuple[str, int], tuple[int, list[float]]] = {}
         if path is None:
             return
         if path.exists() and not path.is_file():
@@ -35,23 +37,34 @@ class Results:
                 raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
             # The last one is empty, or was being written when the run was stopped.
             for number, line in enumerate(rest[:-1], 2):
-                method, passage, nll = _finished(path, number, line)
-                self._found[method, passage] = nll
+                method, passage, first, nll = _finished(path, number, line)
+                self._found[method, passage] = first, nll
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write()
 
-    def get(self, method: str, passage: int) -> list[float] | None:
-        return self._found.get((method, passage))
+    def get(self, method: str, passage: int, blocks: range) -> list[float] | None:
+        """Of these blocks, or None where nothing of the passage is known. ValueError where some of them are missing."""
+        if (method, passage) not in self._found:
+            return None
+        first, nll = self._found[method, passage]
+        if blocks.start < first or blocks.stop > first + len(nll):
+            raise ValueError(
+                f"[Results] results must have the blocks {blocks.start} to {blocks.stop} of a passage; "
+                f"got {first} to {first + len(nll)} of {method}"
+            )
+        return nll[blocks.start - first : blocks.stop - first]
 
-    def add(self, method: str, passage: int, nll: list[float]) -> None:
-        self._found[method, passage] = nll
+    def add(self, method: str, passage: int, nll: list[float], first: int = 0) -> None:
+        self._found[method, passage] = first, nll
         self._write()
 
     def _write(self) -> None:
         """All of it, at once: a line that is appended may be half of one after a power cut."""
         if self._path is None:
             return
-        lines = [self._settings] + [{"method": m, "passage": p, "nll": x} for (m, p), x in self._found.items()]
+        lines = [self._settings] + [
+            {"method": m, "passage": p, "first": first, "nll": nll} for (m, p), (first, nll) in self._found.items()
+        ]
         write_text(self._path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -62,11 +75,13 @@ def _parsed(path: Path, number: int, line: str) -> Any:
         raise ValueError(f"[Results] line {number} of {path} must be JSON; got {line[:60]!r}") from None
 
 
-def _finished(path: Path, number: int, line: str) -> tuple[str, int, list[float]]:
+def _finished(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:
     match _parsed(path, number, line):
-        case {"method": str(method), "passage": int(passage), "nll": [*nll]}:
-            if all(isinstance(x, float) and math.isfinite(x) for x in nll):
-                return method, passage, nll
+        # Files of earlier versions, whose first block was the passage's, do not say so.
+        case {"method": str(method), "passage": int(passage), "nll": [*nll], **rest}:
+            first = rest.get("first", 0)
+            if is_integer(first) and first >= 0 and all(isinstance(x, float) and math.isfinite(x) for x in nll):
+                return method, passage, first, nll
     raise ValueError(f"[Results] line {number} of {path} must have method, passage and nll; got {line[:60]!r}")
 
 

@@ -83,7 +83,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
     """Loss of each answer, in nats a token, in the order of the prompt's distances.
 
-    Raises ValueError where an answer lies outside of the tokens, TypeError for arguments of another type.
+    Raises ValueError where there are no answers or one lies outside of the tokens, TypeError for arguments of another type.
     """
     if not isinstance(questions, Prompt):
         raise TypeError(f"[retrieval] questions must be a Prompt; got {shown(questions)}")
@@ -97,8 +97,8 @@ def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[fl
 def _checked_answers(questions: Prompt) -> list[slice]:
     answers = checked_list("retrieval", "answers", questions.answers, "slices")
     for answer in answers:
-        if not isinstance(answer, slice) or not is_integer(answer.start) or not is_integer(answer.stop):
-            raise TypeError(f"[retrieval] answers must be slices from one integer to another; got {shown(answer)}")
+        if not isinstance(answer, slice) or not is_integer(answer.start) or not is_integer(answer.stop) or answer.step:
+            raise TypeError(f"[retrieval] answers must be slices from one integer to another, no step; got {shown(answer)}")
         if not 0 <= answer.start < answer.stop < questions.tokens.numel():
             count = questions.tokens.numel()
             raise ValueError(f"[retrieval] answers must lie within the {count - 1} losses of {count} tokens; got {shown(answer)}")

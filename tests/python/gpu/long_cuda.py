@@ -268,7 +268,10 @@ def test_without_a_folder_or_a_driver(folder, tmp_path):
     assert "[cuda] a driver of NVIDIA's must be installed; got" in done.stderr
 
 
-@pytest.mark.parametrize("option, text", [("--chips", "sm_99"), ("--types", "f64"), ("--dims", "wide"), ("--pages", "")])
+@pytest.mark.parametrize(
+    "option, text",
+    [("--chips", "sm_99"), ("--chips", "gfx942"), ("--types", "f64"), ("--dims", "wide"), ("--pages", ""), ("--pages", "0")],
+)
 def test_kernels_py_names_an_option_that_is_wrong(monkeypatch, capsys, tmp_path, option, text):
     monkeypatch.setattr(sys, "argv", ["kernels.py", str(tmp_path), option, text])
     with pytest.raises(SystemExit):
