@@ -43,7 +43,7 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
 
-// Of calibrate-tables.md, from what `make calibrate-study` measured: docs/results/calibrate-*.json.
+// Of calibrate-tables.md, from the study of two models: docs/results/calibrate-*.json.
 [[nodiscard]] std::map<std::string, std::string> calibration_tables(
     const std::filesystem::path& docs);
 
