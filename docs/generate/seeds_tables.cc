@@ -1,12 +1,9 @@
 // Every number that the four notes print, beside what the theory library makes of it and what kind
-// of comparison that is; where their fits miss; and their accuracies beside those of the line of
-// models that leads to theirs.
+// of comparison that is, and where their fits miss.
 
 #include <fmt/core.h>
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "docs/generate/tables.h"
@@ -14,11 +11,7 @@
 #include "isentrope/theory/dimension.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
-#include "lab/analysis/study.h"
-#include "report/extrapolation_charts.h"
 #include "report/numbers.h"
-#include "report/study.h"
-#include "report/verdict_words.h"
 
 namespace isentrope::docs {
 namespace {
@@ -186,30 +179,6 @@ std::string fits_table() {
                     report::signed_decimal(cosine_fit - cosine, 2)});
   }
   return markdown_table(rows);
-}
-
-std::vector<std::string> accuracies(const std::string& model, const std::string& rule,
-                                    const report::ByLength& values) {
-  std::vector<std::string> row = {model, rule};
-  for (const auto& [length, value] : values) row.push_back(report::decimal(value, 2));
-  return row;
-}
-
-// Of the note's two models, and of those of each size of the line once all of it is trained.
-std::string line_table(const std::filesystem::path& docs) {
-  const analysis::Study line = analysis::read_study(
-      nlohmann::ordered_json::parse(std::ifstream(docs / "results/line-to-the-note.json")));
-  Rows rows = {{"model", "scale", "64", "128", "256", "512", "1024"},
-               accuracies("the note's", "standard", report::su2021::kStandard),
-               accuracies("the note's", "log_512 n", report::su2021::kEntropyInvariant)};
-  if (!line.complete()) return markdown_table(rows) + "\n" + report::progress_words(line) + "\n";
-  for (const analysis::Cell& cell : line.cells) {
-    for (const report::RuleResult& row : report::cell_result(cell.records).rules) {
-      if (row.kind == "trained")
-        rows.push_back(accuracies(cell.name, "`" + row.rule + "`", row.mean.accuracy));
-    }
-  }
-  return markdown_table(rows) + "\n" + report::progress_words(line) + "\n";
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ using Rows = std::vector<std::vector<std::string>>;
 // Of seeds.md: every number the four notes print, and ours.
 [[nodiscard]] std::map<std::string, std::string> seeds_tables(const std::filesystem::path& docs);
 
+// Of seeds.md too: the line of models that leads to the note's.
+[[nodiscard]] std::string line_table(const std::filesystem::path& docs);
+
 // Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart error_over_budget_chart(const std::filesystem::path& docs);
