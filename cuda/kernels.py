@@ -150,10 +150,9 @@ def each_of(names: Collection[str]) -> Callable[[str], list[str]]:
 
 
 def counts(text: str) -> list[int]:
-    found = [int(count) for count in text.split(",")]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1; got {min(found)}")
-    return found
+    if not all(count.isdecimal() and int(count) > 0 for count in text.split(",")):
+        raise argparse.ArgumentTypeError(f"must be numbers of at least 1; got {text}")
+    return [int(count) for count in text.split(",")]
 
 
 def main() -> None:

@@ -68,6 +68,8 @@ class Reader:
         passages = self.passages(part, lengths[-1] + 1)
         names = [file.stem for file in self.files[part]]
         settings = {"model": self.name, "stretch": stretch, "documents": names, "tokens": [int(p.sum()) for p in passages]}
+        if lengths[0]:
+            settings["from"] = lengths[0]
         results = Results(self.work / f"{part}-{stretch}.jsonl", settings)
         evaluate(
             self.model, passages, methods, lengths=lengths, results=results, progress=progress_of(f"{self.name} {part} {stretch}")

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "docs/generate/tables.h"
 #include "lab/analysis/paired.h"
@@ -24,6 +25,8 @@ using analysis::Row;
 
 constexpr double kNotesSize = 6;
 constexpr const char* kRule = "entropy_invariant(base=512)";
+constexpr std::pair<const char*, const char*> kScales[] = {{"standard", "standard"},
+                                                           {kRule, "log_512 n"}};
 
 std::vector<std::string> accuracies(const std::string& model, const std::string& rule,
                                     const report::ByLength& values) {
@@ -38,10 +41,11 @@ Rows accuracy_rows(const analysis::Study& line) {
                accuracies("the note's", "log_512 n", report::su2021::kEntropyInvariant)};
   if (!line.complete()) return rows;
   for (const Cell& cell : line.cells) {
-    for (const report::RuleResult& row : report::cell_result(cell.records).rules) {
-      if (row.kind == "trained")
-        rows.push_back(accuracies(cell.name, "`" + row.rule + "`", row.mean.accuracy));
-    }
+    const report::Result result = report::cell_result(cell.records);
+    for (const auto& [rule, scale] : kScales)
+      for (const report::RuleResult& row : result.rules)
+        if (row.kind == "trained" && row.rule == rule)
+          rows.push_back(accuracies(cell.name, scale, row.mean.accuracy));
   }
   return rows;
 }
@@ -55,12 +59,14 @@ std::map<std::int64_t, double> gains_of(const Cell& cell, std::size_t at) {
       found[row.records[i]->at("seed")] = analysis::number_in(row.seeds[i]->at("accuracy").at(at));
     return found;
   };
-  std::map<std::int64_t, double> gains = accuracy_of(kRule);
-  for (const auto& [seed, accuracy] : accuracy_of("standard")) gains.at(seed) -= accuracy;
+  const std::map<std::int64_t, double> standard = accuracy_of("standard");
+  std::map<std::int64_t, double> gains;
+  for (const auto& [seed, accuracy] : accuracy_of(kRule))
+    if (standard.contains(seed)) gains[seed] = accuracy - standard.at(seed);
   return gains;
 }
 
-// Of the least-squares line in ln k through the values at k = 1, 2, ...
+// Of the least-squares line in ln k through the values at k = 1, 2, ..., as the cells are in order.
 double at_the_notes_size(const std::vector<double>& values) {
   double mean_x = 0, mean_y = 0, xy = 0, xx = 0;
   const double count = static_cast<double>(values.size());
@@ -88,7 +94,7 @@ Rows gain_rows(const analysis::Study& line) {
     rows.back().push_back(
         report::signed_decimal(report::su2021::kEntropyInvariant.at(length) - value, 1));
   for (const Cell& cell : line.cells) rows.push_back({cell.name});
-  rows.push_back({"at the note's size, by a straight line in ln k"});
+  rows.push_back({"k = 6, by a straight line in ln k"});
   for (std::size_t at = 0; at + 1 < rows.front().size(); ++at) {
     std::map<std::int64_t, std::vector<double>> along;  // by seed, the gain at each size
     for (std::size_t i = 0; i < line.cells.size(); ++i) {
@@ -112,10 +118,10 @@ Rows gain_rows(const analysis::Study& line) {
 std::string line_table(const std::filesystem::path& docs) {
   const analysis::Study line = analysis::read_study(
       nlohmann::ordered_json::parse(std::ifstream(docs / "results/line-to-the-note.json")));
-  const std::string accuracies = markdown_table(accuracy_rows(line)) + "\n";
+  const std::string models = markdown_table(accuracy_rows(line)) + "\n";
   const std::string progress = report::progress_words(line) + "\n";
-  if (!line.complete()) return accuracies + progress;
-  return accuracies + markdown_table(gain_rows(line)) + "\n" + progress;
+  if (!line.complete()) return models + progress;
+  return models + markdown_table(gain_rows(line)) + "\n" + progress;
 }
 
 }  // namespace isentrope::docs

@@ -94,8 +94,8 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "line, message",
-    [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage and nll; got"),
-     ('{"method": "a", "passage": 0}', "method, passage and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
+    [("{", r"line 2 of .*run.jsonl must be JSON; got '{'"), ("[]", "line 2 of .* must have method, passage, first and nll; got"),
+     ('{"method": "a", "passage": 0}', "method, passage, first and nll"), ('{"method": "a", "passage": 0, "nll": [NaN]}', "and nll"),
      ('{"method": 5, "passage": 0, "nll": [1.5]}', "and nll"), ('{"method": "a", "passage": 0, "nll": 1.5}', "and nll"),
      ('{"method": "a", "passage": 0, "first": 0, "nll": [1.5]}', "the blocks 0 to 2 of a passage; got 0 to 1 of a"),
      ('{"method": "a", "passage": 0, "first": -1, "nll": [1.5]}', "and nll"),

@@ -77,12 +77,12 @@ def _parsed(path: Path, number: int, line: str) -> Any:
 
 def _finished(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:
     match _parsed(path, number, line):
-        # Files of earlier versions, whose first block was the passage's, do not say so.
         case {"method": str(method), "passage": int(passage), "nll": [*nll], **rest}:
+            # In older files the losses begin with the passage, and nothing says so.
             first = rest.get("first", 0)
             if is_integer(first) and first >= 0 and all(isinstance(x, float) and math.isfinite(x) for x in nll):
                 return method, passage, first, nll
-    raise ValueError(f"[Results] line {number} of {path} must have method, passage and nll; got {line[:60]!r}")
+    raise ValueError(f"[Results] line {number} of {path} must have method, passage, first and nll; got {line[:60]!r}")
 
 
 def check_results(function: str, results: Any) -> None:

@@ -97,7 +97,8 @@ def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[fl
 def _checked_answers(questions: Prompt) -> list[slice]:
     answers = checked_list("retrieval", "answers", questions.answers, "slices")
     for answer in answers:
-        if not isinstance(answer, slice) or not is_integer(answer.start) or not is_integer(answer.stop) or answer.step:
+        ends = (answer.start, answer.stop) if isinstance(answer, slice) and answer.step is None else ()
+        if not ends or not all(is_integer(end) for end in ends):
             raise TypeError(f"[retrieval] answers must be slices from one integer to another, no step; got {shown(answer)}")
         if not 0 <= answer.start < answer.stop < questions.tokens.numel():
             count = questions.tokens.numel()
