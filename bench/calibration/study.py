@@ -68,15 +68,14 @@ class Reader:
         passages = self.passages(part, lengths[-1] + 1)
         names = [file.stem for file in self.files[part]]
         settings = {"model": self.name, "stretch": stretch, "documents": names, "tokens": [int(p.sum()) for p in passages]}
-        if lengths[0]:
-            settings["from"] = lengths[0]
         results = Results(self.work / f"{part}-{stretch}.jsonl", settings)
         evaluate(
             self.model, passages, methods, lengths=lengths, results=results, progress=progress_of(f"{self.name} {part} {stretch}")
         )
 
+        edges = [edge // BLOCK for edge in lengths]
+
         def bins(method, passage):
-            edges = [edge // BLOCK for edge in lengths]
             return [sum(results.get(method, passage, range(a, b))) / (b - a) for a, b in zip(edges, edges[1:])]
 
         return {m.name: [bins(m.name, i) for i in range(len(passages))] for m in methods}

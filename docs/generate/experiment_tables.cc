@@ -49,19 +49,15 @@ std::string primary_table(const Study& study) {
 
 }  // namespace
 
-std::map<std::string, std::string> experiment_tables(const std::filesystem::path& docs) {
+ExperimentTables experiment_tables(const std::filesystem::path& docs) {
   Rows rows = {{"experiment", "question", "trainings"}};
-  for (const auto& [name, study] : experiments_of(docs))
+  std::string declared;
+  for (const auto& [name, study] : experiments_of(docs)) {
     rows.push_back({fmt::format("[{0}](../lab/experiments/{0}.json)", name), study.question,
                     report::progress_words(study)});
-  return {{"experiments", markdown_table(rows)}};
-}
-
-std::map<std::string, std::string> declared_test_tables(const std::filesystem::path& docs) {
-  std::string tables;
-  for (const auto& [name, study] : experiments_of(docs))
-    if (study.complete()) tables += fmt::format("\n### {}\n\n{}", name, primary_table(study));
-  return {{"declared-tests", tables}};
+    if (study.complete()) declared += fmt::format("\n### {}\n\n{}", name, primary_table(study));
+  }
+  return {.progress = markdown_table(rows), .declared = declared};
 }
 
 }  // namespace isentrope::docs

@@ -1,8 +1,6 @@
 // The line of models that leads to the original experiment's: their accuracies beside its, what
 // log_512 n gives at each size, and what a straight line through those would give at its size.
 
-#include <fmt/core.h>
-
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "docs/generate/tables.h"
+#include "lab/analysis/leads.h"
 #include "lab/analysis/paired.h"
 #include "lab/analysis/study.h"
 #include "report/extrapolation_charts.h"
@@ -82,9 +81,11 @@ double at_the_notes_size(const std::vector<double>& values) {
   return mean_y + xy / xx * (std::log(kNotesSize) - mean_x);
 }
 
-std::string with_interval(const analysis::Paired& gain) {
-  return fmt::format("{} [{}, {}]", report::signed_decimal(gain.mean, 1),
-                     report::decimal(gain.low, 1), report::decimal(gain.high, 1));
+std::string with_interval(const std::vector<double>& gains) {
+  analysis::Lead lead;
+  lead.metric = "accuracy";
+  lead.seeds = analysis::paired(gains);
+  return report::lead_numbers(lead);
 }
 
 Rows gain_rows(const analysis::Study& line) {
@@ -103,12 +104,12 @@ Rows gain_rows(const analysis::Study& line) {
         gains.push_back(gain);
         along[seed].push_back(gain);
       }
-      rows[i + 2].push_back(with_interval(analysis::paired(gains)));
+      rows[i + 2].push_back(with_interval(gains));
     }
     std::vector<double> there;
     for (const auto& [seed, gains] : along)
       if (gains.size() == line.cells.size()) there.push_back(at_the_notes_size(gains));
-    rows.back().push_back(with_interval(analysis::paired(there)));
+    rows.back().push_back(with_interval(there));
   }
   return rows;
 }

@@ -51,6 +51,7 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       64,
       0};
   const auto svg = [](const report::LineChart& chart) { return isentrope::docs::figure(chart); };
+  const isentrope::docs::ExperimentTables experiments = isentrope::docs::experiment_tables(docs);
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
       {readme, filled(read(readme), {{"bench", isentrope::docs::bench_table(
@@ -69,10 +70,10 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "contributors/numerics.md",
        filled(read(docs / "contributors/numerics.md"), isentrope::docs::numerics_tables(docs))},
       {docs / "laboratory.md",
-       filled(read(docs / "laboratory.md"), isentrope::docs::experiment_tables(docs))},
+       filled(read(docs / "laboratory.md"), {{"experiments", experiments.progress}})},
       {docs / "laboratory-tables.md",
        filled(filled(read(docs / "laboratory-tables.md"), isentrope::docs::study_tables(docs)),
-              isentrope::docs::declared_test_tables(docs))},
+              {{"declared-tests", experiments.declared}})},
       {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables(docs))},
       {docs / "theory.md",
        filled(filled(read(docs / "theory.md"), isentrope::docs::theory_tables()),

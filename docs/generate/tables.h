@@ -29,12 +29,12 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::filesystem::path, report::LineChart> study_figures(
     const std::filesystem::path& docs);
 
-// Of the experiments of lab/experiments: how far they are, for laboratory.md, and for
-// laboratory-tables.md what became of each test that a complete one declared.
-[[nodiscard]] std::map<std::string, std::string> experiment_tables(
-    const std::filesystem::path& docs);
-[[nodiscard]] std::map<std::string, std::string> declared_test_tables(
-    const std::filesystem::path& docs);
+// Of the experiments of lab/experiments.
+struct ExperimentTables {
+  std::string progress;  // how far they are, for laboratory.md
+  std::string declared;  // each test that a complete one declared, for laboratory-tables.md
+};
+[[nodiscard]] ExperimentTables experiment_tables(const std::filesystem::path& docs);
 
 // Of seeds.md: every number the four notes print, and ours.
 [[nodiscard]] std::map<std::string, std::string> seeds_tables(const std::filesystem::path& docs);
