@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
+#include "lab/analysis/paired.h"
 #include "report/numbers.h"
 
 namespace isentrope::docs {
@@ -81,12 +82,27 @@ Rows answers_of(const ordered_json& judged) {
   return rows;
 }
 
-std::string tuned(const ordered_json& judged) {
+// Exploratory: the protocol does not test it.
+std::string tuned_to_best(const ordered_json& protocol, const ordered_json& model) {
+  const ordered_json& stretch =
+      model.at("stretches").at(std::to_string(protocol.at("tuning").at("stretch").get<int>()));
+  auto differences =
+      model.at("tuning").at("beyond").at("tuned constant").get<std::vector<double>>();
+  const auto best = stretch.at("beyond").at("best").get<std::vector<double>>();
+  for (std::size_t i = 0; i < differences.size(); ++i) differences[i] -= best.at(i);
+  const analysis::Paired found = analysis::paired(differences);
+  return fmt::format("{} [{}, {}]", signed_decimal(found.mean, 3), signed_decimal(found.low, 3),
+                     signed_decimal(found.high, 3));
+}
+
+std::string tuned(const ordered_json& protocol, const ordered_json& judged) {
   std::string lines;
   for (const auto& [name, model] : judged.items()) {
     if (model.at("tuning").is_null()) continue;
-    lines += fmt::format("\n- {}: log n to constant, tuned for each head, {} nats.", name,
-                         lead(model.at("tuning").at("test")));
+    lines += fmt::format(
+        "\n- {}: log n to constant, tuned for each head, {} nats; the constants of heads to "
+        "the best single one (exploratory), {}.",
+        name, lead(model.at("tuning").at("test")), tuned_to_best(protocol, model));
   }
   return lines;
 }
@@ -101,7 +117,9 @@ std::map<std::string, std::string> calibration_models_tables(const std::filesyst
       file ? ordered_json::parse(file).at("models") : ordered_json::object();
   const ordered_json judged = judged_of(models);
   std::string page = markdown_table(leads_of(protocol, models, judged));
-  if (!judged.empty()) page += "\n" + markdown_table(answers_of(judged)) + tuned(judged) + "\n";
+  if (!judged.empty()) {
+    page += "\n" + markdown_table(answers_of(judged)) + tuned(protocol, judged) + "\n";
+  }
   return {{"calibration-models", page}};
 }
 
