@@ -19,11 +19,16 @@ using report::decimal;
 using report::number_of;
 using report::signed_decimal;
 
-// "−0.118 [−0.163, −0.073]", bold where the corrected test calls it.
+// "−0.118 [−0.163, −0.073]".
+std::string with_interval(double mean, double low, double high) {
+  return fmt::format("{} [{}, {}]", signed_decimal(mean, 3), signed_decimal(low, 3),
+                     signed_decimal(high, 3));
+}
+
+// Bold where the corrected test calls it.
 std::string lead(const ordered_json& test) {
-  const std::string words = fmt::format("{} [{}, {}]", signed_decimal(test.at("mean"), 3),
-                                        signed_decimal(number_of(test.at("low")), 3),
-                                        signed_decimal(number_of(test.at("high")), 3));
+  const std::string words =
+      with_interval(test.at("mean"), number_of(test.at("low")), number_of(test.at("high")));
   return test.value("called", false) ? "**" + words + "**" : words;
 }
 
@@ -91,8 +96,7 @@ std::string tuned_to_best(const ordered_json& protocol, const ordered_json& mode
   const auto best = stretch.at("beyond").at("best").get<std::vector<double>>();
   for (std::size_t i = 0; i < differences.size(); ++i) differences[i] -= best.at(i);
   const analysis::Paired found = analysis::paired(differences);
-  return fmt::format("{} [{}, {}]", signed_decimal(found.mean, 3), signed_decimal(found.low, 3),
-                     signed_decimal(found.high, 3));
+  return with_interval(found.mean, found.low, found.high);
 }
 
 std::string tuned(const ordered_json& protocol, const ordered_json& judged) {
