@@ -48,7 +48,7 @@ help:
 	@echo 'make inspect-bases'
 	@echo '                find the base of log n that keeps the entropy of each of its heads, into docs/results (15 minutes)'
 	@echo 'make calibrate-demo'
-	@echo '                measure the gain that SmolLM2-135M needs with RoPE stretched fourfold, and test it'
+	@echo '                measure the gain that SmolLM2-135M needs with RoPE stretched fourfold, and what it changes'
 	@echo 'make calibrate-study'
 	@echo '                the same for four models, three stretches and twelve documents, by a protocol: hours; resumable'
 	@echo 'make bench      time Isentrope and its peers on this machine; report in results/bench (half an hour)'
@@ -113,7 +113,7 @@ inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@scripts/inspect-demo $(BUILD) $(ARGS)
 
-# One passage, and the whole of it: entropy without and with the stretch, the gain, the judge, the report.
+# One passage, which shows the measurement, the table and the report, and decides nothing.
 calibrate-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.commands.calibrate \

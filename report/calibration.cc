@@ -134,9 +134,11 @@ Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& ca
 }
 
 Text verdict(const json& result) {
-  const char* verdict = result.at("nll").empty()        ? "not judged"
-                        : result.at("kept").get<bool>() ? "kept"
-                                                        : "not kept";
+  const json& nll = result.at("nll");
+  const char* verdict = nll.empty()                                 ? "not judged"
+                        : result.at("kept").get<bool>()             ? "kept"
+                        : nll.front().at("passages").get<int>() < 3 ? "too few"
+                                                                    : "not kept";
   return Text::markup(part_of(assets::prose_html, verdict));
 }
 

@@ -76,6 +76,8 @@ TEST(CalibrationReport, HoldsGainVerdictLossesAndHeads) {
   json document = small_calibration();
   document["kept"] = false;
   EXPECT_TRUE(has(calibration_report(document), "not kept: no better by a t test"));
+  document["nll"][0]["passages"] = 2;
+  EXPECT_TRUE(has(calibration_report(document), "undecided: the t test takes three"));
   document["nll"] = json::array();
   const std::string without = own_part(calibration_report(document));
   EXPECT_TRUE(has(without, "not judged: no text was held out"));

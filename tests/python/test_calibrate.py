@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 import isentrope.hf
-from isentrope.commands.calibrate import elsewhere
+from isentrope.commands.calibrate import elsewhere, verdict
 from isentrope.hf import rope
 from isentrope.models import calibrate as calibration
 from isentrope.models import evaluate as evaluation
@@ -222,6 +222,19 @@ def test_one_gain_is_transformers_own_attention_factor():
     assert "only YaRN with a single gain" in str(elsewhere(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
 
 
+@pytest.mark.parametrize(
+    ("documents", "passages", "kept", "said"),
+    [
+        (1, 1, False, "undecided: the t test takes 3 passages or more, best of as many documents; got 1"),
+        (2, 2, False, "undecided: the t test takes 3 passages or more, best of as many documents; got 2"),
+        (1, 3, True, "kept: better by a t test over 3 passages of one document, which say nothing about other documents"),
+        (4, 4, False, "not kept: no better by a t test over 4 documents"),
+    ],
+)
+def test_a_verdict_names_its_units(documents, passages, kept, said):
+    assert verdict({"documents": documents, "kept": kept, "nll": [{"passages": passages}]}) == said
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
@@ -252,14 +265,14 @@ def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     isentrope.hf.apply(made, rule)
 
 
-@pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (1, 2, "over 2 passages of one document, which")])
+@pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (2, 2, "undecided"), (1, 3, "over 3 passages of one document, which")])
 def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, files, units, over):
     folder, text = saved
     paths = []
     for i in range(files):
         paths.append(tmp_path / f"{i}.txt")
         paths[-1].write_text(text.read_text()[i * 7 :])
-    arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 2,
+    arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 3,
                  "--lengths", 512, 1024]  # fmt: skip
     told, found = command(*arguments), command(*arguments, "--json")
     assert told.returncode == 0 and over in told.stdout, told.stderr

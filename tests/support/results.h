@@ -14,21 +14,24 @@ inline nlohmann::json small_losses(const char* first, const char* second) {
            {"mean", 3.25},
            {"difference", 0.0},
            {"se", 0.0},
-           {"se_passages", 0.0}},
+           {"se_passages", 0.0},
+           {"passages", 3}},
           {{"method", second},
            {"from", 0},
            {"to", 512},
            {"mean", 3.125},
            {"difference", -0.125},
            {"se", 0.0312},
-           {"se_passages", nullptr}},
+           {"se_passages", nullptr},
+           {"passages", 3}},
           {{"method", second},
            {"from", 512},
            {"to", 768},
            {"mean", 4.5},
            {"difference", 0.0625},
            {"se", nullptr},
-           {"se_passages", nullptr}}};
+           {"se_passages", nullptr},
+           {"passages", 3}}};
 }
 
 inline nlohmann::json small_calibration() {

@@ -87,14 +87,19 @@ def _told(result: dict[str, Any]) -> str:
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
-    kept = _verdict(result) if result["nll"] else "not judged"
+    kept = verdict(result) if result["nll"] else "not judged"
     lines.append(f"rule: {result['rule']} ({kept})")
     return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
 
 
-def _verdict(result: dict[str, Any]) -> str:
-    units, documents = result["nll"][0]["passages"], result["documents"]
-    over = f"{documents} documents" if documents > 1 else f"{units} passages of one document, which say nothing about other documents"
+def verdict(result: dict[str, Any]) -> str:
+    """Whether the gain was kept, and what the t test was over."""
+    from isentrope.models.evaluate import LEAST_PASSAGES
+
+    passages, documents = result["nll"][0]["passages"], result["documents"]
+    if passages < LEAST_PASSAGES:
+        return f"undecided: the t test takes {LEAST_PASSAGES} passages or more, best of as many documents; got {passages}"
+    over = f"{documents} documents" if documents > 1 else f"{passages} passages of one document, which say nothing about other documents"
     return f"{'kept: better' if result['kept'] else 'not kept: no better'} by a t test over {over}"
 
 

@@ -25,6 +25,8 @@ from isentrope.rules import ScaleRule
 # Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
 # would be too small.
 BLOCK = 256
+# With one degree of freedom an interval says nothing.
+LEAST_PASSAGES = 3
 
 
 @dataclass(frozen=True)
@@ -243,8 +245,8 @@ def _standard_error(values: Tensor) -> float:
 
 
 def beats(difference: Difference) -> bool:
-    """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than 3 passages decide
-    nothing, nor do differences that are all equal."""
-    if difference.passages < 3 or not difference.se_passages > 0:
+    """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than `LEAST_PASSAGES`
+    decide nothing, nor do differences that are all equal."""
+    if difference.passages < LEAST_PASSAGES or not difference.se_passages > 0:
         return False
     return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05
