@@ -26,16 +26,17 @@ def quantile(df):
 
 
 def difference(ours, theirs, margin=None):
-    """Of two lists of losses by document: mean, 95 % interval, and the p of a difference or, with a margin, of none beyond it."""
+    """Of two lists of losses by document: mean, degrees of freedom, 95 % interval, and the p of a difference or, with a margin, of
+    none beyond it."""
     mean, error, df = paired([a - b for a, b in zip(ours, theirs, strict=True)])
     if error is None:
-        return {"mean": mean, "low": None, "high": None, "p": 1.0}
+        return {"mean": mean, "df": df, "low": None, "high": None, "p": 1.0}
     reach = quantile(df) * error
     if margin is None:
         p = 2 * one_sided_p(abs(mean) / error, df)
     else:
         p = max(one_sided_p((margin + mean) / error, df), one_sided_p((margin - mean) / error, df))
-    return {"mean": mean, "low": mean - reach, "high": mean + reach, "p": p}
+    return {"mean": mean, "df": df, "low": mean - reach, "high": mean + reach, "p": p}
 
 
 def holm(tests):

@@ -33,13 +33,14 @@ std::string side(const analysis::Side& of) {
 }
 
 std::string primary_table(const Study& study) {
-  Rows rows = {{"hypothesis", "of", "over", "n", "lead", "p", "adjusted", "by the text alone"}};
+  Rows rows = {
+      {"hypothesis", "of", "over", "n", "lead", "df", "p", "adjusted", "by the text alone"}};
   for (const Contrast& test : study.primary) {
     const analysis::Lead& lead = test.lead;
     const int digits = lead.metric == "accuracy" ? 1 : 3;
     rows.push_back({test.hypothesis, side(test.of), side(test.against), std::to_string(lead.length),
-                    report::lead_words(lead), report::decimal(lead.seeds.p, 4),
-                    report::decimal(lead.adjusted_p, 4),
+                    report::lead_words(lead), std::to_string(lead.seeds.df()),
+                    report::decimal(lead.seeds.p, 4), report::decimal(lead.adjusted_p, 4),
                     lead.text ? fmt::format("[{}, {}]", report::decimal(lead.text->low, digits),
                                             report::decimal(lead.text->high, digits))
                               : "–"});
