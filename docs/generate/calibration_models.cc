@@ -129,6 +129,32 @@ Rows answers_of(const ordered_json& judged) {
   return rows;
 }
 
+// Mean loss of each method within a bin of positions, the first of which is within the trained
+// length.
+Rows positions_of(const ordered_json& judged) {
+  const std::vector<std::string> methods = {"entropy", "none", "yarn", "logn", "best"};
+  Rows rows = {{"model", "stretch", "positions"}};
+  rows.front().insert(rows.front().end(), methods.begin(), methods.end());
+  for (const auto& [name, model] : judged.items()) {
+    for (const auto& [stretch, found] : model.at("stretches").items()) {
+      const ordered_json& lengths = found.at("lengths");
+      for (std::size_t bin = 0; bin + 1 < lengths.size(); ++bin) {
+        std::vector<std::string> row = {
+            name, stretch,
+            fmt::format("{} to {}", compact(lengths.at(bin)), compact(lengths.at(bin + 1)))};
+        for (const std::string& method : methods) {
+          std::vector<double> losses;
+          for (const ordered_json& document : found.at("losses").at(method))
+            losses.push_back(document.at(bin));
+          row.push_back(decimal(mean(losses), 3));
+        }
+        rows.push_back(row);
+      }
+    }
+  }
+  return rows;
+}
+
 // Exploratory: the protocol does not test it.
 std::string tuned_to_best(const ordered_json& protocol, const ordered_json& model) {
   const ordered_json& stretch =
@@ -159,7 +185,8 @@ std::map<std::string, std::string> calibration_models_tables(const std::filesyst
   const ordered_json judged = judged_of(record.at("models"));
   std::string page = markdown_table(leads_of(protocol, record, judged));
   if (!judged.empty()) {
-    page += "\n" + markdown_table(answers_of(judged)) + tuned(protocol, judged) + "\n";
+    page += tuned(protocol, judged) + "\n\n" + markdown_table(positions_of(judged)) + "\n" +
+            markdown_table(answers_of(judged));
   }
   return {{"calibration-models", page}};
 }
