@@ -47,12 +47,18 @@ std::string positions(const json& row) {
                      compact(row.at("to").get<double>()));
 }
 
-// Differences to the first method, with their standard errors.
+// An en dash where too few passages tell none.
+std::string interval(double low, double high) {
+  if (std::isnan(low)) return decimal(low, 4);
+  return fmt::format("[{}, {}]", signed_decimal(low, 4), signed_decimal(high, 4));
+}
+
+// Differences to the first method, with their 95 % intervals and standard errors.
 Table differences(const json& nll) {
   Table table;
   table.caption = Text::markup(part_of(assets::prose_html, "differences"));
-  table.columns = {"positions", "nats", "difference", "standard error over blocks",
-                   "over passages"};
+  table.columns = {"positions", "nats", "difference", "95 % over passages",
+                   "standard error over blocks"};
   std::map<std::string, std::size_t> group_of;
   for (const json& row : nll) {
     const auto method = row.at("method").get<std::string>();
@@ -62,7 +68,8 @@ Table differences(const json& nll) {
         {positions(row),
          {decimal(row.at("mean").get<double>(), 4),
           signed_decimal(row.at("difference").get<double>(), 4),
-          decimal(number_of(row.at("se")), 4), decimal(number_of(row.at("se_passages")), 4)}});
+          interval(number_of(row.at("low")), number_of(row.at("high"))),
+          decimal(number_of(row.at("se")), 4)}});
   }
   return table;
 }

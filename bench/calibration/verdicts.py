@@ -2,7 +2,7 @@
 
 import math
 
-from isentrope.models.student import one_sided_p
+from isentrope.models.student import one_sided_p, quantile
 
 LEVEL = 0.05
 
@@ -14,15 +14,6 @@ def paired(differences):
     square = sum((x - mean) ** 2 for x in differences)
     error = math.sqrt(square / (count - 1) / count) if count >= 3 and square > 0 else None
     return mean, error, count - 1
-
-
-def quantile(df):
-    """Student's t that 2.5 % are above, by halving."""
-    low, high = 0.0, 1e3
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if one_sided_p(middle, df) > 0.025 else (low, middle)
-    return low
 
 
 def difference(ours, theirs, margin=None):

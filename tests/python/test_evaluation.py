@@ -38,6 +38,18 @@ def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
     assert late.se == pytest.approx(gaps.std().item() / 2)
     assert late.se_passages == pytest.approx(torch.tensor([-0.2, -0.3]).std().item() / math.sqrt(2))
     assert late.passages == 2 and not evaluation.beats(late)
+    assert all(map(math.isnan, late.interval)) and late.to_dict()["low"] is None
+
+
+def test_the_interval_over_passages_is_students():
+    results = evaluation.Results(None, {})
+    for passage, gap in enumerate([0.1, 0.2, 0.3]):
+        results.add("a", passage, [3.0])
+        results.add("b", passage, [3.0 + gap])
+    found = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], 3, [0, 256])[-1]
+    reach = 4.302653 * 0.1 / math.sqrt(3)
+    assert found.interval == pytest.approx((0.2 - reach, 0.2 + reach), abs=1e-6)
+    assert found.to_dict()["high"] == found.interval[1]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ inline nlohmann::json small_losses(const char* first, const char* second) {
            {"difference", 0.0},
            {"se", 0.0},
            {"se_passages", 0.0},
+           {"low", nullptr},
+           {"high", nullptr},
            {"passages", 3}},
           {{"method", second},
            {"from", 0},
@@ -22,7 +24,9 @@ inline nlohmann::json small_losses(const char* first, const char* second) {
            {"mean", 3.125},
            {"difference", -0.125},
            {"se", 0.0312},
-           {"se_passages", nullptr},
+           {"se_passages", 0.0123},
+           {"low", -0.1779},
+           {"high", -0.0721},
            {"passages", 3}},
           {{"method", second},
            {"from", 512},
@@ -31,6 +35,8 @@ inline nlohmann::json small_losses(const char* first, const char* second) {
            {"difference", 0.0625},
            {"se", nullptr},
            {"se_passages", nullptr},
+           {"low", nullptr},
+           {"high", nullptr},
            {"passages", 3}}};
 }
 

@@ -18,7 +18,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="isentrope evaluate",
         description="Measures the loss of a causal model by position, and how well it retrieves facts from far back, under "
-        "several scale rules: paired differences from the first rule, with standard errors.",
+        "several scale rules: paired differences from the first rule, with their 95 % intervals.",
         epilog="example: isentrope evaluate ./SmolLM2-135M --text novel.txt --rope yarn:4 "
         "--rules standard 'scaled(1.127)' --lengths 4096 8192 12288",
     )
@@ -65,12 +65,13 @@ def _retrieved(model: Any, methods: list[Any], prompts: list[Any], chunk: int) -
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{'positions':>15} {'nats':>8} {'difference':>11} {'SE blocks':>10} {'SE passages':>12}  method"]
+    lines = [f"{'positions':>15} {'nats':>8} {'difference':>11} {'95 % over passages':>20} {'SE blocks':>10}  method"]
     for row in rows:
         where = f"{row['from']}-{row['to']}"
-        blocks, passages = ("" if row[se] is None else f"{row[se]:.4f}" for se in ("se", "se_passages"))
+        blocks = "" if row["se"] is None else f"{row['se']:.4f}"
+        interval = "" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
         lines.append(
-            f"{where:>15} {row['mean']:8.4f} {row['difference']:+11.4f} {blocks:>10} {passages:>12}  {row['method']}"
+            f"{where:>15} {row['mean']:8.4f} {row['difference']:+11.4f} {interval:>20} {blocks:>10}  {row['method']}"
         )
     return "\n".join(lines)
 

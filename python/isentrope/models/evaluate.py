@@ -19,7 +19,7 @@ from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.rope import NO_STRETCH, Stretch, stretched
 from isentrope.models.arguments import check_progress, check_texts, check_tokens, check_words, checked_list
 from isentrope.models.results import Results, check_results
-from isentrope.models.student import one_sided_p
+from isentrope.models.student import one_sided_p, quantile
 from isentrope.rules import ScaleRule
 
 # Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
@@ -44,7 +44,8 @@ class Difference:
     better.
 
     `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over the passages,
-    `passages` of them; each NaN for a single one.
+    `passages` of them; each NaN for a single one. `interval` is that of 95 % over the passages, by Student's t with one degree of
+    freedom less than there are passages; NaN where fewer than `LEAST_PASSAGES`, or differences that are all equal, tell none.
     """
 
     method: str
@@ -56,12 +57,20 @@ class Difference:
     se_passages: float
     passages: int
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        if self.passages < LEAST_PASSAGES or not self.se_passages > 0:
+            return math.nan, math.nan
+        reach = quantile(self.passages - 1) * self.se_passages
+        return self.difference - reach, self.difference + reach
+
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "method": self.method, "from": self.first, "to": self.last,
-            "mean": self.mean, "difference": self.difference, "se": None if math.isnan(self.se) else self.se,
-            "se_passages": None if math.isnan(self.se_passages) else self.se_passages, "passages": self.passages,
+        low, high = self.interval
+        numbers = {
+            "mean": self.mean, "difference": self.difference, "se": self.se, "se_passages": self.se_passages, "low": low, "high": high
         }  # fmt: skip
+        where = {"method": self.method, "from": self.first, "to": self.last, "passages": self.passages}
+        return where | {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
 
 @torch.no_grad()
@@ -247,6 +256,6 @@ def _standard_error(values: Tensor) -> float:
 def beats(difference: Difference) -> bool:
     """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than `LEAST_PASSAGES`
     decide nothing, nor do differences that are all equal."""
-    if difference.passages < LEAST_PASSAGES or not difference.se_passages > 0:
+    if math.isnan(difference.interval[0]):
         return False
     return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05
