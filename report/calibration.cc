@@ -47,12 +47,6 @@ std::string positions(const json& row) {
                      compact(row.at("to").get<double>()));
 }
 
-// An en dash where too few passages tell none.
-std::string interval(double low, double high) {
-  if (std::isnan(low)) return decimal(low, 4);
-  return fmt::format("[{}, {}]", signed_decimal(low, 4), signed_decimal(high, 4));
-}
-
 // Differences to the first method, with their 95 % intervals and standard errors.
 Table differences(const json& nll) {
   Table table;
@@ -61,6 +55,8 @@ Table differences(const json& nll) {
                    "standard error over blocks"};
   std::map<std::string, std::size_t> group_of;
   for (const json& row : nll) {
+    // Results of before intervals have none.
+    const auto end = [&](const char* name) { return number_of(row.value(name, json())); };
     const auto method = row.at("method").get<std::string>();
     const auto [at, is_new] = group_of.try_emplace(method, table.groups.size());
     if (is_new) table.groups.push_back({Text().code(method), {}});
@@ -68,8 +64,7 @@ Table differences(const json& nll) {
         {positions(row),
          {decimal(row.at("mean").get<double>(), 4),
           signed_decimal(row.at("difference").get<double>(), 4),
-          interval(number_of(row.at("low")), number_of(row.at("high"))),
-          decimal(number_of(row.at("se")), 4)}});
+          interval(end("low"), end("high"), 4), decimal(number_of(row.at("se")), 4)}});
   }
   return table;
 }

@@ -32,6 +32,11 @@ std::string signed_decimal(double value, int decimals) {
   return fmt::format("{}{}", positive ? "+" : "", decimal(value, decimals));
 }
 
+std::string interval(double low, double high, int decimals) {
+  if (!std::isfinite(low) || !std::isfinite(high)) return kMissing;
+  return fmt::format("[{}, {}]", decimal(low, decimals), decimal(high, decimals));
+}
+
 std::string compact(double value) {
   if (!std::isfinite(value)) return kMissing;
   std::string digits = fmt::format("{}", std::abs(value));

@@ -15,6 +15,9 @@ namespace isentrope::report {
 // The same with a sign always: "+7.15", and "0.00" without one.
 [[nodiscard]] std::string signed_decimal(double value, int decimals);
 
+// "[−0.18, 0.07]"; an en dash where an end is not finite.
+[[nodiscard]] std::string interval(double low, double high, int decimals);
+
 // The shortest text, thousands set apart from five digits on: "1024", "10,000", "0.001".
 [[nodiscard]] std::string compact(double value);
 

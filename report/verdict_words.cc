@@ -54,8 +54,7 @@ std::string lead_numbers(const Lead& lead) {
   const int digits = lead.metric == "accuracy" ? 1 : 3;
   const analysis::Paired& seeds = lead.seeds;
   std::string text = signed_decimal(seeds.mean, digits);
-  if (std::isfinite(seeds.low))
-    text += fmt::format(" [{}, {}]", decimal(seeds.low, digits), decimal(seeds.high, digits));
+  if (std::isfinite(seeds.low)) text += " " + interval(seeds.low, seeds.high, digits);
   return text;
 }
 

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
-#include "lab/analysis/paired.h"
 #include "report/numbers.h"
 
 namespace isentrope::docs {
@@ -18,35 +17,33 @@ using nlohmann::ordered_json;
 using report::compact;
 using report::decimal;
 using report::number_of;
-using report::signed_decimal;
 
-// "−0.1180 [−0.1630, −0.0730]": some differences that tests call are below a thousandth.
-std::string with_interval(double mean, double low, double high) {
-  return fmt::format("{} [{}, {}]", signed_decimal(mean, 4), signed_decimal(low, 4),
-                     signed_decimal(high, 4));
+// Some differences that tests decide are below a thousandth.
+constexpr int kDecimals = 4;
+
+std::vector<double> differences(std::vector<double> ours, const std::vector<double>& theirs) {
+  for (std::size_t i = 0; i < ours.size(); ++i) ours[i] -= theirs.at(i);
+  return ours;
 }
 
 // Bold where the corrected test calls it.
 std::string lead(const ordered_json& test) {
-  const std::string words =
-      with_interval(test.at("mean"), number_of(test.at("low")), number_of(test.at("high")));
+  const std::string words = with_interval(test.at("mean"), number_of(test.at("low")),
+                                          number_of(test.at("high")), kDecimals);
   return test.value("called", false) ? "**" + words + "**" : words;
 }
 
-// Exploratory: documents of one kind are parts of few works, and may be alike. "scripture-isaiah"
-// is of the kind "scripture".
+// Exploratory: documents of one kind are parts of one work or manuals of one project, and may be
+// alike. "scripture-isaiah" is of the kind "scripture".
 std::string by_kind(const ordered_json& documents, const ordered_json& beyond) {
+  const std::vector<double> changes = differences(beyond.at("entropy"), beyond.at("none"));
   std::map<std::string, std::vector<double>> kinds;
-  std::size_t i = 0;
-  for (const auto& [name, fingerprint] : documents.items()) {
-    kinds[name.substr(0, name.find('-'))].push_back(beyond.at("entropy").at(i).get<double>() -
-                                                    beyond.at("none").at(i).get<double>());
-    ++i;
-  }
+  auto change = changes.begin();
+  for (const auto& [name, fingerprint] : documents.items())
+    kinds[name.substr(0, name.find('-'))].push_back(*change++);
   std::vector<double> means;
-  for (const auto& [kind, differences] : kinds) means.push_back(mean(differences));
-  const analysis::Paired found = analysis::paired(means);
-  return with_interval(found.mean, found.low, found.high);
+  for (const auto& [kind, of_kind] : kinds) means.push_back(mean(of_kind));
+  return with_interval(means, kDecimals);
 }
 
 ordered_json judged_of(const ordered_json& models) {
@@ -91,12 +88,8 @@ Rows leads_of(const ordered_json& protocol, const ordered_json& record,
   return rows;
 }
 
-std::string gain_over(const std::vector<double>& ours, const std::vector<double>& theirs) {
-  std::vector<double> differences = ours;
-  for (std::size_t i = 0; i < ours.size(); ++i) differences[i] -= theirs.at(i);
-  const analysis::Paired found = analysis::paired(differences);
-  return with_interval(found.mean, found.low, found.high);
-}
+// Whether the best constant of the grid is no gain, whose numbers are shown once.
+bool is_none(const ordered_json& stretch) { return stretch.at("best") == 0; }
 
 // Of each document the mean loss of its answers.
 std::vector<double> by_document(const ordered_json& documents) {
@@ -108,11 +101,11 @@ std::vector<double> by_document(const ordered_json& documents) {
 
 Rows answers_of(const ordered_json& judged) {
   Rows rows = {{"model", "stretch", "method", "loss of an answer, nearest to farthest line",
-                "the measured gain to it"}};
+                "measured gain minus it"}};
   for (const auto& [name, model] : judged.items()) {
     for (const auto& [stretch, found] : model.at("stretches").items()) {
       for (const auto& [method, documents] : found.at("answers").at("nll").items()) {
-        if (method == "best" && found.at("best") == 0) continue;  // it is none
+        if (method == "best" && is_none(found)) continue;
         std::string losses;
         for (std::size_t i = 0; i < documents.front().size(); ++i) {
           std::vector<double> answers;
@@ -120,9 +113,11 @@ Rows answers_of(const ordered_json& judged) {
           losses += (losses.empty() ? "" : " ") + decimal(mean(answers), 2);
         }
         const ordered_json& measured = found.at("answers").at("nll").at("entropy");
-        rows.push_back(
-            {name, stretch, method, losses,
-             method == "entropy" ? "–" : gain_over(by_document(measured), by_document(documents))});
+        rows.push_back({name, stretch, method, losses,
+                        method == "entropy" ? "–"
+                                            : with_interval(differences(by_document(measured),
+                                                                        by_document(documents)),
+                                                            kDecimals)});
       }
     }
   }
@@ -146,7 +141,7 @@ Rows positions_of(const ordered_json& judged) {
           std::vector<double> losses;
           for (const ordered_json& document : found.at("losses").at(method))
             losses.push_back(document.at(bin));
-          row.push_back(decimal(mean(losses), 3));
+          row.push_back(method == "best" && is_none(found) ? "–" : decimal(mean(losses), 3));
         }
         rows.push_back(row);
       }
@@ -159,8 +154,9 @@ Rows positions_of(const ordered_json& judged) {
 std::string tuned_to_best(const ordered_json& protocol, const ordered_json& model) {
   const ordered_json& stretch =
       model.at("stretches").at(std::to_string(protocol.at("tuning").at("stretch").get<int>()));
-  return gain_over(model.at("tuning").at("beyond").at("tuned constant"),
-                   stretch.at("beyond").at("best"));
+  return with_interval(differences(model.at("tuning").at("beyond").at("tuned constant"),
+                                   stretch.at("beyond").at("best")),
+                       kDecimals);
 }
 
 std::string tuned(const ordered_json& protocol, const ordered_json& judged) {

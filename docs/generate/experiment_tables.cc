@@ -41,9 +41,7 @@ std::string primary_table(const Study& study) {
     rows.push_back({test.hypothesis, side(test.of), side(test.against), std::to_string(lead.length),
                     report::lead_words(lead), std::to_string(lead.seeds.df()),
                     report::decimal(lead.seeds.p, 4), report::decimal(lead.adjusted_p, 4),
-                    lead.text ? fmt::format("[{}, {}]", report::decimal(lead.text->low, digits),
-                                            report::decimal(lead.text->high, digits))
-                              : "–"});
+                    lead.text ? report::interval(lead.text->low, lead.text->high, digits) : "–"});
   }
   return markdown_table(rows);
 }

@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "docs/generate/tables.h"
-#include "lab/analysis/leads.h"
-#include "lab/analysis/paired.h"
 #include "lab/analysis/study.h"
 #include "report/extrapolation_charts.h"
 #include "report/numbers.h"
@@ -81,13 +79,6 @@ double at_the_notes_size(const std::vector<double>& values) {
   return mean_y + xy / xx * (std::log(kNotesSize) - mean_x);
 }
 
-std::string with_interval(const std::vector<double>& gains) {
-  analysis::Lead lead;
-  lead.metric = "accuracy";
-  lead.seeds = analysis::paired(gains);
-  return report::lead_numbers(lead);
-}
-
 Rows gain_rows(const analysis::Study& line) {
   Rows rows = {{"log_512 n over the standard scale", "64", "128", "256", "512", "1024"},
                {"the note's"}};
@@ -104,12 +95,12 @@ Rows gain_rows(const analysis::Study& line) {
         gains.push_back(gain);
         along[seed].push_back(gain);
       }
-      rows[i + 2].push_back(with_interval(gains));
+      rows[i + 2].push_back(with_interval(gains, 1));
     }
     std::vector<double> there;
     for (const auto& [seed, gains] : along)
       if (gains.size() == line.cells.size()) there.push_back(at_the_notes_size(gains));
-    rows.back().push_back(with_interval(there));
+    rows.back().push_back(with_interval(there, 1));
   }
   return rows;
 }

@@ -42,23 +42,6 @@ std::string factor_table() {
 
 }  // namespace
 
-double mean(const std::vector<double>& numbers) {
-  double sum = 0;
-  for (const double value : numbers) sum += value;
-  return sum / static_cast<double>(numbers.size());
-}
-
-std::string markdown_table(const Rows& rows) {
-  std::string text;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    for (const std::string& cell : rows[i]) text.append("| ").append(cell).append(" ");
-    text.append("|\n");
-    for (std::size_t column = 0; i == 0 && column < rows[i].size(); ++column) text.append("|---");
-    if (i == 0) text.append("|\n");
-  }
-  return text;
-}
-
 std::map<std::string, std::string> rule_tables() {
   return {{"rules", catalogue_table()}, {"factors", factor_table()}};
 }

@@ -17,6 +17,10 @@ using Rows = std::vector<std::vector<std::string>>;
 
 [[nodiscard]] double mean(const std::vector<double>& numbers);
 
+// "−0.118 [−0.163, −0.073]": of paired differences the mean and its 95 % interval.
+[[nodiscard]] std::string with_interval(double mean, double low, double high, int decimals);
+[[nodiscard]] std::string with_interval(const std::vector<double>& differences, int decimals);
+
 // Tables of scale-rules.md and of theory.md.
 [[nodiscard]] std::map<std::string, std::string> rule_tables();
 [[nodiscard]] std::map<std::string, std::string> theory_tables();

@@ -1,6 +1,7 @@
 """Losses by position, their differences and errors, the file of results, and questions far from their answers."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from tiny_model import model, tokens
 
 import isentrope
+from isentrope.commands.evaluate import table
 from isentrope.models import evaluate as evaluation
 from isentrope.models import retrieval
 from isentrope.models.student import one_sided_p
@@ -50,6 +52,8 @@ def test_the_interval_over_passages_is_students():
     reach = 4.302653 * 0.1 / math.sqrt(3)
     assert found.interval == pytest.approx((0.2 - reach, 0.2 + reach), abs=1e-6)
     assert found.to_dict()["high"] == found.interval[1]
+    words, few = (table([one.to_dict()]) for one in (found, replace(found, passages=2)))
+    assert "[-0.0484, +0.4484]" in words and "[" not in few
 
 
 @pytest.mark.parametrize(

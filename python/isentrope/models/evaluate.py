@@ -58,8 +58,13 @@ class Difference:
     passages: int
 
     @property
+    def decides(self) -> bool:
+        """Whether there is an interval."""
+        return self.passages >= LEAST_PASSAGES and self.se_passages > 0
+
+    @property
     def interval(self) -> tuple[float, float]:
-        if self.passages < LEAST_PASSAGES or not self.se_passages > 0:
+        if not self.decides:
             return math.nan, math.nan
         reach = quantile(self.passages - 1) * self.se_passages
         return self.difference - reach, self.difference + reach
@@ -256,6 +261,6 @@ def _standard_error(values: Tensor) -> float:
 def beats(difference: Difference) -> bool:
     """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than `LEAST_PASSAGES`
     decide nothing, nor do differences that are all equal."""
-    if math.isnan(difference.interval[0]):
+    if not difference.decides:
         return False
     return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05
