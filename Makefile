@@ -120,7 +120,7 @@ calibrate-demo: configure
 	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 
-# Hours, days for Gemma; every start goes on where the last one was stopped.
+# Hours; every start goes on where the last one was stopped.
 MODELS = results/calibrate-study
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators

@@ -1,5 +1,5 @@
-// What calibration does across models, out of docs/results/calibration-models.json; of models of
-// the protocol whose readings are not all done it says how many stretches are.
+// What calibration does across models, out of docs/results/calibration-models.json, in which every
+// model of the protocol is judged.
 
 #include <fmt/core.h>
 
@@ -46,35 +46,12 @@ std::string by_kind(const ordered_json& documents, const ordered_json& beyond) {
   return with_interval(means, kDecimals);
 }
 
-ordered_json judged_of(const ordered_json& models) {
-  ordered_json judged = ordered_json::object();
-  for (const auto& [name, model] : models.items()) {
-    if (model.contains("tuning")) judged[name] = model;
-  }
-  return judged;
-}
-
-std::string missing(const ordered_json& protocol, const ordered_json& models,
-                    const std::string& name) {
-  const std::size_t read = models.contains(name) ? models.at(name).at("stretches").size() : 0;
-  return fmt::format("not judged: {} of {} stretches are read", read,
-                     protocol.at("stretches").size());
-}
-
-Rows leads_of(const ordered_json& protocol, const ordered_json& record,
-              const ordered_json& judged) {
+Rows leads_of(const ordered_json& record) {
   const ordered_json& documents = record.at("documents");
   Rows rows = {{"model", "stretch", "positions", "ln gain", "best of the grid", "nats", "to none",
                 "to YaRN's", "to logn", "to the best: equivalent?", "df", "to none, by kind"}};
-  for (const auto& [name, model] : protocol.at("models").items()) {
-    if (!judged.contains(name)) {
-      std::vector<std::string> row = {model.at("what"),
-                                      missing(protocol, record.at("models"), name)};
-      row.resize(rows.front().size());
-      rows.push_back(row);
-      continue;
-    }
-    for (const auto& [stretch, found] : judged.at(name).at("stretches").items()) {
+  for (const auto& [name, model] : record.at("models").items()) {
+    for (const auto& [stretch, found] : model.at("stretches").items()) {
       const ordered_json &tests = found.at("tests"), &lengths = found.at("lengths");
       rows.push_back({model.at("what"), stretch,
                       fmt::format("{} to {}", compact(lengths.at(1)), compact(lengths.back())),
@@ -99,10 +76,10 @@ std::vector<double> by_document(const ordered_json& documents) {
   return means;
 }
 
-Rows answers_of(const ordered_json& judged) {
+Rows answers_of(const ordered_json& models) {
   Rows rows = {{"model", "stretch", "method", "loss of an answer, nearest to farthest line",
                 "measured gain minus it"}};
-  for (const auto& [name, model] : judged.items()) {
+  for (const auto& [name, model] : models.items()) {
     for (const auto& [stretch, found] : model.at("stretches").items()) {
       for (const auto& [method, documents] : found.at("answers").at("nll").items()) {
         if (method == "best" && is_none(found)) continue;
@@ -126,11 +103,11 @@ Rows answers_of(const ordered_json& judged) {
 
 // Mean loss of each method within a bin of positions, the first of which is within the trained
 // length.
-Rows positions_of(const ordered_json& judged) {
+Rows positions_of(const ordered_json& models) {
   const std::vector<std::string> methods = {"entropy", "none", "yarn", "logn", "best"};
   Rows rows = {{"model", "stretch", "positions"}};
   rows.front().insert(rows.front().end(), methods.begin(), methods.end());
-  for (const auto& [name, model] : judged.items()) {
+  for (const auto& [name, model] : models.items()) {
     for (const auto& [stretch, found] : model.at("stretches").items()) {
       const ordered_json& lengths = found.at("lengths");
       for (std::size_t bin = 0; bin + 1 < lengths.size(); ++bin) {
@@ -159,9 +136,9 @@ std::string tuned_to_best(const ordered_json& protocol, const ordered_json& mode
                        kDecimals);
 }
 
-std::string tuned(const ordered_json& protocol, const ordered_json& judged) {
+std::string tuned(const ordered_json& protocol, const ordered_json& models) {
   std::string lines;
-  for (const auto& [name, model] : judged.items()) {
+  for (const auto& [name, model] : models.items()) {
     if (model.at("tuning").is_null()) continue;
     lines += fmt::format(
         "\n- {}: log n to constant, tuned for each head, {} nats; the constants of heads to "
@@ -178,13 +155,10 @@ std::map<std::string, std::string> calibration_models_tables(const std::filesyst
       ordered_json::parse(std::ifstream(docs / "../bench/calibration/protocol.json"));
   std::ifstream file(docs / "results/calibration-models.json");
   const ordered_json record = ordered_json::parse(file);
-  const ordered_json judged = judged_of(record.at("models"));
-  std::string page = markdown_table(leads_of(protocol, record, judged));
-  if (!judged.empty()) {
-    page += tuned(protocol, judged) + "\n\n" + markdown_table(positions_of(judged)) + "\n" +
-            markdown_table(answers_of(judged));
-  }
-  return {{"calibration-models", page}};
+  const ordered_json& models = record.at("models");
+  return {{"calibration-models", markdown_table(leads_of(record)) + tuned(protocol, models) +
+                                     "\n\n" + markdown_table(positions_of(models)) + "\n" +
+                                     markdown_table(answers_of(models))}};
 }
 
 }  // namespace isentrope::docs
