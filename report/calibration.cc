@@ -43,8 +43,7 @@ HeadValues difference(const HeadValues& a, const HeadValues& b) {
 }
 
 std::string positions(const json& row) {
-  return fmt::format("{} to {}", compact(row.at("from").get<double>()),
-                     compact(row.at("to").get<double>()));
+  return from_to(row.at("from").get<double>(), row.at("to").get<double>());
 }
 
 // Differences to the first method, with their 95 % intervals and standard errors.

@@ -50,4 +50,6 @@ std::string compact(double value) {
   return fmt::format("{}{}", value < 0 ? kMinus : "", digits);
 }
 
+std::string from_to(double from, double to) { return compact(from) + " to " + compact(to); }
+
 }  // namespace isentrope::report

@@ -21,4 +21,7 @@ namespace isentrope::report {
 // The shortest text, thousands set apart from five digits on: "1024", "10,000", "0.001".
 [[nodiscard]] std::string compact(double value);
 
+// "8192 to 10,240".
+[[nodiscard]] std::string from_to(double from, double to);
+
 }  // namespace isentrope::report

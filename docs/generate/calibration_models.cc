@@ -12,10 +12,9 @@
 namespace isentrope::docs {
 namespace {
 
-using nlohmann::json;
 using nlohmann::ordered_json;
-using report::compact;
 using report::decimal;
+using report::from_to;
 using report::number_of;
 
 // Some differences that tests decide are below a thousandth.
@@ -53,8 +52,7 @@ Rows leads_of(const ordered_json& record) {
   for (const auto& [name, model] : record.at("models").items()) {
     for (const auto& [stretch, found] : model.at("stretches").items()) {
       const ordered_json &tests = found.at("tests"), &lengths = found.at("lengths");
-      rows.push_back({model.at("what"), stretch,
-                      fmt::format("{} to {}", compact(lengths.at(1)), compact(lengths.back())),
+      rows.push_back({model.at("what"), stretch, from_to(lengths.at(1), lengths.back()),
                       decimal(found.at("log_gain"), 3), decimal(found.at("best"), 2),
                       decimal(mean(found.at("beyond").at("entropy").get<std::vector<double>>()), 3),
                       lead(tests.at("none")), lead(tests.at("yarn")), lead(tests.at("logn")),
@@ -67,6 +65,13 @@ Rows leads_of(const ordered_json& record) {
 
 // Whether the best constant of the grid is no gain, whose numbers are shown once.
 bool is_none(const ordered_json& stretch) { return stretch.at("best") == 0; }
+
+// Over the documents, of the numbers at one place of each.
+double mean_at(std::size_t place, const ordered_json& documents) {
+  std::vector<double> numbers;
+  for (const ordered_json& document : documents) numbers.push_back(document.at(place));
+  return mean(numbers);
+}
 
 // Of each document the mean loss of its answers.
 std::vector<double> by_document(const ordered_json& documents) {
@@ -84,11 +89,8 @@ Rows answers_of(const ordered_json& models) {
       for (const auto& [method, documents] : found.at("answers").at("nll").items()) {
         if (method == "best" && is_none(found)) continue;
         std::string losses;
-        for (std::size_t i = 0; i < documents.front().size(); ++i) {
-          std::vector<double> answers;
-          for (const ordered_json& document : documents) answers.push_back(document[i]);
-          losses += (losses.empty() ? "" : " ") + decimal(mean(answers), 2);
-        }
+        for (std::size_t i = 0; i < documents.front().size(); ++i)
+          losses += (losses.empty() ? "" : " ") + decimal(mean_at(i, documents), 2);
         const ordered_json& measured = found.at("answers").at("nll").at("entropy");
         rows.push_back({name, stretch, method, losses,
                         method == "entropy" ? "–"
@@ -111,14 +113,11 @@ Rows positions_of(const ordered_json& models) {
     for (const auto& [stretch, found] : model.at("stretches").items()) {
       const ordered_json& lengths = found.at("lengths");
       for (std::size_t bin = 0; bin + 1 < lengths.size(); ++bin) {
-        std::vector<std::string> row = {
-            name, stretch,
-            fmt::format("{} to {}", compact(lengths.at(bin)), compact(lengths.at(bin + 1)))};
+        std::vector<std::string> row = {name, stretch,
+                                        from_to(lengths.at(bin), lengths.at(bin + 1))};
         for (const std::string& method : methods) {
-          std::vector<double> losses;
-          for (const ordered_json& document : found.at("losses").at(method))
-            losses.push_back(document.at(bin));
-          row.push_back(method == "best" && is_none(found) ? "–" : decimal(mean(losses), 3));
+          const double loss = mean_at(bin, found.at("losses").at(method));
+          row.push_back(method == "best" && is_none(found) ? "–" : decimal(loss, 3));
         }
         rows.push_back(row);
       }

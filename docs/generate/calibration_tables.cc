@@ -143,8 +143,7 @@ std::string losses_tables(const std::vector<json>& studies, const std::string& a
         rows = {{study.at("model")}};
         for (const json& bin : differences) {
           if (bin.at("method") != differences.front().at("method")) break;
-          rows.front().push_back(fmt::format("{} to {}", report::compact(bin.at("from")),
-                                             report::compact(bin.at("to"))));
+          rows.front().push_back(report::from_to(bin.at("from"), bin.at("to")));
         }
       }
       add_losses(rows, differences);
