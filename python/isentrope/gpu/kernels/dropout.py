@@ -48,13 +48,18 @@ def kept_weights(
     if FOURS:
         # Four neighbouring keys share what is drawn: a quarter of the work.
         a, b, c, d = words_of(dropout, head, query, first // 4 + tl.arange(0, KEYS // 4), KEYS_FIRST)
-        even = tl.join((a >= dropout.least).to(tl.int8), (c >= dropout.least).to(tl.int8))
-        odd = tl.join((b >= dropout.least).to(tl.int8), (d >= dropout.least).to(tl.int8))
-        kept = tl.join(even, odd)
+        least = dropout.least
+        drawn = (
+            (a >= least).to(tl.int32) + (b >= least).to(tl.int32) * 2 + (c >= least).to(tl.int32) * 4 + (d >= least).to(tl.int32) * 8
+        )
         if KEYS_FIRST:
-            return tl.reshape(tl.permute(kept, (0, 2, 3, 1)), [KEYS, ROWS]) != 0
+            drawn = tl.sum(drawn[:, :, None], 2)
+            bits = drawn[:, None, :] >> tl.arange(0, 4)[None, :, None]
+            return tl.reshape(bits & 1, [KEYS, ROWS]) != 0
         else:
-            return tl.reshape(kept, [ROWS, KEYS]) != 0
+            drawn = tl.sum(drawn[:, None, :], 1)
+            bits = drawn[:, :, None] >> tl.arange(0, 4)[None, None, :]
+            return tl.reshape(bits & 1, [ROWS, KEYS]) != 0
     else:
         # A part of a sequence may begin in the midst of four.
         key = first + tl.arange(0, KEYS)
