@@ -8,9 +8,9 @@ import triton.language as tl
 from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, load_block, load_keys, offsets, place_of_block, span_of_block
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import store_share, write_rows
-from isentrope.gpu.kernels.softmax import LEAST, apply_masks, logits_of
-from isentrope.gpu.kernels.span import count_of, some_sees, tile_at
-from isentrope.gpu.kernels.sums import RowState, add_moments, farther, from_own, like_sums, no_sums, of_rows, raised, rebase
+from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
+from isentrope.gpu.kernels.span import Span, count_of, some_sees, tile_at
+from isentrope.gpu.kernels.sums import RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase
 from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, mark_rows, narrow, nothing_of, reach, zeros
 
 
@@ -38,7 +38,7 @@ def visit_keys(
         m, origin, rescale, shift = raised(state.m, tl.max(logits, 1))
         t = logits - (origin - early)[:, None]
     else:
-        # The largest score makes the largest logit, and each t is one multiply-add.
+        # The largest score makes the largest logit, and each t is one multiply-add: exact, while the origin was rounded.
         m, origin, rescale, shift = raised(state.m, tl.max(scores, 1) * block.scales.before)
         t = scores * block.scales.before[:, None] - (origin - early)[:, None]
     if late > 0:
@@ -80,16 +80,29 @@ def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.c
 
 
 @triton.jit
+def without_imprecise(state, acc, span, SHAPE: tl.constexpr):
+    """Keeps the sums of tiles that hide nothing if every row's largest logit is within FUSED_RANGE; else starts anew, with
+    a span none of whose tiles counts as hiding nothing: the loop that masks takes them all."""
+    fused = tl.max((tl.abs(state.m) < FUSED_RANGE).to(tl.int32) ^ 1, 0) == 0
+    new = empty_state(float("-inf"), SHAPE)
+    state = RowState(
+        tl.where(fused, state.m, new.m), tl.where(fused, state.s0, 0.0), tl.where(fused, state.s1, 0.0),
+        tl.where(fused, state.s1p, 0.0), tl.where(fused, state.s2, 0.0), tl.where(fused, state.s3, 0.0),
+    )  # fmt: skip
+    full_first, full_last = tl.where(fused, span.full_first, span.last), tl.where(fused, span.full_last, span.last)
+    return state, tl.where(fused, acc, 0.0), Span(span.first, full_first, full_last, span.last)
+
+
+@triton.jit
 def visit_all_keys(
     span, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """A query block's sums over the keys of a span: of weights, the keys that each row sees where SHAPE.MASKED, and of values."""
-    zero = no_sums(SHAPE)
-    state = RowState(each(SHAPE.ROWS, float("-inf"), tl.float32), zero, zero, zero, zero, zero)
-    support = each(SHAPE.ROWS, 0, tl.int32)
-    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    state, support, acc = empty_state(-FUSED_RANGE, SHAPE), each(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
     view = block.view
+    if SHAPE.MASKED:
+        state = empty_state(float("-inf"), SHAPE)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
@@ -100,6 +113,8 @@ def visit_all_keys(
                     )  # fmt: skip
         if masked == 0 and SHAPE.OWN_LAST:
             state = from_own(state, block.own_key, span.full_last * SHAPE.KEYS)
+        if masked == 0 and not SHAPE.MASKED:
+            state, acc, span = without_imprecise(state, acc, span, SHAPE)
     return of_rows(state), support, acc
 
 

@@ -16,6 +16,9 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 # exp2 of it is 0 in float32. What lies below would make 0 * inf of moments that are 0.
 LEAST = tl.constexpr(-200.0)
+# Within it t = score * lambda - origin may be one multiply-add: it is exact, so that t of the largest key is not 0 but the
+# rounding error of the origin, 2^-9 here at most. At logits of 2^31 that is 128: all weights of a row under- or overflow.
+FUSED_RANGE = tl.constexpr(65536.0)
 
 
 class Scales(NamedTuple):

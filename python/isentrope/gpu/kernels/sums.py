@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.softmax import LEAST, distances
-from isentrope.gpu.kernels.tile import zeros
+from isentrope.gpu.kernels.tile import each, zeros
 
 LANES = tl.constexpr(8)
 PAIRS = tl.constexpr(4)
@@ -77,6 +77,13 @@ def halves(x, ROWS: tl.constexpr, KEYS: tl.constexpr):
 @triton.jit
 def no_sums(SHAPE: tl.constexpr):
     return zeros(SHAPE.ROWS, PAIRS if SHAPE.CHAINED == PAIRS else LANES)
+
+
+@triton.jit
+def empty_state(m, SHAPE: tl.constexpr):
+    """State of rows without keys. m: origin that their weights have at least."""
+    zero = no_sums(SHAPE)
+    return RowState(each(SHAPE.ROWS, m, tl.float32), zero, zero, zero, zero, zero)
 
 
 @triton.jit
