@@ -21,8 +21,10 @@ import torch
 import triton
 from gpu_disassembly import Loop
 from torch import Tensor
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.compiler.compiler import make_backend
 from triton.runtime.jit import JITFunction
 
 from isentrope.gpu import plan
@@ -145,11 +147,50 @@ def _launch(kernel: JITFunction, values: dict[str, Any], options: dict[str, Any]
     return Launch(kernel, tuple(signature), tuple(constants), tuple(divisible), tuple(options.items()))
 
 
+def _source(launch: Launch, aligned: bool) -> ASTSource:
+    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in launch.divisible if aligned}
+    return ASTSource(launch.kernel, dict(launch.signature), constexprs=dict(launch.constants), attrs=attributes)
+
+
 def binary(launch: Launch, target: Target, aligned: bool = True) -> Any:
     """As Triton compiles it. aligned: 16 divides the addresses and strides that it divides in most calls."""
-    attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in launch.divisible if aligned}
-    source = ASTSource(launch.kernel, dict(launch.signature), constexprs=dict(launch.constants), attrs=attributes)
-    return triton.compile(source, target=target.gpu, options=dict(launch.options))
+    return triton.compile(_source(launch, aligned), target=target.gpu, options=dict(launch.options))
+
+
+def ttgir(launch: Launch, target: Target) -> str:
+    """TTGIR of a kernel: its operations with their layouts. Compiles no further, which takes half a second."""
+    made = _source(launch, aligned=True)
+    backend = make_backend(target.gpu)
+    options = backend.parse_options(dict(launch.options) | made.parse_options())
+    stages: dict[str, Callable[..., Any]] = {}
+    backend.add_stages(stages, options, made.language)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module = made.make_ir(target.gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    metadata = {"target": target.gpu, **options.__dict__}
+    for name in ("ttir", "ttgir"):
+        module = stages[name](module, metadata)
+    return str(module)
+
+
+# A product by mma of version 2: rows and columns of its first operand, their type, and how many columns a lane holds side by side.
+_PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opIdx = 0, parent = #mma\d*, kWidth = (\d+)\}>>")
+
+
+class Product(NamedTuple):
+    """A product of tiles in TTGIR: its first operand [rows, columns], of which each of four lanes holds `width` columns at a time."""
+
+    rows: int
+    columns: int
+    type: str
+    width: int
+
+
+def wrong_products(code: str) -> list[Product]:
+    """Products in TTGIR whose lanes would hold more columns than there are, which Triton 3.6 and 3.7 multiply wrongly (decision 35)."""
+    found = (Product(int(x[1]), int(x[2]), x[3], int(x[4])) for x in _PRODUCT.finditer(code))
+    return sorted({product for product in found if 4 * product.width > product.columns})
 
 
 def compiled(launch: Launch, target: Target, aligned: bool = True) -> Compiled:

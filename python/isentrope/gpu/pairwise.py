@@ -1,0 +1,107 @@
+"""Conformance problems that a device runs first: those that once failed on one, then some that cover every pair of features."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+# Lines that passed in the interpreter and failed on an H200: kWidth of a product's operand, and a contracted difference.
+ONCE_FAILED = [
+    "shape=1x1x71x37x37 admitted=1 dropout=0.25 dropout_seed=3247048918431359 bwd=1 seed=16",
+    "dt=bf16 shape=2x1x3x256x2 special=1 seed=15",
+    "dt=bf16 shape=2x1x3x256x2 mask=causal:bottom_right special=1 bwd=1 seed=15",
+    "dt=f16 shape=2x1x3x256x2 mask=causal:bottom_right special=1 bwd=1 seed=15",
+    "dt=f16 shape=1x12:3x9x9x24:160 mask=causal:bottom_right,dilation=7 cap=0.5 admitted=1 dropout=0.1"
+    " dropout_seed=1816752153120331 bwd=1 scale=1e-06 seed=164",
+    "shape=2x8:1x3x1023x2 rule=logn(train_len=32) admitted=1 dropout=0.25 dropout_seed=4777061554320694 bwd=1 scale=0.001 seed=180",
+]
+# Features of a problem, as a line has them; "" is the absence of one. A single query against 4100 keys is split into shares.
+FACTORS: dict[str, tuple[str, ...]] = {
+    "type": ("dt=f32", "dt=bf16", "dt=f16"),
+    "dim": ("2", "37", "64", "64:32", "128", "24:160", "192:128", "256"),
+    "size": ("1x1", "1x4100", "3x256", "17x31", "71x300", "140x1030"),
+    "heads": ("1x2:1", "2x3"),
+    "attn_mask": ("", "admitted=1"),
+    "bias": ("", "bias=1"),
+    "structure": (
+        "", "causal:bottom_right", "causal:top_left,window=9:5", "left_padding,right_padding", "documents=3", "offset=11:5,prefix=4",
+        "causal:bottom_right,chunk=7",
+    ),
+    "dilation": ("", "dilation=3", "dilation=40"),
+    "dropout": ("", "dropout=0.25 dropout_seed=7"),
+    "cap": ("", "cap=5"),
+    "sink": ("", "sink=1"),
+    "special": ("", "special=1"),
+    "gradients": ("", "bwd=1"),
+    "rule": ("", "rule=log_length"),
+    "scale": ("", "scale=100", "scale=0.001"),
+    "pages": ("", "pages=16"),
+}  # fmt: skip
+# What a paged cache goes with: `Problem.unsupported` says the same of lines.
+_ONLY_EMPTY_WITH_PAGES = ("attn_mask", "bias", "dilation", "dropout", "gradients")
+_STRUCTURES_WITH_PAGES = ("", "causal:bottom_right", "causal:top_left,window=9:5", "causal:bottom_right,chunk=7")
+
+Choice = dict[str, str]
+Pair = frozenset[tuple[str, str]]
+
+
+def is_possible(choice: Choice) -> bool:
+    """Whether some problem has all of these features."""
+    if choice.get("pages", "") and (
+        any(choice.get(name, "") for name in _ONLY_EMPTY_WITH_PAGES) or choice.get("structure", "") not in _STRUCTURES_WITH_PAGES
+    ):
+        return False
+    # A dilation would part the keys of a prefix.
+    return not (choice.get("dilation", "") and "prefix" in choice.get("structure", ""))
+
+
+def pairs() -> set[Pair]:
+    """Every pair of values of different factors that some problem has."""
+    found = set()
+    for (a, values_a), (b, values_b) in itertools.combinations(FACTORS.items(), 2):
+        found |= {
+            frozenset({(a, x), (b, y)}) for x, y in itertools.product(values_a, values_b) if is_possible({a: x, b: y})
+        }
+    return found
+
+
+def pairs_of(choice: Choice) -> set[Pair]:
+    """Pairs of values that a choice covers."""
+    return {frozenset(pair) for pair in itertools.combinations(choice.items(), 2)}
+
+
+def choices(seed: int = 1) -> list[Choice]:
+    """Choices of a value for each factor that together cover every pair of `pairs`, found greedily.
+
+    Each choice starts with a pair that is not covered, and takes the factors in a random order: of each the value that covers most
+    pairs more. The same seed gives the same choices.
+    """
+    source, found = random.Random(seed), []
+    left = pairs()
+    while left:
+        choice = dict(min(left, key=lambda pair: (source.random(), sorted(pair))))
+        others = [name for name in FACTORS if name not in choice]
+        source.shuffle(others)
+        for name in others:
+            possible = [value for value in FACTORS[name] if is_possible(choice | {name: value})]
+            gains = [sum(frozenset({(name, value), chosen}) in left for chosen in choice.items()) for value in possible]
+            best = [value for value, gain in zip(possible, gains) if gain == max(gains)]
+            choice[name] = source.choice(best)
+        left -= pairs_of(choice)
+        found.append(choice)
+    return found
+
+
+def line_of(choice: Choice, seed: int) -> str:
+    """The problem of a choice, as `isentrope check` reads it."""
+    masks = ",".join(choice[name] for name in ("structure", "dilation") if choice[name])
+    fields = [choice["type"], f"shape={choice['heads']}x{choice['size']}x{choice['dim']}", f"mask={masks}" * bool(masks)]
+    fields += [choice[name] for name in ("rule", "cap", "attn_mask", "bias", "sink", "special", "dropout", "pages", "gradients", "scale")]
+    return " ".join(field for field in [*fields, f"seed={seed}"] if field)
+
+
+def problem_lines(seed: int = 1, coverings: int = 3) -> list[str]:
+    """Lines of the problems that a device runs first: ONCE_FAILED, then as many times as there are coverings every pair, each time
+    among other features."""
+    found = [choice for number in range(coverings) for choice in choices(seed + number)]
+    return ONCE_FAILED + [line_of(choice, index) for index, choice in enumerate(found, 1)]

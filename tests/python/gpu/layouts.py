@@ -1,0 +1,94 @@
+"""Lists what makes products of compiled kernels wrong with some Triton: operands laid out wrongly by the Triton that this process imports,
+and joins of tensors, which mislead Triton 3.6 and 3.7.
+
+    python tests/python/gpu/layouts.py --chips sm_90 [--worst]     # exit status 1 if there is a fault
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+import triton
+
+sys.path.append(str(Path(__file__).parents[3] / "bench"))
+
+from gpu_compiling import TARGETS, Launch, launches, ttgir, wrong_products
+from variants import Variant
+
+# Kernels without products of tiles.
+WITHOUT = ("rows", "merge", "gradient_rows", "spans")
+# Chips that mma of version 2 computes for, or whose smallest tiles it does.
+CHIPS = ("sm_80", "sm_90", "sm_100", "sm_120")
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def worst() -> list[Variant]:
+    """Calls of a dozen kernels with what made products wrong: a boolean mask and dropout together, in the smallest tiles."""
+    wrong_forward = [Variant(dtype, 160, False, True, dropout=True) for dtype in TYPES[1:]]
+    return wrong_forward + [
+        Variant(dtype, dim, False, True, backward=True, dropout=True)
+        for dtype, dim in ((torch.float32, 64), (torch.float32, 128), (torch.bfloat16, 64), (torch.bfloat16, 160), (torch.float16, 160))
+    ]
+
+
+def every() -> list[Variant]:
+    """Each type and width of tile with each choice of what is in the slice of an operand: masks, dropout, statistics, dilation."""
+    found = []
+    for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
+        for kind in ({}, {"few": True}, {"backward": True}):
+            found.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
+    found += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
+    return found
+
+
+def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterator[tuple[Launch, str]]:
+    """The different kernels with products that calls launch on a chip, each with the name of the first such call."""
+    seen = set()
+    for variant in variants:
+        with launches(TARGETS[chip]) as found:
+            variant.call()
+        for one in found:
+            if one not in seen and one.name not in WITHOUT and (repairs or not one.name.endswith("_repair")):
+                seen.add(one)
+                yield one, f"{chip} {variant.name} {one.name}"
+
+
+def faults(code: str) -> list[str]:
+    """Wrong products in the TTGIR of a kernel, and joins, which made them wrong: whichever Triton is installed."""
+    return [str(product) for product in wrong_products(code)] + ["tt.join"] * ("tt.join" in code)
+
+
+def wrong(variants: list[Variant], chip: str, repairs: bool = True) -> tuple[list[str], int]:
+    """Faults of kernels on a chip, each with the call that has it, and the number of kernels."""
+
+    def scanned(item: tuple[Launch, str]) -> list[str]:
+        return [f"{item[1]}: {fault}" for fault in faults(ttgir(item[0], TARGETS[chip]))]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(scanned, kernels(variants, chip, repairs)))
+    return [line for lines in found for line in lines], len(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chips", nargs="+", choices=TARGETS, default=list(CHIPS))
+    parser.add_argument("--worst", action="store_true", help="the calls of a dozen kernels instead of all")
+    arguments = parser.parse_args()
+    found, count = [], 0
+    for chip in arguments.chips:
+        lines, scanned = wrong(worst() if arguments.worst else every(), chip)
+        found += lines
+        count += scanned
+    print("\n".join([*found, f"Triton {triton.__version__}: {len(found)} faults in {count} kernels"]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
