@@ -32,6 +32,7 @@ def _parser() -> Parser:
     parser.add_argument("lines", nargs="*", metavar="LINE", help="a problem, as one argument")
     parser.add_argument("--backend", choices=["gpu"], default="gpu", help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help="file of problems, one per line; # begins a comment")
+    parser.add_argument("--pairwise", action="store_true", help="the problems that a device should run first: every pair of features")
     parser.add_argument("--generate", type=whole_number(0, 10_000_000), default=0, help="number of problems to generate from --seed")
     parser.add_argument("--seed", type=whole_number(0, 2**63 - 1), default=1, help="seed of the generated problems (1)")
     parser.add_argument("--work", type=whole_number(1, 10**12), default=8000,
@@ -53,16 +54,19 @@ def _device() -> str:
 
 
 def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
+    from isentrope.gpu.pairwise import problem_lines
     from isentrope.gpu.problems import Problem
 
     lines = list(arguments.lines)
     if arguments.file is not None:
         text = (line.partition("#")[0].strip() for line in read_text(arguments.file).splitlines())
         lines += [line for line in text if line]
-    if not lines and not arguments.generate:
-        raise ValueError("a problem LINE, --file or --generate must be given")
+    if not (lines or arguments.pairwise or arguments.generate):
+        raise ValueError("a problem LINE, --file, --pairwise or --generate must be given")
     # All problems that the user wrote are parsed before the first one runs.
     yield from [Problem.of_line(line) for line in lines]
+    for line in problem_lines() if arguments.pairwise else ():
+        yield Problem.of_line(line)
     for index in range(arguments.generate):
         yield Problem.generated(arguments.seed, index, arguments.work)
 
