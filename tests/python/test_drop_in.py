@@ -49,7 +49,9 @@ def test_masks_are_torchs(mask):
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(9, 13) > 0.3}])
 def test_grouped_heads_are_torchs(options):
-    compared(tensors(q=(2, 6, 9, 8), k=(2, 2, 13, 8), v=(2, 2, 13, 8)), enable_gqa=True, **options)
+    for heads in ((2, 2), (2, 3), (1, 6)):  # of key and value, which may differ
+        shapes = dict(q=(2, 6, 9, 8), k=(2, heads[0], 13, 8), v=(2, heads[1], 13, 8))
+        compared(tensors(**shapes), enable_gqa=True, **options)
 
 
 def test_arguments_may_stand_in_torchs_order():

@@ -202,13 +202,18 @@ def test_modules_that_train_behind_torchs_own_function():
             # A scale of 0 leaves nothing to the queries and keys.
             gradient = torch.autograd.grad(out.square().sum(), layer.self_attn.in_proj_weight)[0]
             assert gradient[:64].abs().max() == 0 and gradient[64:].abs().max() > 0
-    # What torch composes itself stays its own: dropout of other shapes and types, and none at all. From 2.14 on a call of
-    # three dimensions is one of four.
-    before_2_14 = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14)
-    other_shapes = [torch.randn(1, 3, 2, 6, 8)] + [torch.randn(3, 6, 8)] * before_2_14
-    for tensor in (*other_shapes, torch.randn(1, 2, 6, 8, dtype=torch.float64)):
+
+
+def test_calls_of_other_shapes_have_our_dropout_and_those_of_other_types_torchs():
+    for x in (torch.randn(1, 3, 2, 6, 8), torch.randn(3, 6, 8)):
         torch.manual_seed(1)
-        want = F.scaled_dot_product_attention(tensor, tensor, tensor, dropout_p=P)
-        with isentrope.sdpa.activate("constant(scale=0)"):
+        want = isentrope.scaled_dot_product_attention(x, x, x, dropout_p=P)
+        with isentrope.sdpa.activate():
             torch.manual_seed(1)
-            assert torch.equal(F.scaled_dot_product_attention(tensor, tensor, tensor, dropout_p=P), want)
+            assert torch.equal(F.scaled_dot_product_attention(x, x, x, dropout_p=P), want)
+    x = torch.randn(1, 2, 6, 8, dtype=torch.float64)
+    torch.manual_seed(1)
+    want = F.scaled_dot_product_attention(x, x, x, dropout_p=P)
+    with isentrope.sdpa.activate():
+        torch.manual_seed(1)
+        assert torch.equal(F.scaled_dot_product_attention(x, x, x, dropout_p=P), want)

@@ -9,16 +9,17 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from isentrope._core.call import Call, drawn_seed
+from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
+from isentrope.sdpa.drop_in import nested_under_rule, under_rule
+from isentrope.sdpa.taken import DTYPES, is_taken, warn_of_own
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
 # Where torch sends what its fused kernels do not take, dropout among it: a function of others, gradients included.
 _COMPOSED = "_scaled_dot_product_attention_math"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_OURS = (torch.float32, torch.bfloat16, torch.float16)
 _active: Activation | None = None
 
 
@@ -27,6 +28,10 @@ class Activation:
 
     def __init__(self, library: torch.library.Library, rule: str) -> None:
         self._library = library
+        # The fast paths of torch's modules call no attention that could be replaced, and know one scale.
+        self._had_fast_paths = torch.backends.mha.get_fastpath_enabled()
+        if rule != "standard":
+            torch.backends.mha.set_fastpath_enabled(False)
         self.rule = rule
         """Under which calls are computed, as text."""
 
@@ -35,6 +40,7 @@ class Activation:
         global _active
         if _active is self:
             self._library._destroy()
+            torch.backends.mha.set_fastpath_enabled(self._had_fast_paths)
             _active = None
 
     def __enter__(self) -> Activation:
@@ -53,11 +59,15 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     """Replaces the fused CPU kernels of `scaled_dot_product_attention`, forward and backward, in this process, and on
     GPUs the function itself.
 
-    This covers all calls for which torch uses these kernels: of the function itself, of `nn.MultiheadAttention` and the
-    transformer layers in training, and of compiled models. `rule` then gives the scale, with the caller's `scale` instead
-    of 1/sqrt(d), and a mask hides keys from n. Calls with dropout, for which torch has no fused kernel, are replaced too.
-    torch still computes all other calls (float64, masks that need gradients, tensors that do not have 4 dimensions). From
-    torch 2.14 on, calls of three dimensions count as four on CPUs.
+    This covers calls of the function itself, of `nn.MultiheadAttention` and the transformer layers, and of compiled models.
+    Calls with dropout, for which torch has no fused kernel, are replaced too. torch still computes other calls for which it
+    uses no fused kernel: those in float64, with masks that need gradients, of other than 4 dimensions, and nested tensors.
+
+    `rule` gives the scale, with the caller's `scale` instead of 1/sqrt(d), and a mask hides keys from n. Under a rule other
+    than "standard" all calls in float32, bfloat16 and float16 are computed here, jagged and nested tensors on the CPU too;
+    a warning says so if torch computes one, as in float64. The fast paths of `nn.MultiheadAttention` and
+    `nn.TransformerEncoder` in eval mode, which know one scale, are then off. `nn.MultiheadAttention` computes weights
+    without this function: pass `need_weights=False`.
 
     Results have the strides of torch's own, on which compiled graphs and `view()` rely.
 
@@ -75,13 +85,14 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     library = torch.library.Library("aten", "IMPL")
 
     def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if q.dtype not in _OURS:
+        if q.dtype not in DTYPES:
+            warn_of_own(text, q)
             return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
         return laid_out_for(q, output), _heads_inside(statistics[0])
 
     def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        if q.dtype not in _OURS:
+        if q.dtype not in DTYPES:
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
             return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
@@ -93,13 +104,19 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     def composed(
         q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *, scale=None, enable_gqa=False
     ):
-        if dropout_p == 0 or dropout_mask is not None or not _is_ours(q, k, v, attn_mask, enable_gqa):
-            passed = (q, k, v, attn_mask, dropout_p, is_causal, dropout_mask)
-            return own_composed.call_boxed(_KEYS, *passed, scale=scale, enable_gqa=enable_gqa)
-        call = _call(text, q, k, v, is_causal, attn_mask, scale)
-        call = call._replace(dropout_p=dropout_p, dropout_seed=drawn_seed(q))
+        passed = (q, k, v, attn_mask, dropout_p, is_causal)
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        wanted = dropout_mask is None and (dropout_p > 0 or text != "standard")
+        if wanted and torch._C._are_functorch_transforms_active():
+            # torch.func cannot differentiate the operator from here.
+            wanted = _has_fused(q, v, attn_mask, dropout_p)
+        if not (wanted and (q.is_cpu or q.is_meta) and is_taken(*passed)):
+            warn_of_own(text, q)
+            return own_composed.call_boxed(_KEYS, *passed, dropout_mask, **options)
+        compute = nested_under_rule if q.is_nested else under_rule
+        output = compute(text, *passed[:4], dropout_p=dropout_p, is_causal=is_causal, compute=_attention, **options)
         # The weights, which torch's own returns beside the output, nobody asks for.
-        return CHECKED.attention(*call, LSE)[0].contiguous(), q.new_empty(0)
+        return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, and not what only active calls need
 
@@ -114,17 +131,24 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     return _active
 
 
-def _is_ours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
-    """Whether the operator takes the call: broadcasting, but for the mask's, is torch's own affair."""
-    tensors = (q, k, v)
-    if not all(x.is_cpu and x.dtype == q.dtype and x.dim() == 4 for x in tensors) or q.dtype not in _OURS:
-        return False
-    heads = {x.shape[1] for x in tensors}
-    return (
-        len({x.shape[0] for x in tensors}) == 1
-        and (grouped or len(heads) == 1)
-        and (mask is None or mask.dim() <= 4)
-    )
+def _has_fused(q: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
+    """Whether torch's fused operator has the arguments, result and gradients of the call."""
+    return dropout_p == 0 and q.shape[-1] == v.shape[-1] and not (mask is not None and mask.requires_grad)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, bias: Tensor | None, dropout_p: float, is_causal: bool,
+    scale: float | None, rule: str,
+) -> Tensor:  # fmt: skip
+    """`isentrope.attention` of 4 dimensions, by an operator that torch differentiates and traces."""
+    mask = bias if bias is not None else attn_mask
+    if not _has_fused(q, v, mask, dropout_p):
+        options = {"attn_mask": attn_mask, "bias": bias, "is_causal": is_causal}
+        call = call_of(q, k, v, rule=rule, scale=scale, dropout_p=dropout_p, **without_sdpa_names(q, k, options))
+        return CHECKED.attention(*call, LSE)[0]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    return getattr(torch.ops.aten, _FORWARD)(q, k, v, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
 
 
 def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def scaled_dot_product_attention(
         dropout_p: at least 0 and below 1; the seed is drawn from torch's generator.
         is_causal: query i sees keys 0 ... i, also if there are more keys than queries; not with attn_mask.
 
-    Returns [..., queries, value_dim]. A row without keys has output 0. `isentrope.attention` has rules and statistics.
+    dim and value_dim are at least 1. Returns [..., queries, value_dim]. A row without keys has output 0. `isentrope.attention` has rules and statistics.
 
     Raises ValueError or TypeError that names the argument.
     """
@@ -46,9 +47,9 @@ def scaled_dot_product_attention(
 
 def under_rule(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *, is_causal: bool = False,
-    enable_gqa: bool = False, **options: Any,
+    enable_gqa: bool = False, compute: Callable[..., Tensor] = attention, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The same with a rule, in which `scale` takes the place of 1/sqrt(dim)."""
+    """The same with a rule, in which `scale` takes the place of 1/sqrt(dim). compute: has the arguments of `attention`."""
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         check_bool("scaled_dot_product_attention", name, flag)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
@@ -57,7 +58,7 @@ def under_rule(
         raise ValueError("[scaled_dot_product_attention] attn_mask must be None with is_causal; got both")
     if is_jagged(query):
         options |= {"attn_mask": attn_mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
-        return attention(query, key, value, rule=rule, **options)
+        return compute(query, key, value, rule=rule, **options)
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or tensor.dim() < 2:
@@ -73,6 +74,8 @@ def under_rule(
             "[scaled_dot_product_attention] query, key and value must be broadcastable before their last two dimensions, but "
             f"for heads with enable_gqa=True; got {', '.join(str(list(tensor.shape)) for tensor in tensors.values())}"
         ) from None
+    if enable_gqa and heads[1] != heads[2]:
+        tensors, heads = _with_equal_heads(tensors, heads)
     q, k, v = (_of_rank_4(tensor, batch, count) for tensor, count in zip(tensors.values(), heads))
     if attn_mask is not None:
         attn_mask = _mask_of_rank_4(attn_mask, (*batch, heads[0], q.shape[2], k.shape[2]))
@@ -80,9 +83,25 @@ def under_rule(
     if rule != "standard" and attn_mask is not None and attn_mask.is_floating_point():
         # -inf hides a key from n too, as behind torch's own function.
         bias, attn_mask = attn_mask, attn_mask > -torch.inf
-    output = attention(q, k, v, rule=rule, attn_mask=attn_mask, bias=bias, is_causal=is_causal, **options)
+    output = compute(q, k, v, rule=rule, attn_mask=attn_mask, bias=bias, is_causal=is_causal, **options)
     before = (*batch, heads[0]) if max(tensor.dim() for tensor in tensors.values()) > 2 else ()
-    return output.reshape(*before, *output.shape[2:])
+    shape = (*before, *output.shape[2:])
+    return output if output.shape == shape else output.reshape(shape)
+
+
+def nested_under_rule(rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: None = None, **options: Any) -> Tensor:
+    """`under_rule` of nested tensors in torch's strided layout, one call for each sequence."""
+    sequences = zip(query.unbind(), key.unbind(), value.unbind(), strict=True)
+    return torch.nested.as_nested_tensor([under_rule(rule, *tensors, **options) for tensors in sequences])
+
+
+def _with_equal_heads(tensors: dict[str, Tensor], heads: list[int]) -> tuple[dict[str, Tensor], list[int]]:
+    """Repeats heads of key and value, whose numbers may both divide that of query and still differ."""
+    count = math.lcm(*heads[1:])
+    for name, has in zip(("key", "value"), heads[1:]):
+        if 0 < has < count:
+            tensors = tensors | {name: tensors[name].repeat_interleave(count // has, dim=-3)}
+    return tensors, [heads[0], count, count]
 
 
 def _of_rank_4(tensor: Tensor, batch: tuple, heads: int) -> Tensor:
