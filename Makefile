@@ -66,7 +66,8 @@ help:
 	@echo "make test-torch run the Python tests of make test under the oldest supported and the newest torch, TORCH='$(TORCH)':"
 	@echo '                7 GB of disk each'
 	@echo 'make test-peers run the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout)'
-	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without'
+	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without, and the published'
+	@echo "                attention cases of ONNX, torch's OpInfo, ggml, diffusers and timm; counts into docs/results/peers.json"
 	@echo 'make test-asan  run the tests under the address and undefined-behaviour sanitizers'
 	@echo 'make test-tsan  run the core and its threads under the thread sanitizer'
 	@echo 'make test-trixie  run the tests without torch and PROBLEMS=1000 problems on Debian 13, in a tree made by debootstrap'
@@ -197,7 +198,9 @@ numerics: configure-programs
 test-peers: configure
 	@cmake --build $(BUILD) --target isentrope_operators
 	@"$$(scripts/setup --print)" tests/peers/compare.py $(BUILD) build/peers \
-	  $(TRANSFORMERS:%=--transformers %) $(PYTORCH:%=--pytorch %)
+	  --record docs/results/peers.json $(TRANSFORMERS:%=--transformers %) $(PYTORCH:%=--pytorch %)
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" tests/peers/judges.py build/peers --record docs/results/peers.json
+	@python3 docs/generate/test_tables.py
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/contributors/tests.md, from what scripts/coverage and scripts/mutate have recorded.
+"""Writes the tables of docs/contributors/tests.md, from what scripts/coverage, scripts/mutate and
+`make test-peers` have recorded.
 
     docs/generate/test_tables.py [--check]      # --check: says whether the page is current, and fails where it is not
 """
@@ -63,5 +64,17 @@ def mutants() -> list[str]:
     return [*lines, "", *table(head_of_left, left)] if left else lines
 
 
+def peers() -> list[str]:
+    rows = []
+    for judge in json.loads((DOCS / "results/peers.json").read_text()):
+        reasons = "; ".join([*judge["differ"], *judge["left out"]])
+        counts = judge["cases"], judge["agree"], sum(judge["differ"].values()), sum(judge["left out"].values())
+        rows.append([judge["title"], *map(str, counts), reasons])
+    return table(["judge", "cases", "agree", "differ", "left out", "why"], rows)
+
+
 if __name__ == "__main__":
-    sys.exit(main({PAGE: put(put(PAGE.read_text(), "coverage", coverage()), "mutants", mutants())}))
+    text = PAGE.read_text()
+    for name, lines in (("coverage", coverage()), ("peers", peers()), ("mutants", mutants())):
+        text = put(text, name, lines)
+    sys.exit(main({PAGE: text}))

@@ -19,6 +19,8 @@ import tarfile
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
+from case import record
+
 HERE = Path(__file__).parent
 MODELS = ("llama", "mistral", "gemma2", "gpt_oss", "bert", "whisper")
 # What the common tests inherit from, and the source distribution does not have.
@@ -75,6 +77,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--transformers", type=Path, metavar="CHECKOUT")
     parser.add_argument("--pytorch", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
     parser.add_argument("-k", metavar="EXPRESSION", default="not Integration", help="which tests, as pytest has it")
     arguments = parser.parse_args()
     build, folder = arguments.build.resolve(), arguments.folder.resolve()
@@ -102,6 +105,14 @@ def main():
     lost = [x for x, (state, _) in without.items() if state == "passed" and within.get(x, (None,))[0] != state]
     for name in sorted(lost):
         print(f"passes without the operator alone: {name}")
+    if arguments.record:
+        library = "torch" if arguments.pytorch else "transformers"
+        passed = count(without, "passed")
+        record(arguments.record, {
+            "name": library, "title": f"attention tests of {library} {importlib.metadata.version(library).partition('+')[0]}",
+            "cases": len(without), "agree": passed - len(lost), "differ": {}, "failed": len(lost),
+            "left out": {"fails or is skipped without the operator too": len(without) - passed},
+        })  # fmt: skip
     return 1 if lost or not calls else 0
 
 

@@ -1,0 +1,51 @@
+"""What an adapter gives to `judges.py`, and what adapters have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+
+@dataclasses.dataclass
+class Case:
+    """One published case: `check` raises AssertionError where the results differ, and ValueError where we refuse it."""
+
+    name: str
+    check: Callable[[], None] | None = None
+    left_out: str = ""
+    """Why it is not computed; empty if it is."""
+
+
+def record(path: Path, counts: dict) -> None:
+    """Puts the counts of one judge into a record, in the place of older ones of that judge."""
+    entries = json.loads(path.read_text()) if path.exists() else []
+    by_name = {entry["name"]: entry for entry in entries} | {counts["name"]: counts}
+    path.write_text(json.dumps(list(by_name.values()), indent=1) + "\n")
+
+
+def pip(*arguments: str | Path) -> None:
+    """Runs pip of this interpreter."""
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, arguments)], check=True)
+
+
+def installed(folder: Path, *requirements: str) -> None:
+    """Installs packages without their dependencies into FOLDER/packages, and lets this process import them."""
+    packages = folder / "packages"
+    versions = ((x, *x.partition("==")[::2]) for x in requirements)
+    missing = [x for x, name, version in versions if not list(packages.glob(f"{name}-{version or '*'}.dist-info"))]
+    if missing:
+        pip("install", "--no-deps", "--upgrade", "--target", packages, *missing)
+    if str(packages) not in sys.path:
+        sys.path.append(str(packages))  # at the end: the interpreter's own packages come first
+
+
+def normalized_error(got: torch.Tensor, want: torch.Tensor) -> float:
+    """Sum of squared differences over the sum of squares of `want`."""
+    got, want = got.double(), want.double()
+    return float((got - want).square().sum() / want.square().sum().clamp_min(1e-300))

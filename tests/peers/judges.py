@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Computes the cases that other projects publish for attention, and compares the results with theirs.
+
+    judges.py FOLDER                    all judges; PYTHONPATH must have isentrope
+    judges.py FOLDER onnx opinfo        some of them
+    judges.py FOLDER --record FILE      also writes the counts into a record
+
+Fails if a case differs for which the adapter has no reason, if a reason is no longer needed, or if a judge has no cases.
+FOLDER keeps what was downloaded.
+"""
+
+import argparse
+import collections
+import importlib
+import sys
+import time
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from case import record  # noqa: E402
+
+JUDGES = ("onnx", "opinfo", "ggml", "modules")
+
+
+def judged(name: str, folder: Path) -> tuple[dict, list[str]]:
+    """The counts of one judge, and its failures as lines of text."""
+    adapter = importlib.import_module(f"judge_{name}")
+    begin, failures, left_out, explained = time.monotonic(), [], collections.Counter(), collections.Counter()
+    cases = agree = 0
+    for case in adapter.cases(folder):
+        cases += 1
+        reason = next((text for prefix, text in adapter.DIFFERS.items() if case.name.startswith(prefix)), "")
+        if case.left_out:
+            left_out[case.left_out] += 1
+            continue
+        try:
+            case.check()
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            if reason:
+                explained[reason] += 1
+            else:
+                failures.append(f"{name}: {case.name}: {str(error).strip().splitlines()[0] if str(error) else type(error)}")
+            continue
+        agree += 1
+    failures += [f"{name}: no case differs any more: {text}" for text in set(adapter.DIFFERS.values()) - set(explained)]
+    if agree == 0:
+        failures.append(f"{name}: no case was computed")
+    counts = {
+        "name": name, "title": adapter.TITLE, "cases": cases, "agree": agree, "differ": dict(explained), "left out": dict(left_out),
+        "failed": len(failures),
+    }  # fmt: skip
+    print(f"{adapter.TITLE}: {cases} cases, {agree} agree, {sum(explained.values())} differ for a known reason, "
+          f"{sum(left_out.values())} left out, {len(failures)} failures, {time.monotonic() - begin:.0f} s", flush=True)  # fmt: skip
+    for kind, reasons in (("differ", explained), ("left out", left_out)):
+        for reason, count in reasons.items():
+            print(f"  {count} {kind}: {reason}")
+    return counts, failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("judges", nargs="*", metavar="JUDGE", help=f"of {', '.join(JUDGES)}; all of them by default")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts of these judges there")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.judges) - set(JUDGES):
+        parser.error(f"a judge must be one of {', '.join(JUDGES)}; got {', '.join(sorted(unknown))}")
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    results = [judged(name, folder) for name in arguments.judges or JUDGES]
+    for failure in (text for _, failures in results for text in failures):
+        print(failure)
+    for counts, _ in results if arguments.record else ():
+        record(arguments.record, counts)
+    return 1 if any(failures for _, failures in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
