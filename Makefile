@@ -35,7 +35,7 @@ test test-all test-torch coverage mutants: export OMP_WAIT_POLICY := passive
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
-  bench bench-quick bench-gpu bench-gpu-carry \
+  note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
   bench-distributed test test-all test-torch coverage mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz \
   wheel release-check format clean
 
@@ -43,6 +43,10 @@ help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
 	@echo '                minutes; the result is one page, results/demo/report.html'
 	@echo 'make study      train the grid of docs/laboratory.md, into docs/results/study.json: hours; resumable'
+	@echo "make note       train the note's model at its size on the GPUs of this machine, into docs/results/notes-size.json:"
+	@echo '                a quarter of an hour on one H100; resumable. ARGS="--listen HOST:PORT" takes those of other machines'
+	@echo 'make note-carry make a folder, build/note-carry, that does so on a machine without network or compiler:'
+	@echo '                run bash note-carry/run --output results there'
 	@echo 'make inspect-demo'
 	@echo '                measure the entropy of every head of SmolLM2-135M by length; report in results/inspect'
 	@echo 'make inspect-bases'
@@ -109,6 +113,24 @@ study: configure-programs
 	@"$$(scripts/setup --print)" scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
 	@$(PROGRAM) report docs/results/study.json --output results/study/report.html
 	@cmake --build $(BUILD) --target docs
+
+note-corpus: setup
+	@scripts/setup --with sentencepiece >&2
+	@"$$(scripts/setup --print)" lab/note/corpus.py data/note
+
+# One training a GPU at a time. PLAN=lab/note/others.json trains causal models and other rules.
+PLAN := lab/experiments/notes-size.json
+NOTE_RECORDS = $(if $(filter lab/experiments/%,$(PLAN)),docs/results,results/note)/$(basename $(notdir $(PLAN))).json
+note: configure note-corpus
+	@cmake --build $(BUILD) --target isentrope_operators programs
+	@python="$$(scripts/setup --print)"; export PYTHONPATH=$(BUILD)/python; \
+	  jobs=$$("$$python" -c 'import torch; print(max(1, torch.cuda.device_count()))'); \
+	  "$$python" scripts/study $(PLAN) $(if $(findstring --listen,$(ARGS)),,--jobs $$jobs) --output results/note --records $(NOTE_RECORDS) $(ARGS)
+	@$(PROGRAM) report $(NOTE_RECORDS) --output results/note/report.html
+	@cmake --build $(BUILD) --target docs
+
+note-carry: wheel note-corpus
+	@scripts/note-carry build/wheel/isentrope-*.whl data/note build/note-carry
 
 inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs

@@ -43,7 +43,7 @@ std::string study_report(const json& document) {
     const Study study = analysis::read_study(document);
     Page page(study.question.empty() ? "When does a length rule help" : study.question,
               summary_of(study));
-    for (const std::string& sentence : primary_sentences(study)) page.prose(sentence);
+    for (const std::string& sentence : declared_sentences(study)) page.prose(sentence);
     const std::vector<std::size_t> cells = cells_by_what_they_say(study);
     if (const Plot overview = overview_plot(study, cells); !overview.numbers.groups.empty())
       page.plot(overview);
@@ -63,7 +63,7 @@ std::vector<std::string> study_verdicts(const json& document) {
   return read_as("study", [&] {
     const Study study = analysis::read_study(document);
     std::vector<std::string> verdicts = {progress_words(study)};
-    for (const std::string& sentence : primary_sentences(study)) verdicts.push_back(sentence);
+    for (const std::string& sentence : declared_sentences(study)) verdicts.push_back(sentence);
     if (!study.question.empty() && !study.complete()) return verdicts;
     for (std::size_t i = 0; i < study.cells.size(); ++i) {
       for (const std::string& sentence : verdict_sentences(study.leads[i]))

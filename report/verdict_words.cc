@@ -90,14 +90,16 @@ std::string progress_words(const analysis::Study& study) {
                                   : ": not judged yet.");
 }
 
-std::vector<std::string> primary_sentences(const analysis::Study& study) {
+std::vector<std::string> declared_sentences(const analysis::Study& study) {
   std::vector<std::string> sentences;
   if (!study.complete()) return sentences;
-  for (const Contrast& test : study.primary) {
-    sentences.push_back(fmt::format(
-        "{}: {} over {} at {}: {} (p {}, adjusted {}).", test.hypothesis, side_words(test.of),
-        side_words(test.against), test.lead.length, lead_words(test.lead),
-        decimal(test.lead.seeds.p, 4), decimal(test.lead.adjusted_p, 4)));
+  for (const auto* family : {&study.primary, &study.secondary}) {
+    for (const Contrast& test : *family) {
+      sentences.push_back(fmt::format(
+          "{}: {} over {} at {}: {} (p {}, adjusted {}).", test.hypothesis, side_words(test.of),
+          side_words(test.against), test.lead.length, lead_words(test.lead),
+          decimal(test.lead.seeds.p, 4), decimal(test.lead.adjusted_p, 4)));
+    }
   }
   return sentences;
 }

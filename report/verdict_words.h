@@ -34,7 +34,8 @@ namespace isentrope::report {
 // in it.
 [[nodiscard]] std::string progress_words(const analysis::Study& study);
 
-// One sentence for each test of a complete study's primary family; empty otherwise.
-[[nodiscard]] std::vector<std::string> primary_sentences(const analysis::Study& study);
+// One sentence for each test of a complete study's declared families, the primary one first; empty
+// otherwise.
+[[nodiscard]] std::vector<std::string> declared_sentences(const analysis::Study& study);
 
 }  // namespace isentrope::report

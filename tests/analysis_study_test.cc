@@ -116,6 +116,18 @@ TEST(Study, JudgesWhatWasDeclaredByHolm) {
   EXPECT_NEAR(gain.lead.adjusted_p, 2 * gain.lead.seeds.p, 1e-12);
 }
 
+// Its tests do not count for those of the primary family, nor these for it.
+TEST(Study, JudgesASecondaryFamilyByItself) {
+  ordered_json document = experiment();
+  document["experiment"]["secondary"] = document["experiment"]["primary"];
+  document["experiment"]["secondary"]["contrasts"].erase(1);
+  document["experiment"]["secondary"]["lengths"] = {1024};
+  const Study read = read_study(document);
+  ASSERT_EQ(read.secondary.size(), 1U);
+  EXPECT_NEAR(read.secondary[0].lead.adjusted_p, read.secondary[0].lead.seeds.p, 1e-12);
+  EXPECT_NEAR(read.primary[1].lead.adjusted_p, 2 * read.primary[1].lead.seeds.p, 1e-12);
+}
+
 TEST(Study, CallsNothingBeforeItIsComplete) {
   ordered_json document = experiment();
   document["cells"]["large"]["planned"] = 10;

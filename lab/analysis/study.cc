@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 const Cell& cell_named(const std::vector<Cell>& cells, const std::string& name) {
   const auto cell = std::ranges::find(cells, name, &Cell::name);
   if (cell == cells.end())
-    throw Error("[study] the primary family must be of cells of the plan; got \"" + name + "\"");
+    throw Error("[study] a declared family must be of cells of the plan; got \"" + name + "\"");
   return *cell;
 }
 
@@ -30,21 +30,20 @@ Side side_of(const ordered_json& side, const Side& like) {
 std::size_t place_of(const json& lengths, std::int64_t length) {
   const auto at = std::ranges::find(lengths, json(length));
   if (at == lengths.end()) {
-    throw Error("[study] the primary family must be of lengths that were measured; got " +
+    throw Error("[study] a declared family must be of lengths that were measured; got " +
                 std::to_string(length));
   }
   return static_cast<std::size_t>(at - lengths.begin());
 }
 
-std::vector<Contrast> primary_of(const ordered_json& experiment, const std::vector<Cell>& cells) {
+std::vector<Contrast> contrasts_of(const ordered_json& family, const std::vector<Cell>& cells) {
   std::vector<Contrast> contrasts;
-  const ordered_json& primary = experiment.at("primary");
-  const std::string metric = primary.at("metric");
-  for (const ordered_json& declared : primary.at("contrasts")) {
+  const std::string metric = family.at("metric");
+  for (const ordered_json& declared : family.at("contrasts")) {
     const Side of = side_of(declared, {}), against = side_of(declared.at("against"), of);
     const Row row = row_named(cell_named(cells, of.cell).records, of.row);
     const Row other = row_named(cell_named(cells, against.cell).records, against.row);
-    for (const std::int64_t length : primary.at("lengths")) {
+    for (const std::int64_t length : family.at("lengths")) {
       Contrast contrast{declared.at("hypothesis"), of, against};
       contrast.lead.metric = metric;
       contrast.lead.length = length;
@@ -167,8 +166,11 @@ Study judged(const ordered_json& document) {
     for (Lead& lead : leads) family.push_back(&lead);
   }
   if (document.contains("experiment")) {
-    study.question = document.at("experiment").at("question");
-    study.primary = primary_of(document.at("experiment"), study.cells);
+    const ordered_json& experiment = document.at("experiment");
+    study.question = experiment.at("question");
+    study.primary = contrasts_of(experiment.at("primary"), study.cells);
+    if (experiment.contains("secondary"))
+      study.secondary = contrasts_of(experiment.at("secondary"), study.cells);
     // Nothing is called of an experiment that declared what it would call, and when.
     if (!study.complete()) return study;
   }
@@ -176,6 +178,7 @@ Study judged(const ordered_json& document) {
   study.pooled = pooled_of(study.cells);
   judge_by_kind(leads_in(study.pooled));
   judge(leads_in(study.primary), holm);
+  judge(leads_in(study.secondary), holm);
   return study;
 }
 

@@ -1,6 +1,6 @@
 // Study: what scripts/study collected, judged: the primary family that the experiment declared
-// before it ran by Holm, once every training is done; everything else, which is exploratory, by
-// Benjamini and Hochberg.
+// before it ran by Holm, and the secondary one, if any, by Holm within itself, once every training
+// is done; everything else, which is exploratory, by Benjamini and Hochberg.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Side {
   RowName row;
 };
 
-// A lead of the primary family.
+// A lead of a declared family.
 struct Contrast {
   std::string hypothesis;
   Side of, against;
@@ -43,9 +43,9 @@ struct Study {
   std::string question;  // empty where nothing was declared
   std::vector<Cell> cells;
   std::int64_t done = 0, planned = 0;
-  std::vector<Contrast> primary;         // verdicts only of a study that is complete
-  std::vector<std::vector<Lead>> leads;  // of each cell; judged together
-  std::vector<PooledLead> pooled;        // judged by themselves
+  std::vector<Contrast> primary, secondary;  // verdicts only of a study that is complete
+  std::vector<std::vector<Lead>> leads;      // of each cell; judged together
+  std::vector<PooledLead> pooled;            // judged by themselves
 
   [[nodiscard]] bool complete() const { return done >= planned; }
 };

@@ -1,0 +1,171 @@
+"""The note's experiment: its text, its masks, its pairs, and the whole of it on a model of two layers."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "lab/note"))
+corpus, evaluate, objective, train = (pytest.importorskip(name) for name in ("corpus", "evaluate", "objective", "train"))
+
+VOCABULARY = objective.Vocabulary(size=50, mask=3, first_ordinary=4)
+E512 = "entropy_invariant(base=512)"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Tokens of which each is one more than the last: the next and the hidden ones are easily told."""
+    folder, parts = tmp_path_factory.mktemp("text"), {}
+    for name, count in (("train", 4096), ("test", 2500)):
+        tokens = (np.arange(count) % 46 + 4).astype(np.uint16)
+        np.save(folder / f"{name}.npy", tokens)
+        parts[name] = {"tokens": count, "characters": 4 * count, "sha256": hashlib.sha256(tokens.tobytes()).hexdigest()}
+    about = {"vocabulary": VOCABULARY.size, "mask": VOCABULARY.mask, "first_ordinary": VOCABULARY.first_ordinary, "parts": parts}
+    (folder / "corpus.json").write_text(json.dumps(about))
+    return folder
+
+
+def run(text, output, *more):
+    return train.main(["--corpus", str(text), "--tiny", "--output", str(output), *more])
+
+
+def records(output):
+    return {file.stem: json.loads(file.read_text()) for file in (output / "models").glob("*.json")}
+
+
+def test_masks_are_berts():
+    ids = torch.randint(4, 50, (2000, 64))
+    batch = objective.masked(ids, VOCABULARY, torch.Generator().manual_seed(1))
+    assert (batch.labels == ids.gather(1, batch.positions)).all()
+    there = batch.ids.gather(1, batch.positions)
+    assert (there == VOCABULARY.mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    assert (there == batch.labels).float().mean() == pytest.approx(0.1 + 0.1 / 46, abs=0.02)
+    hidden = torch.zeros(2000, 64, dtype=torch.bool).scatter(1, batch.positions, True)
+    assert (hidden.sum(1) == objective.MASKED).all() and (batch.ids == ids)[~hidden].all()
+
+
+@pytest.mark.parametrize("name", objective.OBJECTIVES)
+def test_every_length_reads_the_same_tokens_with_the_same_predictions(name):
+    ids = torch.randint(4, 50, (32, 64))
+    batch = objective.OBJECTIVES[name][0](ids, VOCABULARY, torch.Generator().manual_seed(1))
+    places = batch.positions + 64 * torch.arange(32)[:, None]
+    for length in evaluate.LENGTHS:
+        longer = batch.joined(length)
+        assert (longer.ids.flatten() == batch.ids.flatten()).all() and (longer.labels.flatten() == batch.labels.flatten()).all()
+        begin = length * torch.arange(len(longer.ids))[:, None]
+        assert ((longer.positions + begin).flatten() == places.flatten()).all()
+
+
+def test_a_causal_model_predicts_the_token_behind_each_position():
+    ids = torch.arange(128).view(2, 64)
+    batch = objective.causal(ids, VOCABULARY, torch.Generator())
+    assert (ids.gather(1, batch.positions) + 1 == batch.labels).all() and batch.labels.shape == (2, 63)
+
+
+def test_a_frozen_rule_stays_at_the_trained_length():
+    from isentrope import ScaleRule
+
+    frozen = ScaleRule(evaluate.frozen(E512))
+    assert frozen.lambda_(1024, 64) == frozen.lambda_(64, 64) == ScaleRule(E512).lambda_(64, 64) < ScaleRule(E512).lambda_(1024, 64)
+    assert evaluate.frozen("unit(constant(scale=30))") == "unit(constant(scale=30,n_max=64))"
+
+
+def test_the_models_of_a_seed_are_paired_and_finished_ones_are_kept(text, tmp_path, capsys):
+    assert run(text, tmp_path, "--tokens", "2048", "--seeds", "1", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = records(tmp_path)
+    assert sorted(found) == ["entropy_invariant-base=512-seed1", "standard-seed1"]
+    standard, grown = found["standard-seed1"], found["entropy_invariant-base=512-seed1"]
+    assert printed == [standard, grown]
+    assert standard["configuration"]["steps"] == 2 and standard["configuration"]["corpus"] == grown["configuration"]["corpus"]
+    assert [row["kind"] for row in standard["rows"]] == ["trained", "near", "rescaled"]
+    assert [row["kind"] for row in grown["rows"]] == ["trained", "near", "frozen"]
+    trained, near, rescaled = standard["rows"]
+    assert trained["cross_entropy"][0] == near["cross_entropy"][0] == pytest.approx(rescaled["cross_entropy"][0])
+    assert trained["entropy"][0] == pytest.approx(sum(trained["entropy_by_layer"][0]) / 2)
+    assert sum(trained["blocks"]["right"][4]) == pytest.approx(trained["accuracy"][4] / 100 * trained["predictions"][4])
+    # The third model is trained alone, and what is done stays as it is.
+    before = (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns
+    assert run(text, tmp_path, "--tokens", "2048", "--rules", "standard,log_length") == 0
+    assert len(records(tmp_path)) == 3 and (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns == before
+
+
+def test_a_training_learns_and_repeats(text):
+    train_text = train.Corpus(text, torch.device("cpu"), 2048)
+    losses = []
+    for rule, seed in (("standard", 1), ("standard", 1), (E512, 1), ("standard", 2)):
+        training = train.Training(train.TINY, 16, rule, "causal", seed, train_text)
+        training.advance(0, 30)
+        first = float(training.loss)
+        for step in range(1, 30):
+            training.advance(step, 30)
+        losses.append((first, float(training.loss), training.batch.ids))
+    assert losses[0][1] == losses[1][1] and losses[0][1] < losses[0][0] - 0.5
+    assert (losses[0][2] == losses[2][2]).all() and not (losses[0][2] == losses[3][2]).all()
+
+
+def test_seconds_end_a_training(text, tmp_path):
+    assert run(text, tmp_path, "--seconds", "0.01", "--rules", "standard") == 0
+    assert records(tmp_path)["standard-seed1"]["configuration"]["steps"] == train.TIMED
+
+
+@pytest.mark.parametrize("more, said", [(["--tokens", "64", "--rules", "warm"], "a rule must be"), ([], "--tokens")])
+def test_what_is_wrong_is_named(text, tmp_path, capsys, more, said):
+    with pytest.raises(SystemExit) as ended:
+        run(text, tmp_path, *more)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_a_missing_text_is_named(tmp_path, capsys):
+    assert run(tmp_path / "none", tmp_path, "--tokens", "64") == 2 and "corpus.json" in capsys.readouterr().err
+
+
+def test_the_experiment_measures_what_it_declares():
+    plan = json.loads((ROOT / "lab/experiments/notes-size.json").read_text())
+    declared = plan["experiment"]
+    rescaled = train.split_rules(plan["rescaled"]["base 64"])
+    measured = {(name, kind) for rule in train.split_rules(plan["rules"]["pair"])
+                for kind, name, _ in evaluate.scales(rule, rescaled, "mlm")}  # fmt: skip
+    for family in (declared["primary"], declared["secondary"]):
+        assert set(family["lengths"]) < set(evaluate.LENGTHS)
+        for contrast in family["contrasts"]:
+            against = {**contrast, **contrast["against"]}
+            assert {(side["rule"], side["kind"]) for side in (contrast, against)} <= measured
+    for path, digest in plan["texts"].items():
+        assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
+
+
+def test_the_study_runs_a_trainer_of_its_own(text, tmp_path):
+    plan = {
+        "trainer": str(ROOT / "lab/note/train.py"), "common": f"--corpus {text} --tiny --tokens 1024",
+        "cells": {"masked": "--objective mlm"}, "rules": {"pair": "standard,log_length"}, "rescaled": {"none": "none"},
+        "order": [{"cell": "masked", "rules": "pair", "rescaled": "none", "seeds": 1}],
+    }  # fmt: skip
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    command = [sys.executable, ROOT / "scripts/study", tmp_path / "plan.json", "--output", tmp_path / "out", "--records",
+               tmp_path / "records.json", "--jobs", "1"]  # fmt: skip
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "2 of 2 trainings" in out and "minutes left" in out
+    written = json.loads((tmp_path / "records.json").read_text())["cells"]["masked"]["records"]
+    assert [record["rule"] for record in written] == ["log_length", "standard"]
+    assert "step 1 of 1" in (tmp_path / "out/masked/standard-seed1/log.txt").read_text()
+
+
+def test_prose_is_kept_and_tables_are_not():
+    line = "The quick brown fox jumps over the lazy dog and sleeps."
+    assert corpus.prose(f"  {line}\n| 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 |\nshort\n") == line
+
+
+def test_documents_are_english_files(tmp_path):
+    line = "The quick brown fox jumps over the lazy dog and sleeps."
+    for name in ("en/a.html", "de/a.html", "a.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"<head>x</head><p>{line} &amp; so on</p>")
+    assert corpus.documents_of(tmp_path / "en/a.html") == [f"{line} & so on"]
+    assert corpus.documents_of(tmp_path / "de/a.html") == corpus.documents_of(tmp_path / "a.png") == []
