@@ -35,7 +35,7 @@ using Rows = std::vector<std::vector<std::string>>;
 
 // Of the experiments of lab/experiments.
 struct ExperimentTables {
-  std::string progress;  // how far they are, for laboratory.md
+  std::string progress;  // how far they are, for laboratory-protocol.md
   std::string declared;  // each test that a complete one declared, for laboratory-tables.md
 };
 [[nodiscard]] ExperimentTables experiment_tables(const std::filesystem::path& docs);
@@ -45,6 +45,10 @@ struct ExperimentTables {
 
 // Of seeds.md too: the line of models that leads to the note's.
 [[nodiscard]] std::string line_table(const std::filesystem::path& docs);
+
+// Of laboratory.md: the note's experiment by the size of the model, and the same as a figure.
+[[nodiscard]] std::string notes_size_tables(const std::filesystem::path& docs);
+[[nodiscard]] report::LineChart notes_size_chart(const std::filesystem::path& docs);
 
 // Of numerics.md, from what `make numerics` measured: docs/results/numerics.json.
 [[nodiscard]] std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs);
