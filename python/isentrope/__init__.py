@@ -36,6 +36,7 @@ from isentrope.statistics import Statistics
 if TYPE_CHECKING:
     from isentrope.models.calibrate import Calibration
     from isentrope.models.inspect import Inspection
+    from isentrope.models.qk_clip import QKClip
 
 
 def _in_triton(operator: str) -> Any:
@@ -72,9 +73,19 @@ def calibrate(*args: Any, **kwargs: Any) -> Calibration:
     return run(*args, **kwargs)
 
 
+def __getattr__(name: str) -> Any:
+    # Most programs need none of what it imports.
+    if name == "QKClip":
+        from isentrope.models.qk_clip import QKClip
+
+        return QKClip
+    raise AttributeError(f"module 'isentrope' has no attribute {name!r}")
+
+
 __all__ = [
     "AttentionState",
     "Monitor",
+    "QKClip",
     "SSMax",
     "ScaleRule",
     "Statistics",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._core import listening
+from isentrope._core import listening, maxima
 from isentrope._core.autograd import FORWARD_MODE, below_autograd, differentiable, requires_gradients
 from isentrope._core.call import Call
 from isentrope._core.library import LSE, OPS
@@ -18,10 +18,13 @@ _ATTENTION = OPS.attention.default
 _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 
 
-def attend(call: Call, return_stats: StatisticNames) -> Any:
+def attend(call: Call, return_stats: StatisticNames, first_head: int | None = None) -> Any:
+    """first_head: index of the call's first head among the module's, where a call has a part of them."""
     # Without gradients and statistics a call has nothing to return but its output.
     names = statistic_names(return_stats)
     wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
+    if maxima.running.maxima is not None:
+        wanted |= maxima.BITS
     compiling = torch.compiler.is_compiling()
     listener = None
     if compiling and forward_ad._current_level >= 0:
@@ -39,6 +42,7 @@ def attend(call: Call, return_stats: StatisticNames) -> Any:
     output, statistics, support = operator(*call, wanted)
     if listener is not None:
         listener.hear(unpack(listener.names, wanted, statistics.detach(), support))
+    maxima.hear(wanted, statistics, support, first_head)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 

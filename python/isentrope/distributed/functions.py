@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
+from isentrope._core import maxima
 from isentrope._core.attend import transformed
 from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.call import IN_TENSORS, call_of
@@ -89,6 +90,8 @@ def attention(
     masks = Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, q))
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
+    if maxima.running.maxima is not None:
+        wanted |= maxima.BITS
     name = group_name(group)
     # Ranks compare numbers: a graph that is compiled for lengths of any kind is, here, one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
@@ -102,6 +105,7 @@ def attention(
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
         output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists().values(), text, name)
+        maxima.hear(with_needs(wanted), shared, support)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 

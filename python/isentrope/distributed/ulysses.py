@@ -111,8 +111,8 @@ def attention_by_heads(
         soft_cap=exchange.configuration.soft_cap, **masks.on(q.device)._asdict(),
     )  # fmt: skip
     if names is None:
-        return exchange.to_rows(attend(call, False)), None
-    output, statistics = attend(call, names)
+        return exchange.to_rows(attend(call, False, mine.start)), None
+    output, statistics = attend(call, names, mine.start)
     return exchange.to_rows(output), _statistics_of_rows(exchange, statistics)
 
 

@@ -1,0 +1,58 @@
+"""Recognises the projections of attention modules: those of transformers, from its attributes and configuration, and torch's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from isentrope.models.projections import Projections, fused, latent, of_rows, separate
+
+_HEAD_SIZES = ("head_dim", "attention_head_size", "key_value_proj_dim", "head_size", "attention_head_dim")
+_SEPARATE = (("q_proj", "k_proj"), ("query", "key"), ("q", "k"), ("q_lin", "k_lin"), ("wq", "wk"))
+
+
+def recognised(module: nn.Module) -> Projections | None:
+    """The projections of a known attention module; None for any other module."""
+    if isinstance(module, nn.MultiheadAttention):
+        return _of_torch(module)
+    head_dim = next((size for name in _HEAD_SIZES if isinstance(size := getattr(module, name, None), int)), None)
+    children = module._modules
+    if "kv_b_proj" in children and hasattr(module, "qk_nope_head_dim"):
+        q = children.get("q_b_proj") or children["q_proj"]
+        return latent(q, children["kv_b_proj"], module.qk_nope_head_dim, module.qk_rope_head_dim, module.v_head_dim)
+    if head_dim is None:
+        return None
+    for q, k in _SEPARATE:
+        if children.get(q) is not None and children.get(k) is not None:
+            return separate(children[q], children[k], head_dim)
+    return _of_one_layer(module, head_dim)
+
+
+def _of_one_layer(module: Any, head_dim: int) -> Projections | None:
+    children, config = module._modules, getattr(module, "config", None)
+    if "query_key_value" in children:  # GPT-NeoX, BLOOM; Falcon has two more layouts
+        grouped = getattr(module, "new_decoder_architecture", False)
+        if not grouped and getattr(module, "multi_query", False):
+            return fused(children["query_key_value"], head_dim, 1)
+        return fused(children["query_key_value"], head_dim, module.num_kv_heads if grouped else None, by_head=True)
+    if "qkv_proj" in children:
+        return fused(children["qkv_proj"], head_dim, getattr(config, "num_key_value_heads", None))
+    if "Wqkv" in children:
+        return fused(children["Wqkv"], head_dim, getattr(module, "num_key_value_heads", None))
+    if "c_attn" in children and not getattr(module, "is_cross_attention", False):
+        multi_query = getattr(module, "multi_query", None)  # GPTBigCode; GPT-2 has all queries first, too
+        return fused(children["c_attn"], head_dim, 1 if multi_query else None, by_head=multi_query is False)
+    return None
+
+
+def _of_torch(module: nn.MultiheadAttention) -> Projections:
+    names = ("in_proj_weight", "in_proj_bias")
+    if module._qkv_same_embed_dim:
+        return fused(module, module.head_dim, names=names)
+    heads, size = module.num_heads, module.head_dim
+    half = [(head, size, 0.5) for head in range(heads)]
+    parts = [of_rows(module, half, ("q_proj_weight",)), of_rows(module, half, ("k_proj_weight",))]
+    if module.in_proj_bias is not None:
+        parts.append(of_rows(module, [*half, *half, (0, heads * size, 0.0)], ("in_proj_bias",)))
+    return Projections(heads, parts)

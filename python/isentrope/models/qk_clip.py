@@ -1,0 +1,244 @@
+"""QK-clip: keeps the largest attention logit of every head below a threshold while a model trains.
+
+    clip = isentrope.QKClip(model, tau=100.0)          # before the first step, after the model is on its device
+    for batch in batches:
+        model(batch).loss.backward()
+        optimizer.step()
+        clip.step()
+        optimizer.zero_grad()
+
+With transformers' Trainer: trainer.add_callback(isentrope.models.qk_clip.callback(tau=100.0)). Any other framework:
+optimizer.register_step_post_hook(clip.step).
+
+Source: Kimi K2 (arXiv 2507.20534), algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from isentrope._core.maxima import Maxima, running
+from isentrope._core.values import checked_number
+from isentrope.models.attention_layers import recognised
+from isentrope.models.projections import Projections, refuse_norms
+from isentrope.sdpa.activation import active_rule
+from isentrope.sdpa.drop_in import under_rule
+
+Finder = Callable[[str, nn.Module], Projections | None]
+
+
+class QKClip:
+    """Scales the query and key projections of each head whose largest logit exceeded tau, after each optimizer step.
+
+    gamma = tau / largest logit since the last step. In heads with keys of their own, query and key rows are multiplied by
+    sqrt(gamma); where heads share keys (grouped queries) only the query rows of the head, by gamma, so that the other heads of
+    the group keep their logits; in latent attention (MLA) the rows without rotation by sqrt(gamma) and rotated query rows by
+    gamma. Biases are scaled with their rows. Every logit of the head is then gamma times what it was.
+
+    Logits are those of the softmax, `Statistics.max_logit`: after the scale, the soft-cap and the bias of positions. Only the part
+    without bias scales by gamma. Heads with NaN or infinite logits are left alone.
+
+    The forward passes of modules in training mode are read: isentrope's functions, transformers with attn_implementation
+    "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`. Inside these modules torch's function
+    is computed by isentrope, because torch's kernels do not return the largest logit. Nothing waits for a device.
+    """
+
+    def __init__(self, model: nn.Module, tau: float = 100.0, *, projections: Finder | None = None, group: Any = None) -> None:
+        """model: on its device, wrapped or not, before it is compiled code that ran.
+        tau: the threshold, > 0.
+        projections: maps the name of a module and the module to its `Projections`, or None for a module without attention;
+            `isentrope.models.projections` makes them. None: those of transformers' models and `nn.MultiheadAttention`.
+        group: the process group of the ranks that have the same layers, over which maxima are reduced. None: all ranks.
+
+        Raises ValueError if tau is not positive, no module has projections, or one normalises its queries and keys.
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"[QKClip] model must be a torch.nn.Module; got {type(model).__name__}")
+        self.tau = checked_number("QKClip", "tau", tau)
+        if not 0 < self.tau < float("inf"):
+            raise ValueError(f"[QKClip] tau must be positive and finite; got {tau}")
+        self._group = group
+        self._layers: dict[str, Projections] = {}
+        self._maxima: list[Maxima] = []
+        self._hooks: list[Any] = []
+        for name, module in model.named_modules():
+            found = projections(name, module) if projections else recognised(module)
+            if found is not None:
+                refuse_norms(name, module)
+                self._read(_plain_name(name), module, found)
+        if not self._layers:
+            raise ValueError(
+                "[QKClip] model must have attention modules whose projections are known; got none. Pass projections=, for example "
+                "isentrope.models.projections.named(q='wq', k='wk', head_dim=64)"
+            )
+        self._check_parameters()
+        self.largest = torch.cat([maxima.largest for maxima in self._maxima])
+        """Largest logits before the last step, [heads of all layers], on the device; -inf before the first step."""
+        self.clipped = torch.zeros_like(self.largest, dtype=torch.int64)
+        """Steps that scaled each head, in the same order."""
+        _read_torchs_function()
+
+    def _read(self, name: str, module: nn.Module, found: Projections) -> None:
+        maxima = Maxima(found.heads, found.weight, found.first_head)
+        self._layers[name] = found
+        self._maxima.append(maxima)
+
+        def enter(module: nn.Module, _: Any) -> None:
+            if module.training:
+                running.maxima = maxima
+
+        def leave(*_: Any) -> None:
+            running.maxima = None
+
+        self._hooks.append(module.register_forward_pre_hook(enter))
+        # Also where a forward pass raises.
+        self._hooks.append(module.register_forward_hook(leave, always_call=True))
+
+    def _check_parameters(self) -> None:
+        seen: set[int] = set()
+        for name, projections in self._layers.items():
+            for tensor, _ in (pair for part in projections.parts for pair in part.parameters()):
+                if id(tensor) in seen:
+                    raise ValueError(f"[QKClip] each projection must belong to one attention; got one of {name} twice")
+                if tensor.is_meta:
+                    raise ValueError(f"[QKClip] parameters must have data; got those of {name} on the meta device")
+                seen.add(id(tensor))
+
+    @torch.no_grad()
+    def step(self, *_: Any) -> None:
+        """Scales the heads whose largest logit since the last step exceeded tau, and begins to gather anew.
+
+        Every rank of the group must call it. Arguments are ignored, so it can be an optimizer's post-step hook.
+
+        Raises ValueError if no call of any attention was read since the model is watched.
+        """
+        if not any(maxima.called for maxima in self._maxima):
+            raise ValueError(
+                "[QKClip.step] attention must have been computed in training mode by isentrope's functions, torch's "
+                'scaled_dot_product_attention, or transformers with attn_implementation="isentrope" or "sdpa"; got no such call of '
+                f"{next(iter(self._layers))} or another module"
+            )
+        largest = torch.cat([maxima.largest for maxima in self._maxima])
+        self._reduce(largest)
+        gamma = torch.where(largest.isfinite(), self.tau / largest.clamp(min=self.tau), 1)
+        for projections, factors in zip(self._layers.values(), gamma.split([len(each.largest) for each in self._maxima])):
+            for part in projections.parts:
+                part.scale(factors)
+        for maxima in self._maxima:
+            maxima.reset()
+        self.largest.copy_(largest)
+        self.clipped += gamma < 1
+
+    def _reduce(self, largest: Tensor) -> None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(largest, distributed.ReduceOp.MAX, self._group)
+
+    def summary(self) -> dict[str, float]:
+        """Numbers for a log, for which it waits for the device: the largest logit of any head before the last step, the heads that
+        this step scaled, and the heads that any step has scaled."""
+        return {
+            "qk_clip/max_logit": self.largest.max().item(),
+            "qk_clip/clipped": float((self.largest > self.tau).sum()),
+            "qk_clip/ever_clipped": float((self.clipped > 0).sum()),
+        }
+
+    def heads(self) -> dict[str, float]:
+        """Largest logit of each head before the last step, for a log: "qk_clip/layers.0.attend/head0/max_logit"."""
+        values = iter(self.largest.tolist())
+        return {
+            f"qk_clip/{name}/head{head}/max_logit": next(values)
+            for name, projections in self._layers.items()
+            for head in range(projections.heads)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: the maxima of this rank since the last step, and the counts of scaled steps, by module."""
+        sizes = [len(maxima.largest) for maxima in self._maxima]
+        return {
+            "largest": {name: maxima.largest.clone() for name, maxima in zip(self._layers, self._maxima)},
+            "clipped": dict(zip(self._layers, self.clipped.clone().split(sizes))),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict()`. Raises ValueError if its modules or their heads are not those of the model."""
+        shapes = {name: tuple(x.shape) for name, x in state["largest"].items()}
+        wanted = {name: (projections.heads,) for name, projections in self._layers.items()}
+        if shapes != wanted or list(state["clipped"]) != list(wanted):
+            raise ValueError(f"[QKClip.load_state_dict] state must be that of {list(wanted)}; got {list(shapes)}")
+        for maxima, (name, largest) in zip(self._maxima, state["largest"].items()):
+            maxima.largest.copy_(largest)
+            maxima.called = True
+        self.clipped.copy_(torch.cat(list(state["clipped"].values())))
+
+    def remove(self) -> None:
+        """Stops reading the model. Calling it again does nothing."""
+        if not self._hooks:
+            return
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        _leave_torchs_function()
+
+
+def _plain_name(name: str) -> str:
+    """Without what wrappers of torch add, so that a state fits the model however it is wrapped."""
+    wrappers = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "module")
+    return ".".join(part for part in name.split(".") if part not in wrappers)
+
+
+_torchs_own: Callable[..., Tensor] = functional.scaled_dot_product_attention
+_readers = 0
+
+
+def _torchs_function(*args: Any, **options: Any) -> Tensor:
+    if running.maxima is None:
+        return _torchs_own(*args, **options)
+    given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
+    return under_rule(active_rule(), *args[:4], **given)
+
+
+def _read_torchs_function() -> None:
+    global _torchs_own, _readers
+    if _readers == 0:
+        _torchs_own = functional.scaled_dot_product_attention
+        functional.scaled_dot_product_attention = _torchs_function
+    _readers += 1
+
+
+def _leave_torchs_function() -> None:
+    global _readers
+    _readers -= 1
+    if _readers == 0:
+        functional.scaled_dot_product_attention = _torchs_own
+
+
+def callback(tau: float = 100.0, **options: Any) -> Any:
+    """A `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its `summary()`."""
+    from transformers import TrainerCallback
+
+    class QKClipCallback(TrainerCallback):
+        clip: QKClip | None = None
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
+            self.clip = self.clip or QKClip(model, tau, **options)
+
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.clip.step()
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:
+            if logs is not None and self.clip is not None:
+                found = self.clip.summary()
+                logs.update(found)
+                if state.log_history:
+                    state.log_history[-1].update(found)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.clip.remove()
+
+    return QKClipCallback()

@@ -1,0 +1,136 @@
+"""QK-clip over ranks: the maxima and the weights are those of one process that sees every rank's batch."""
+
+import pytest
+import torch
+import transformers
+from ranks import run
+from torch import nn
+from torch.distributed import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+import isentrope.hf
+
+TAU = 0.5
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
+             max_position_embeddings=64, attention_bias=True)  # fmt: skip
+
+
+def model_of(kv_heads=4):
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(**SIZES, num_key_value_heads=kv_heads)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="isentrope").train()
+    for name, parameter in model.named_parameters():
+        parameter.data *= 20 if "q_proj" in name or "k_proj" in name else 1
+    return model
+
+
+def tokens(ranks):
+    return torch.randint(3, 61, (2 * ranks, 12), generator=torch.Generator().manual_seed(1))
+
+
+def alone(kv_heads, ranks):
+    """The largest logits, and the weights after a step, of one process that has no ranks."""
+    model = model_of(kv_heads)
+    clip = isentrope.QKClip(model, TAU, group=torch.distributed.new_group([torch.distributed.get_rank()], use_local_synchronization=True))
+    model(tokens(ranks))
+    clip.step()
+    return clip, model
+
+
+def same(clip, model, kv_heads=4, ranks=2, parts=None):
+    """parts: the inputs of this rank; None: its own rows of the batch."""
+    rank = torch.distributed.get_rank()
+    want, reference = alone(kv_heads, ranks)
+    model(tokens(ranks)[2 * rank : 2 * rank + 2] if parts is None else parts)
+    clip.step()
+    torch.testing.assert_close(clip.largest, want.largest)
+    assert (want.clipped > 0).any() and torch.equal(clip.clipped, want.clipped)
+    for (name, a), b in zip(model.named_parameters(), reference.parameters()):
+        a = a.full_tensor() if isinstance(a, DTensor) else a
+        torch.testing.assert_close(a, b, msg=lambda text, name=name: name + text)
+
+
+def replicated(rank):
+    model = DistributedDataParallel(model_of())
+    same(isentrope.QKClip(model, TAU), model)
+
+
+def sharded(rank):
+    for kv_heads in (4, 2):
+        for whole in (True, False):
+            model = model_of(kv_heads)
+            for layer in model.model.layers:
+                if not whole:  # the weights of queries are sharded again when attention runs
+                    fully_shard(layer.self_attn.q_proj)
+                fully_shard(layer)
+            fully_shard(model)
+            same(isentrope.QKClip(model, TAU), model, kv_heads)
+
+
+PLAN = {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"} | {"self_attn.o_proj": RowwiseParallel()}
+
+
+def by_heads(rank):
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    for kv_heads in (4, 2):
+        model = model_of(kv_heads)
+        for layer in model.model.layers:
+            parallelize_module(layer, mesh, PLAN)
+        same(isentrope.QKClip(model, TAU), model, kv_heads, parts=tokens(2))
+
+
+def by_heads_and_shards(rank):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model = model_of()
+    for layer in model.model.layers:
+        parallelize_module(layer, mesh["tp"], PLAN)
+        fully_shard(layer, mesh=mesh["dp"])
+    fully_shard(model, mesh=mesh["dp"])
+    part = mesh.get_local_rank("dp")
+    same(isentrope.QKClip(model, TAU), model, ranks=2, parts=tokens(2)[2 * part : 2 * part + 2])
+
+
+def along_the_sequence(rank):
+    for method in ("ring", "all_gather", "all_to_all"):
+        model = model_of(2)
+        isentrope.hf.context_parallel(model, None, method=method)
+        same(isentrope.QKClip(model, TAU), model, 2, parts=tokens(2))
+
+
+class Twins(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wq, self.wk = (nn.Linear(16, 24) for _ in "qk")
+
+    def forward(self, x):
+        q, k = (layer(x).unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (self.wq, self.wk))
+        return isentrope.attention(q, k, k).transpose(1, 2).flatten(2)
+
+
+def one_reduction(rank):
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    model = nn.Sequential(Twins(), nn.Linear(24, 16), Twins())
+    fully_shard(model[2])
+    fully_shard(model)
+    clip = isentrope.QKClip(model, 1e-3, projections=isentrope.models.projections.named(q="wq", k="wk", head_dim=8))
+    model(torch.randn(2, 5, 16)).sum().backward()
+    with CommDebugMode() as traffic:
+        clip.step()
+    # That of the maxima of both layers: shards are scaled without any.
+    assert traffic.get_total_counts() == 1, traffic.get_comm_counts()
+    assert clip.clipped.any()
+
+
+@pytest.mark.parametrize("case", [replicated, sharded, by_heads, along_the_sequence, one_reduction], ids=lambda case: case.__name__)
+def test_weights_over_two_ranks_are_those_of_one_process(case):
+    run(2, case)
+
+
+@pytest.mark.long
+def test_heads_and_shards_over_four_ranks():
+    run(4, by_heads_and_shards)
