@@ -1,12 +1,14 @@
 """The monitor: what it reads of which modules, that it changes nothing, and the callback of transformers' Trainer."""
 
+import json
+
 import pytest
 import torch
 import transformers as hf
 
 import isentrope
 import isentrope.hf
-from isentrope.models import monitor
+from isentrope.models import monitor, monitor_logs
 
 CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
@@ -99,7 +101,7 @@ def test_any_module_is_read_and_left_as_it_is(way):
     assert torch.equal(result, want) and result.requires_grad
     attended = {"torch's module": ("0.inside", "2.inside")}.get(way, ("0", "2"))
     assert found.names == attended and found.entropy.shape == (2, 4)
-    assert list(found.heads())[0] == f"attention/{attended[0]}/head0/entropy" and len(found.heads()) == 16
+    assert list(found.heads())[0] == f"attention/{attended[0]}/head0/entropy" and len(found.heads()) == 24
     reference = read(torch.nn.Sequential(Block("isentrope"), torch.nn.Tanh(), Block("isentrope")), x)[1]
     torch.testing.assert_close(found[:3], reference[:3], rtol=1e-4, atol=1e-4)
 
@@ -109,7 +111,7 @@ def test_layers_may_have_unlike_heads_and_others_are_not_read():
     watcher = isentrope.Monitor(model)
     with watcher.watch():
         other(model(x))
-    assert watcher.latest.names == ("0", "1") and len(watcher.latest.heads()) == 2 * (4 + 2)
+    assert watcher.latest.names == ("0", "1") and len(watcher.latest.heads()) == 3 * (4 + 2)
     assert watcher.latest.entropy[1].isnan().tolist() == [False, False, True, True]
 
 
@@ -145,11 +147,77 @@ def test_the_trainer_logs_it(tmp_path):
         str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=100, report_to=[], use_cpu=True,
         disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
-    watching = monitor.callback(every=2)
+    watching = monitor.callback(every=2, log=monitor_logs.JsonLines(tmp_path / "log/heads.jsonl"))
     trainer = hf.Trainer(made, arguments, train_dataset=rows, callbacks=[watching])
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "attention/entropy" in entry]
     assert [entry["step"] for entry in logged] == [1, 3]
     assert all(entry["attention/collapsed"] == 4 for entry in logged)
+    lines = [json.loads(line) for line in (tmp_path / "log/heads.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["layer"], line["head"]) for line in lines] == [
+        (step, layer, head) for step in (0, 2) for layer in range(2) for head in range(4)
+    ]
     latest = watching.monitor.latest
+    assert [line["entropy"] for line in lines[8:]] == latest.entropy.flatten().tolist()
     assert latest.entropy.numel() == latest.summary(below=100)["attention/collapsed"] > 4
+
+
+def reading_of(model, x):
+    return read(model, x)[1]
+
+
+def test_readings_of_ranks_are_those_of_all_rows():
+    model, x = torch.nn.Sequential(Block("isentrope"), Block("isentrope", heads=2)), torch.randn(4, 20, 32)
+    whole = reading_of(model, x)
+    halves = [reading_of(model, part) for part in x.chunk(2)]
+    torch.testing.assert_close(monitor_logs.merged(halves)[:4], whole[:4], equal_nan=True)
+    assert monitor_logs.gathered(whole) == [whole]
+
+
+def test_tensorboard_gets_every_head(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
+    with SummaryWriter(tmp_path) as writer:
+        monitor_logs.TensorBoard(writer)(7, found)
+    curves = EventAccumulator(str(tmp_path)).Reload()
+    assert set(curves.Tags()["scalars"]) == found.heads().keys() | found.summary().keys()
+    (point,) = curves.Scalars("attention//head3/max_probability")
+    assert point.step == 7 and point.value == pytest.approx(found.max_probability[0, 3].item())
+
+
+def test_weights_and_biases_gets_every_head_offline(tmp_path):
+    wandb = pytest.importorskip("wandb")
+    found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
+    run = wandb.init(mode="offline", dir=tmp_path, project="test")
+    monitor_logs.WeightsAndBiases(run)(7, found)
+    assert run.summary["attention//head3/entropy"] == pytest.approx(found.entropy[0, 3].item())
+    run.finish()
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def test_lightning_logs_it(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.block = Block("isentrope")
+
+        def training_step(self, batch, _):
+            return self.block(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    watching = monitor.lightning_callback(every=2, log=monitor_logs.JsonLines(tmp_path / "heads.jsonl"))
+    trainer = lightning.Trainer(
+        max_epochs=1, callbacks=[watching], logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, accelerator="cpu",
+    )  # fmt: skip
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.randn(6, 20, 32), batch_size=2))
+    steps = [json.loads(line)["step"] for line in (tmp_path / "heads.jsonl").read_text().splitlines()]
+    assert steps == [0] * 4 + [2] * 4 and watching.monitor.latest.names == ("block",)
+    assert trainer.callback_metrics["attention/entropy"] == pytest.approx(watching.monitor.latest.entropy.mean().item())

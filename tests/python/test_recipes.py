@@ -50,7 +50,7 @@ def test_a_training_is_logged_to_tensorboard():
     run("train_any_module.py")
     newest = max((ROOT / "results/run").iterdir(), key=os.path.getmtime)
     curves = EventAccumulator(str(newest)).Reload()
-    assert len(curves.Tags()["scalars"]) == 2 * 4 * 2
+    assert len(curves.Tags()["scalars"]) == 2 * 4 * 3
     assert [point.step for point in curves.Scalars("attention/1/head0/entropy")] == [0, 50, 100]
 
 

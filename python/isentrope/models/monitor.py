@@ -20,7 +20,7 @@ In a training loop:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -71,14 +71,22 @@ class Reading(NamedTuple):
         }
 
     def heads(self) -> dict[str, float]:
-        """Numbers of each head: "attention/layers.0.attend/head0/entropy" and ".../max_logit"."""
+        """Numbers of each head: "attention/layers.0.attend/head0/entropy", ".../max_logit" and ".../max_probability"."""
         return {
-            f"attention/{name}/head{head}/{what}": value
-            for what, numbers in (("entropy", self.entropy.tolist()), ("max_logit", self.max_logit.tolist()))
-            for name, layer in zip(self.names, numbers)
-            for head, value in enumerate(layer)
-            if not math.isnan(value)
+            f"attention/{row['module']}/head{row['head']}/{what}": row[what]
+            for what in ("entropy", "max_logit", "max_probability")
+            for row in self.rows()
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each head: module, layer, head, entropy, spread, max_logit, max_probability. Heads of NaN are left out."""
+        columns = [numbers.tolist() for numbers in self[:4]]
+        return [
+            {"module": name, "layer": layer, "head": head, **dict(zip(self._fields, numbers))}
+            for layer, (name, *heads) in enumerate(zip(self.names, *columns))
+            for head, numbers in enumerate(zip(*heads))
+            if not math.isnan(numbers[0])
+        ]
 
 
 class Monitor:
@@ -189,41 +197,35 @@ def _of_heads(statistics: Statistics) -> Tensor:
     return torch.stack([entropy.nanmean(1), spread, logits, mass.nanmean(1)])
 
 
-def callback(every: int = 100, below: float = 0.05) -> Any:
-    """A `TrainerCallback` that logs `Reading.summary(below)` of every `every`-th step.
+def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
+    """A `TrainerCallback` of transformers that logs `Reading.summary(below)` of every `every`-th step.
 
-    Its `monitor.latest` is the last `Reading`, with every head by itself.
+    log: also called with the step and the `Reading` of each watched step; `isentrope.models.monitor_logs` has some. Its
+    `monitor.latest` is the last `Reading`, with every head by itself.
 
     Raises ValueError unless every >= 1, and after the first step if the model makes no attention call that `Monitor` can
     read.
     """
     from transformers import TrainerCallback
 
-    if checked_integer("monitor.callback", "every", every) < 1:
-        raise ValueError(f"[monitor.callback] every must be at least 1; got {every}")
-    checked_number("monitor.callback", "below", below)
+    _check("monitor.callback", every, below)
 
     class AttentionCallback(TrainerCallback):
         def __init__(self) -> None:
             self.monitor: Monitor | None = None
-            self._open: Any = None
+            self._steps: _Steps | None = None
             self._found: dict[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
             self.monitor = Monitor(model)
+            self._steps = _Steps(self.monitor, every, log)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % every == 0:
-                self._open = self.monitor.watch()
-                self._open.__enter__()
+            self._steps.begin(state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self._open is None:
-                return
-            self._open.__exit__(None, None, None)
-            self._open = None
-            if self.monitor.latest:
-                self._found = self.monitor.latest.summary(below)
+            if reading := self._steps.end():
+                self._found = reading.summary(below)
                 control.should_log = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:
@@ -234,3 +236,64 @@ def callback(every: int = 100, below: float = 0.05) -> Any:
                 self._found = {}
 
     return AttentionCallback()
+
+
+def lightning_callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
+    """A callback of Lightning that logs `Reading.summary(below)` of every `every`-th batch by `LightningModule.log_dict`.
+
+    Arguments, errors and `monitor` are as in `callback`; steps are those of `trainer.global_step`.
+    """
+    try:
+        from lightning.pytorch import Callback
+    except ModuleNotFoundError:
+        from pytorch_lightning import Callback
+
+    _check("monitor.lightning_callback", every, below)
+
+    class AttentionCallback(Callback):
+        def __init__(self) -> None:
+            self.monitor: Monitor | None = None
+            self._steps: _Steps | None = None
+
+        def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
+            self.monitor = Monitor(pl_module)
+            self._steps = _Steps(self.monitor, every, log)
+
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            self._steps.begin(trainer.global_step)
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if reading := self._steps.end():
+                pl_module.log_dict(reading.summary(below))
+
+    return AttentionCallback()
+
+
+def _check(function: str, every: int, below: float) -> None:
+    if checked_integer(function, "every", every) < 1:
+        raise ValueError(f"[{function}] every must be at least 1; got {every}")
+    checked_number(function, "below", below)
+
+
+class _Steps:
+    """Watches every so many steps of a trainer that reports where a step begins and ends."""
+
+    def __init__(self, monitor: Monitor, every: int, log: Callable[[int, Reading], None] | None) -> None:
+        self._monitor, self._every, self._log = monitor, every, log
+        self._open: Any = None
+        self._step = 0
+
+    def begin(self, step: int) -> None:
+        # With gradient accumulation a framework may begin several batches of one step.
+        if self._open is None and step % self._every == 0:
+            self._step, self._open = step, self._monitor.watch()
+            self._open.__enter__()
+
+    def end(self) -> Reading | None:
+        if self._open is None:
+            return None
+        watch, self._open = self._open, None
+        watch.__exit__(None, None, None)
+        if self._log is not None:
+            self._log(self._step, self._monitor.latest)
+        return self._monitor.latest

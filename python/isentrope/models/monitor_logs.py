@@ -1,0 +1,84 @@
+"""Where the monitor's readings go: JSON lines, TensorBoard, Weights & Biases; and readings of several ranks.
+
+A log is called with a step and a `Reading`:
+
+    log = JsonLines("run/attention.jsonl")             # `isentrope report run/attention.jsonl` draws heads by steps
+    log = TensorBoard(SummaryWriter("run"))
+    log = WeightsAndBiases(wandb.init(mode="offline"))
+
+    if monitor.latest:
+        log(step, monitor.latest)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isentrope.models.monitor import Reading
+
+Log = Callable[[int, Reading], None]
+
+
+class JsonLines:
+    """Appends one line for each head: step, module, layer, head, entropy, spread, max_logit, max_probability."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Makes the folder of the file. A file that exists is continued, as a resumed run needs it."""
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, step: int, reading: Reading) -> None:
+        lines = [json.dumps({"step": step, **row}) + "\n" for row in reading.rows()]
+        with self.path.open("a") as file:
+            file.writelines(lines)
+
+
+class TensorBoard:
+    """Adds `Reading.summary()` and `Reading.heads()` as scalars to a `SummaryWriter`."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def __call__(self, step: int, reading: Reading) -> None:
+        for name, value in (reading.summary() | reading.heads()).items():
+            self.writer.add_scalar(name, value, step)
+
+
+class WeightsAndBiases:
+    """Logs `Reading.summary()` and `Reading.heads()` to a run of wandb, online or offline."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+    def __call__(self, step: int, reading: Reading) -> None:
+        self.run.log(reading.summary() | reading.heads(), step=step)
+
+
+def gathered(reading: Reading, group: Any = None) -> list[Reading]:
+    """What each rank of the group read, on every rank, by one all-gather. Without ranks, the reading alone.
+
+    Every rank must have the same modules and heads. `merged` makes one reading of them.
+    """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [reading]
+    mine = torch.stack(reading[:4])
+    all_ranks = [torch.empty_like(mine) for _ in range(distributed.get_world_size(group))]
+    distributed.all_gather(all_ranks, mine, group)
+    return [Reading(*numbers, names=reading.names) for numbers in all_ranks]
+
+
+def merged(readings: Sequence[Reading]) -> Reading:
+    """One reading of ranks that read equally many rows: means of entropy and max_probability, the largest max_logit, and the
+    standard deviation over the rows of all ranks."""
+    entropy, spread, max_logit, max_probability = (torch.stack(numbers) for numbers in list(zip(*readings))[:4])
+    mean = entropy.nanmean(0)
+    deviation = ((spread.square() + entropy.square()).nanmean(0) - mean.square()).clamp(min=0).sqrt()
+    largest = max_logit.nan_to_num(-torch.inf).amax(0)
+    largest = largest.masked_fill(largest == -torch.inf, torch.nan)
+    return Reading(mean, deviation, largest, max_probability.nanmean(0), names=readings[0].names)
