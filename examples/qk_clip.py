@@ -26,5 +26,4 @@ for tau in (1e9, 30.0):
         tokens = torch.stack([text[i : i + 65] for i in torch.randint(len(text) - 65, (16,))])
         loss = nn.functional.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:])
         loss.backward(), muon.step(), adam.step(), clip.step(), model.zero_grad()
-        if step % 100 == 0:
-            print(f"tau {tau:g}, step {step}: loss {loss:.2f}, largest logit {clip.summary()['qk_clip/max_logit']:.0f}")
+        step % 100 or print(f"tau {tau:g}, step {step}: loss {loss:.2f}, largest logit {clip.largest.max():.0f}")

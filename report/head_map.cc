@@ -14,7 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-json cells_of(const HeadMap& map) {
+std::string name_at(const std::vector<std::string>& names, std::size_t index) {
+  return names.empty() ? fmt::format("{}", index) : names[index];
+}
+
+json cells_of(const HeadMap& map, const HeadMapAxes& axes) {
   json cells = json::array();
   for (std::size_t layer = 0; layer < map.values.size(); ++layer) {
     for (std::size_t head = 0; head < map.values[layer].size(); ++head) {
@@ -23,11 +27,21 @@ json cells_of(const HeadMap& map) {
       cells.push_back({{"layer", layer},
                        {"head", head},
                        {"value", value},
-                       {"label", fmt::format("layer {}, head {}: {} {}", layer, head, map.quantity,
+                       {"label", fmt::format("{} {}, {} {}: {} {}", axes.x,
+                                             name_at(axes.columns, layer), axes.y,
+                                             name_at(axes.rows, head), map.quantity,
                                              decimal(value, map.decimals))}});
     }
   }
   return cells;
+}
+
+// The domain stays that of the indices, which sort as numbers; the labels look their names up.
+void name_axis(json& axis, const std::string& title, const std::vector<std::string>& names) {
+  axis["title"] = title;
+  if (!names.empty())
+    axis["encode"]["labels"]["update"]["text"]["signal"] =
+        fmt::format("{}[datum.value]", json(names).dump());
 }
 
 }  // namespace
@@ -44,12 +58,14 @@ HeadMap map_named(std::string_view name, HeadValues values, const Words& words) 
           .values = std::move(values)};
 }
 
-Plot head_map_plot(const HeadMap& map) {
+Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes) {
   std::size_t most_heads = 0;
   for (const auto& layer : map.values) most_heads = std::max(most_heads, layer.size());
   json spec = json::parse(assets::head_map_json);
   spec["height"] = 60 + 18 * most_heads;
-  spec["data"][0]["values"] = cells_of(map);
+  spec["data"][0]["values"] = cells_of(map, axes);
+  name_axis(spec["axes"][0], axes.x, axes.columns);
+  name_axis(spec["axes"][1], axes.y, axes.rows);
   json& colour = spec["scales"][2];
   colour["domain"] = {map.lowest, map.highest};
   colour["range"]["scheme"] = map.scheme;

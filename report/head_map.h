@@ -24,7 +24,13 @@ struct HeadMap {
 // What charts.json says of the map of that name, with `words` in its places.
 [[nodiscard]] HeadMap map_named(std::string_view name, HeadValues values, const Words& words = {});
 
-[[nodiscard]] Plot head_map_plot(const HeadMap& map);
+// What the axes are, with a name for each column and row; no names: their indices.
+struct HeadMapAxes {
+  std::string x = "layer", y = "head";
+  std::vector<std::string> columns = {}, rows = {};
+};
+
+[[nodiscard]] Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes = {});
 
 // The mean over layers and heads of what is a number; NaN where nothing is.
 [[nodiscard]] double mean_of(const HeadValues& values);

@@ -11,6 +11,7 @@
 #include "report/demo.h"
 #include "report/extrapolation.h"
 #include "report/inspection.h"
+#include "report/monitoring.h"
 #include "report/study.h"
 
 namespace isentrope::report {
@@ -27,6 +28,7 @@ constexpr std::array kDocumentKinds{
     DocumentKind{"inspection", inspection_report}, DocumentKind{"calibration", calibration_report},
     DocumentKind{"evaluation", evaluation_report}, DocumentKind{"study", study_report},
     DocumentKind{"bench", bench_report},           DocumentKind{"demo", demo_report},
+    DocumentKind{"monitor", monitor_report},
 };
 
 // result.json, the oldest of them, names no kind.
@@ -53,7 +55,8 @@ json parsed(const std::string& name, std::string_view text) {
 }  // namespace
 
 Written page_of_file(const std::string& name, std::string_view text) {
-  const json document = parsed(name, text);
+  const json document =
+      name.ends_with(".jsonl") ? monitor_document(name, text) : parsed(name, text);
   Written written{.page = page_of_document(document)};
   if (document.is_object() && document.value("kind", json()) == "study")
     written.verdicts = study_verdicts(document);

@@ -78,6 +78,16 @@ def test_two_processes_compute_what_one_does():
 
 
 @pytest.mark.long
+def test_logits_explode_without_qk_clip_and_not_with_it():
+    lines = run("qk_clip.py")
+    largest = [int(re.search(r"largest logit (\d+)", line)[1]) for line in lines]
+    free, clipped = largest[:4], largest[4:]
+    assert free[0] == clipped[0] == 1 and free == sorted(free) and free[3] > 300  # the page: 1, 160, 456, 776
+    assert max(clipped) < 45
+    assert losses(lines)[7] < losses(lines)[3]
+
+
+@pytest.mark.long
 def test_the_experiment_of_a_note_runs(tmp_path):
     options = ("--steps", "20", "--output", tmp_path / "run", "--quiet")
     run("notes_experiment", "first", CORPUS, *options, program=())
