@@ -33,7 +33,7 @@ struct Training {
   std::map<std::size_t, std::string> modules;  // by layer
 };
 
-Training read(const json& document) {
+Training read_training(const json& document) {
   Training training;
   for (const json& row : document.at("rows")) {
     const double step = row.at("step").get<double>();
@@ -115,7 +115,7 @@ json monitor_document(const std::string& name, std::string_view lines) {
 }
 
 std::string monitor_report(const json& document) {
-  const Training training = read_as("monitor", [&] { return read(document); });
+  const Training training = read_as("monitor", [&] { return read_training(document); });
   Page page("Attention in training",
             fmt::format("{} modules, {} heads, {} steps from {} to {}", training.modules.size(),
                         training.heads.size(), training.steps.size(),

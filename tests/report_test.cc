@@ -13,6 +13,7 @@
 #include "report/extrapolation.h"
 #include "report/extrapolation_charts.h"
 #include "report/line_chart.h"
+#include "report/monitoring.h"
 #include "report/numbers.h"
 #include "report/overview.h"
 #include "report/result.h"
@@ -60,6 +61,23 @@ TEST(BenchReport, SaysWhatIsWrong) {
   bench = bench_sample();
   bench["limits"]["targets"] = json::array();
   EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
+}
+
+TEST(MonitorReport, DrawsHeadsBySteps) {
+  const std::string row =
+      R"({"step": 100, "module": "layers.0", "layer": 0, "head": 1, "entropy": 1.25,
+          "spread": 0.5, "max_logit": 31.5, "max_probability": 0.75})";
+  std::string line = row;
+  std::erase(line, '\n');
+  const std::string first = R"({"step": 0)" + line.substr(line.find(", \"module"));
+  const std::string html = monitor_report(monitor_document("run.jsonl", first + "\n" + line + "\n"));
+  for (const char* part : {"1 modules, 1 heads, 2 steps from 0 to 100", "layers.0",
+                           "step 100, layer.head 0.1: entropy 1.25",
+                           "step 0, layer.head 0.1: largest logit 31.5"})
+    EXPECT_TRUE(has(html, part)) << part;
+  EXPECT_THROW(static_cast<void>(monitor_report(monitor_document("run.jsonl", ""))), Error);
+  EXPECT_THROW(static_cast<void>(monitor_report(monitor_document("run.jsonl", "{}\n"))), Error);
+  EXPECT_THROW(static_cast<void>(monitor_document("run.jsonl", line + "\n{")), Error);
 }
 
 // Minus signs are true ones; a dash stands for an error that one block or passage cannot tell.

@@ -91,6 +91,8 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
   for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
     files[docs / path] = svg(chart);
+  for (const auto& [path, chart] : isentrope::docs::training_figures(docs))
+    files[docs / path] = svg(chart);
   return files;
 }
 

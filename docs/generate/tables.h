@@ -33,6 +33,10 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::filesystem::path, report::LineChart> study_figures(
     const std::filesystem::path& docs);
 
+// Figures of attention-in-training.md, from the runs of its recipe: docs/results/qk-clip.json.
+[[nodiscard]] std::map<std::filesystem::path, report::LineChart> training_figures(
+    const std::filesystem::path& docs);
+
 // Of the experiments of lab/experiments.
 struct ExperimentTables {
   std::string progress;  // how far they are, for laboratory-protocol.md

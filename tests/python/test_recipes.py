@@ -83,7 +83,7 @@ def test_logits_explode_without_qk_clip_and_not_with_it():
     largest = [int(re.search(r"largest logit (\d+)", line)[1]) for line in lines]
     free, clipped = largest[:4], largest[4:]
     assert free[0] == clipped[0] == 1 and free == sorted(free) and free[3] > 300  # the page: 1, 160, 456, 776
-    assert max(clipped) < 45
+    assert max(clipped) < 60
     assert losses(lines)[7] < losses(lines)[3]
 
 
