@@ -24,13 +24,13 @@ json cells_of(const HeadMap& map, const HeadMapAxes& axes) {
     for (std::size_t head = 0; head < map.values[layer].size(); ++head) {
       const double value = map.values[layer][head];
       if (std::isnan(value)) continue;
-      cells.push_back({{"layer", layer},
-                       {"head", head},
-                       {"value", value},
-                       {"label", fmt::format("{} {}, {} {}: {} {}", axes.x,
-                                             name_at(axes.columns, layer), axes.y,
-                                             name_at(axes.rows, head), map.quantity,
-                                             decimal(value, map.decimals))}});
+      cells.push_back(
+          {{"layer", layer},
+           {"head", head},
+           {"value", value},
+           {"label",
+            fmt::format("{} {}, {} {}: {} {}", axes.x, name_at(axes.columns, layer), axes.y,
+                        name_at(axes.rows, head), map.quantity, decimal(value, map.decimals))}});
     }
   }
   return cells;

@@ -43,8 +43,7 @@ Training read_training(const json& document) {
     Numbers& numbers = training.heads[{layer, row.at("head").get<std::size_t>()}][step];
     for (const char* name : kMeasured) numbers[name] = number_of(row.at(name));
   }
-  if (training.steps.empty())
-    throw Error("[monitor_report] the log must have a row; got none");
+  if (training.steps.empty()) throw Error("[monitor_report] the log must have a row; got none");
   return training;
 }
 

@@ -70,10 +70,11 @@ TEST(MonitorReport, DrawsHeadsBySteps) {
   std::string line = row;
   std::erase(line, '\n');
   const std::string first = R"({"step": 0)" + line.substr(line.find(", \"module"));
-  const std::string html = monitor_report(monitor_document("run.jsonl", first + "\n" + line + "\n"));
-  for (const char* part : {"1 modules, 1 heads, 2 steps from 0 to 100", "layers.0",
-                           "step 100, layer.head 0.1: entropy 1.25",
-                           "step 0, layer.head 0.1: largest logit 31.5"})
+  const std::string html =
+      monitor_report(monitor_document("run.jsonl", first + "\n" + line + "\n"));
+  for (const char* part :
+       {"1 modules, 1 heads, 2 steps from 0 to 100", "layers.0",
+        "step 100, layer.head 0.1: entropy 1.25", "step 0, layer.head 0.1: largest logit 31.5"})
     EXPECT_TRUE(has(html, part)) << part;
   EXPECT_THROW(static_cast<void>(monitor_report(monitor_document("run.jsonl", ""))), Error);
   EXPECT_THROW(static_cast<void>(monitor_report(monitor_document("run.jsonl", "{}\n"))), Error);

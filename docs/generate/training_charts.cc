@@ -18,9 +18,8 @@ constexpr std::size_t kAveraged = 20;  // steps of a point of the loss
 
 Series named_series(const json& run) {
   const json& tau = run.at("tau");
-  return {.name = tau.is_null() ? "without QK-clip" : "QK-clip, tau = " + tau.dump(),
-          .x = {},
-          .y = {}};
+  return {
+      .name = tau.is_null() ? "without QK-clip" : "QK-clip, tau = " + tau.dump(), .x = {}, .y = {}};
 }
 
 // The mean over heads at each step, or the largest of them.
