@@ -193,9 +193,9 @@ def test_weights_and_biases_gets_every_head_offline(tmp_path):
     found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
     run = wandb.init(mode="offline", dir=tmp_path, project="test")
     monitor_logs.WeightsAndBiases(run)(7, found)
-    assert run.summary["attention//head3/entropy"] == pytest.approx(found.entropy[0, 3].item())
     run.finish()
-    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    (written,) = (path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert all(name.encode() in written for name in (*found.summary(), *found.heads()))
 
 
 def test_lightning_logs_it(tmp_path):
