@@ -46,12 +46,13 @@ bool own_is_last(const Mask& mask) {
   return (mask.causal != Causal::none || mask.window_right == 0) && !mask.prefix_keys;
 }
 
-// Into how many shares the keys go, so that every unit has a query block; 1: not split.
+// Number of shares that the keys are split into, so that every unit has work; 1: not split. Few
+// rows take twice as many, as in plan.py.
 std::int64_t shares_of(std::int64_t units, std::int64_t blocks, std::int64_t keys,
-                       std::int64_t tile) {
+                       std::int64_t tile, bool few) {
   const std::int64_t most = std::max<std::int64_t>(1, keys / (4 * tile));
-  return std::clamp<std::int64_t>(blocks_of(2 * units, blocks), 1,
-                                  std::min<std::int64_t>(most, 128));
+  const std::int64_t shares = std::clamp<std::int64_t>(blocks_of(2 * units, blocks), 1, most);
+  return std::min<std::int64_t>(few && shares > 1 ? 2 * shares : shares, 128);
 }
 
 // Of the kernel's tensor of statistics.
@@ -191,7 +192,8 @@ Forward::Plan Forward::plan() const {
   const std::int64_t lanes = packed() ? in_.k.extents[1] : in_.q.extents[1];
   const std::int64_t length = packed() ? group() * queries : queries;
   plan.blocks = in_.q.extents[0] * lanes * blocks_of(length, any.constant("SHAPE.ROWS"));
-  plan.shares = shares_of(device_.units(), plan.blocks, in_.keys(), any.constant("SHAPE.KEYS"));
+  plan.shares =
+      shares_of(device_.units(), plan.blocks, in_.keys(), any.constant("SHAPE.KEYS"), packed());
   plan.forward = device_.find(needs(false, plan.shares > 1, plan.checked));
   if (plan.checked) plan.repair = device_.find(needs(true, plan.shares > 1, true));
   if (plan.shares > 1) plan.merge = device_.find(merge_needs(*plan.forward.kernel));

@@ -70,11 +70,12 @@ def _devices() -> dict[str, str]:
 def _on_a_gpu(kind: str, index: int) -> str:
     try:
         from isentrope.gpu.plan import chip_of
+        from isentrope.gpu.tile_table import table_of
 
-        chip_of(torch.device(kind, index))
+        chip = chip_of(torch.device(kind, index))
+        return f"isentrope's kernels in Triton; {table_of(chip.kind, chip.card).source}"
     except (ImportError, ValueError) as error:
         return f"none of isentrope's kernels: {error}"
-    return "isentrope's kernels in Triton"
 
 
 def _told(*arguments: str) -> Any:

@@ -140,8 +140,9 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
     # mask too. So is dropout beside gradients of statistics: 216 bytes of the key gradient at 128, 144 of the query gradient at 64.
     crowded = masked or (padded and (kernel == "key gradient" or (statistics and chip.kind == "sm90")))
     crowded |= kernel in ("query gradient", "key gradient") and statistics and call.dropout_p > 0
-    bare = not (statistics or padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None)
-    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, bare)
+    other = padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None
+    results = "other" if other else "all" if statistics else "lse"
+    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, results)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
@@ -195,7 +196,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         statistics[place] = rows.scales[3]
     lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
     blocks = call.batch * lanes * triton.cdiv(length, shape.ROWS)
-    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS)
+    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, packed)
     states = sums = rows.scales
     plane = call.batch * call.heads * call.queries
     # A logit of -inf makes a moment that is no number. Those of few rows are taken with care at once.

@@ -1,4 +1,7 @@
-"""How a call is cut: tile sizes, warps and stages by chip, type and head size, and into how many shares keys go."""
+"""How a call is cut: tile sizes, warps and stages by chip, type and head size, and into how many shares keys go.
+
+Tiles come from the user's table, else from the package's table of the chip (`tile_table`), else from the tables below.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isentrope.gpu.kernels.tile import INTERPRETED
-
-
-class Tiles(NamedTuple):
-    """ROWS queries by KEYS keys, worked on by `warps` warps, with loads `stages` tiles ahead, in so many `registers` a
-    thread at most; 0: as many as the compiler likes. apart: the gradients of keys and of values each by a launch of its own."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-    registers: int = 0
-    apart: bool = False
+from isentrope.gpu.tile_table import Key, Tiles, table_of
 
 
 def padded(columns: int) -> int:
@@ -28,11 +20,12 @@ def padded(columns: int) -> int:
 
 
 class Chip(NamedTuple):
-    """`kind`: "sm80" (Ampere, Ada, and the Blackwell of workstations), "sm90", "sm100", "gfx" (CDNA), "rdna", "xpu" or
-    "interpreter"; `units` work at once."""
+    """kind: "sm80" (Ampere, Ada, and the Blackwell of workstations), "sm90", "sm100", "gfx" (CDNA), "rdna", "xpu" or
+    "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for."""
 
     kind: str
     units: int
+    card: str = ""
 
 
 @lru_cache
@@ -41,19 +34,20 @@ def chip_of(device: Any) -> Chip:
         return Chip("interpreter", 4)
     properties = torch.get_device_module(device).get_device_properties(device)
     if device.type == "xpu":
-        return Chip("xpu", properties.gpu_subslice_count)
+        return Chip("xpu", properties.gpu_subslice_count, properties.name)
     if torch.version.hip:
-        return Chip("rdna" if properties.warp_size == 32 else "gfx", properties.multi_processor_count)
+        return Chip("rdna" if properties.warp_size == 32 else "gfx", properties.multi_processor_count, properties.name)
     if properties.major < 8:
         raise ValueError(
             f"[attention] q must lie on a device of compute capability 8.0 or later; got {properties.major}."
             f"{properties.minor} ({properties.name}): move the call to the CPU"
         )
     kinds = {9: "sm90", 10: "sm100"}
-    return Chip(kinds.get(properties.major, "sm80"), properties.multi_processor_count)
+    return Chip(kinds.get(properties.major, "sm80"), properties.multi_processor_count, properties.name)
 
 
-# No device was at hand to time these. They follow published kernels' tiles, cut down until nothing spills with all
+_DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
+# Not measured: for chips, types and dimensions that no table has. They follow published kernels' tiles, cut down until nothing spills with all
 # statistics asked for, in bf16 at 64 and 128 (the tables in docs/contributors/gpu.md); the others are smaller still. By kernel, for the
 # widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
 _HALVES = {
@@ -107,7 +101,7 @@ _OWN_F16 = {
     # One register of 512 too few with 32 keys.
     ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
 }
-# Of bare calls, of 16-bit types.
+# Tiles of bare calls, in 16-bit types: those without statistics, soft-cap, dropout, sinks and padding.
 _BARE = {
     ("sm80", "key gradient"): {128: Tiles(16, 128, 8, 2)},
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
@@ -126,21 +120,32 @@ _INTERPRETED = {"few rows": Tiles(16, 16, 4, 1), "key gradient": Tiles(32, 32, 4
 _BARE_INTERPRETED = _INTERPRETED | {"key gradient": Tiles(32, 32, 4, 1)}
 
 
-def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False, bare: bool = False) -> Tiles:
-    """Of a kernel: "forward", "few rows" (a decode step's, as few as tensor cores take), "query gradient" or
-    "key gradient". columns: the larger of both padded head dimensions. masked: with a boolean mask or a bias, and the
-    key gradient with padded dimensions. bare: with nothing that takes registers beside scores and values: without
-    statistics but lse, or their gradients, without soft-cap, dropout, sinks and padding."""
+def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: bool = False, results: str = "other") -> Tiles:
+    """Returns the tiles of a kernel.
+
+    kernel: "forward", "few rows" (a decode step's, as few as tensor cores take), "query gradient" or "key gradient".
+    columns: the larger of both padded head dimensions, at most 256.
+    masked: with a boolean mask or a bias, and the key gradient with padded dimensions.
+    results: "lse" without other statistics, or their gradients; "all" with them; "other" if soft-cap, dropout, sinks or
+    padding take registers as well. Tables have no rows for "other".
+    """
     name = f"masked {kernel}" if masked and kernel != "few rows" else kernel
+    bare = results == "lse"
     if chip.kind == "interpreter":
         return (_BARE_INTERPRETED if bare else _INTERPRETED).get(name, Tiles(32, 32, 4, 1))
+    key = Key(name, _DTYPES[dtype], columns, results)
+    return table_of(chip.kind, chip.card).tiles.get(key) or _unmeasured(name, chip, dtype, columns, bare and not masked)
+
+
+def _unmeasured(name: str, chip: Chip, dtype: torch.dtype, columns: int, bare: bool) -> Tiles:
+    """The tiles of the tables above."""
     if dtype == torch.float32:
         by_columns = _FLOATS[name]
     else:
         own, alone = (_OWN | _OWN_F16, _BARE | _BARE_F16) if dtype == torch.float16 else (_OWN, _BARE)
         by_columns = own.get((chip.kind, name), _HALVES[name])
-        if bare and not masked and columns in alone.get((chip.kind, kernel), ()):
-            by_columns = alone[chip.kind, kernel]
+        if bare and columns in alone.get((chip.kind, name), ()):
+            by_columns = alone[chip.kind, name]
     found = by_columns[min(width for width in by_columns if width >= columns)]
     if chip.kind == "rdna":
         return found._replace(stages=1, registers=0)
@@ -169,8 +174,13 @@ def chained(kernel: str, chip: Chip, dtype: torch.dtype, masked: bool) -> int:
     return 4
 
 
-def shares_of(chip: Chip, blocks: int, keys: int, tile: int) -> int:
-    """Into how many shares the keys go, so that every unit of the chip has a query block; 1: not split."""
+def shares_of(chip: Chip, blocks: int, keys: int, tile: int, few: bool = False) -> int:
+    """Number of shares that the keys are split into, so that every multiprocessor has work; 1: not split.
+
+    few: for the kernel of few rows, which takes twice as many. On an H200 that read a cache of 32768 keys 12 % faster, and four
+    times as many no faster.
+    """
     # A share of fewer than 4 tiles would be read faster than it is merged.
     most = max(1, keys // (4 * tile))
-    return max(1, min(most, -(-2 * chip.units // max(blocks, 1)), 128))
+    shares = max(1, min(most, -(-2 * chip.units // max(blocks, 1))))
+    return min(2 * shares if few and shares > 1 else shares, 128)

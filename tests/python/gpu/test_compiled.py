@@ -9,7 +9,7 @@ from gpu_compiling import TARGETS, compiled, launches
 from variants import Variant
 
 from isentrope._core.call import call_of
-from isentrope.gpu import launch, plan
+from isentrope.gpu import launch, plan, tile_table
 
 HALVES = (torch.bfloat16, torch.float16)
 # Every entry of the plan on the chip with the fewest registers to spare, with all that takes registers; on the others the
@@ -26,6 +26,8 @@ CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + BARE + variants.wi
 ]  # fmt: skip
 # One of each kind is compiled by make test, the others by make test-all.
 OF_EACH_KIND = [("sm_90", variant) for variant in (*WIDEST, Variant(torch.bfloat16, 128, few=True))]
+# Tiles that were the fastest on a device may spill a little: bytes, and instructions on them in a round of a loop.
+MEASURED_SPILLS, MEASURED_SPILLS_IN_LOOP = 120, 2
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")
 
 
@@ -33,9 +35,10 @@ def check(chip, variant):
     target = TARGETS[chip]
     for one, kernel in variant.on(target):
         what = f"{chip} {variant.name} {one.name} {kernel}"
-        assert kernel.spilled == 0, what
+        measured = is_measured(one, target.chip, variant)
+        assert kernel.spilled <= MEASURED_SPILLS * measured, what
         assert kernel.shared <= target.shared, what
-        assert all(loop.spills == 0 and loop.fences <= 8 for loop in kernel.loops), what
+        assert all(loop.spills <= MEASURED_SPILLS_IN_LOOP * measured and loop.fences <= 8 for loop in kernel.loops), what
         if one.name in WITH_PRODUCTS:
             assert kernel.products or variant.dtype == torch.float32, what
         if chip == "sm_90" and one.name in WITH_PRODUCTS and variant.dtype in HALVES and variant.dim in (64, 128):
@@ -43,6 +46,16 @@ def check(chip, variant):
             without = variant.few or (variant.crowded and variant.dim == 128 and one.name == "key_gradient")
             assert ("HGMMA" in kernel.products) != without, what
             assert min(loop.narrowest for loop in kernel.loops) >= narrowest(variant, one.name), what
+
+
+def is_measured(one, chip, variant):
+    """Whether the kernel has the tiles of a row of the package's table."""
+    constants, options = dict(one.constants), dict(one.options)
+    if "SHAPE" not in constants or variant.dtype != torch.bfloat16:
+        return False
+    shape = constants["SHAPE"]
+    tile = shape.ROWS, shape.KEYS, options["num_warps"], shape.STAGES
+    return tile in {row[:4] for key, row in tile_table.shipped(chip.kind).tiles.items() if key.columns == variant.dim}
 
 
 def narrowest(variant, name):
@@ -77,9 +90,9 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
     chosen = set()
     tiles = plan.tiles
 
-    def noted(kernel, chip, dtype, columns, masked=False, bare=False):
-        chosen.add((dtype, kernel, masked, columns, bare))
-        return tiles(kernel, chip, dtype, columns, masked, bare)
+    def noted(kernel, chip, dtype, columns, masked=False, results="other"):
+        chosen.add((dtype, kernel, masked, columns, results))
+        return tiles(kernel, chip, dtype, columns, masked, results)
 
     monkeypatch.setattr(plan, "tiles", noted)
     with launches(TARGETS["sm_90"]):
@@ -90,7 +103,7 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
             masked, kernel = name.startswith("masked "), name.removeprefix("masked ")
             assert {(dtype, kernel, masked, columns) for dtype in dtypes for columns in by_columns} <= {x[:4] for x in chosen}
     for (_, kernel), by_columns in plan._BARE.items():
-        assert {(dtype, kernel, False, columns, True) for dtype in HALVES for columns in by_columns} <= chosen
+        assert {(dtype, kernel, False, columns, "lse") for dtype in HALVES for columns in by_columns} <= chosen
 
 
 @pytest.mark.long

@@ -1,0 +1,160 @@
+"""Tables of tiles that were measured on a card: those of the package, and those that `isentrope tune` writes on this machine.
+
+A table is JSON: the card, its chip, the version of Triton, and a row for each kernel, type, padded head dimension and set of
+results, with the fastest tiles that were right. The user's table comes before the package's (`table_of`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import triton
+
+from isentrope._core.files import read_text
+
+VERSION = 1
+DTYPES = ("bf16", "f16", "f32")
+RESULTS = ("lse", "all")
+# Padded head dimensions.
+COLUMNS = (16, 32, 64, 128, 256)
+KERNELS = ("forward", "few rows", "query gradient", "key gradient")
+_SHIPPED = Path(__file__).parent / "tile_tables"
+
+
+class Tiles(NamedTuple):
+    """How a kernel's work is cut.
+
+    rows, keys: queries and keys of a tile. warps: of a program. stages: tiles whose loads are in flight. registers: most that a
+    thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
+    """
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    registers: int = 0
+    apart: bool = False
+
+
+class Key(NamedTuple):
+    """A row of a table. kernel: one of KERNELS, or "masked " and one of them. results: "lse" for calls without other statistics,
+    or without their gradients; "all" with them. Calls with soft-cap, dropout, sinks or padding have no row."""
+
+    kernel: str
+    dtype: str
+    columns: int
+    results: str
+
+
+class Table(NamedTuple):
+    """Measured tiles, the name of the card, and what `isentrope doctor` says of their origin."""
+
+    tiles: dict[Key, Tiles]
+    card: str
+    source: str
+
+
+NONE = Table({}, "", "tiles that were not measured on this card; isentrope tune measures them")
+
+
+@cache
+def kernels_hash() -> str:
+    """Identifies the source of the kernels: a table that was measured with other kernels says nothing about these."""
+    digest = hashlib.sha256()
+    for file in sorted((Path(__file__).parent / "kernels").glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def user_file(card: str) -> Path:
+    """Where `isentrope tune` writes the table of a card: the user's cache folder."""
+    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache_folder) / "isentrope" / f"tiles-{re.sub('[^A-Za-z0-9]+', '-', card).strip('-')}.json"
+
+
+def as_json(tiles: Tiles) -> dict[str, Any]:
+    """Tiles without the fields that have their default value."""
+    return {name: value for name, value in tiles._asdict().items() if value != Tiles._field_defaults.get(name)}
+
+
+def parse(text: str, source: str) -> Table:
+    """The table of a JSON text. Raises ValueError if it is malformed, and names `source`."""
+    try:
+        found = json.loads(text)
+        if found["version"] != VERSION:
+            raise ValueError(f"version {VERSION} is required; got {found['version']}")
+        rows = {Key(*(row[name] for name in Key._fields)): Tiles(**row["tiles"]) for row in found["rows"]}
+        for key, tiles in rows.items():
+            _check(key, tiles)
+        return Table(rows, found["card"], source)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"[gpu] {source} must be a table of tiles; got {type(error).__name__}: {error}") from error
+
+
+def _check(key: Key, tiles: Tiles) -> None:
+    known = key.kernel.removeprefix("masked ") in KERNELS and key.dtype in DTYPES
+    if not known or key.columns not in COLUMNS or key.results not in RESULTS:
+        raise ValueError(f"unknown row {tuple(key)}")
+    powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (tiles.rows, tiles.keys, tiles.warps))
+    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8:
+        raise ValueError(f"impossible tiles {tuple(tiles)}")
+
+
+@cache
+def shipped(chip: str) -> Table:
+    """The package's table for a kind of chip; NONE without one."""
+    file = _SHIPPED / f"{chip}.json"
+    if not file.exists():
+        return NONE
+    table = parse(read_text(file), str(file))
+    return table._replace(source=f"tiles measured on one {table.card}, where there are any; isentrope tune measures this card")
+
+
+@cache
+def of_user(card: str) -> Table:
+    """The table that `isentrope tune` wrote for a card. NONE without one; NONE with a warning if it cannot be used."""
+    file = user_file(card)
+    if not card or not file.exists():
+        return NONE
+    try:
+        text = read_text(file)
+        table = parse(text, str(file))
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{error}: it is ignored; isentrope tune writes it anew", stacklevel=2)
+        return NONE._replace(source=f"{NONE.source} ({file} cannot be read)")
+    if reason := _outdated(json.loads(text)):
+        warnings.warn(f"[gpu] {file} is ignored: {reason}; isentrope tune writes it anew", stacklevel=2)
+        return NONE._replace(source=f"{NONE.source} ({file} is ignored: {reason})")
+    return table._replace(source=f"tiles measured on this card: {file}")
+
+
+def _outdated(found: dict[str, Any]) -> str:
+    """Why a table of this machine no longer holds; empty if it does."""
+    if found.get("triton") != triton.__version__:
+        return f"it was measured with Triton {found.get('triton')}, this is {triton.__version__}"
+    if found.get("kernels") != kernels_hash():
+        return "it was measured with other kernels"
+    return ""
+
+
+@cache
+def table_of(chip: str, card: str) -> Table:
+    """The tiles of a card: the user's table, and for rows that it lacks the package's table for this kind of chip."""
+    own, package = of_user(card), shipped(chip)
+    if not own.tiles:
+        reason = own.source.removeprefix(NONE.source)
+        return package._replace(source=package.source + reason)
+    return own._replace(tiles=package.tiles | own.tiles)
+
+
+def forget() -> None:
+    """Makes the next call read the tables again."""
+    for function in (shipped, of_user, table_of):
+        function.cache_clear()

@@ -1,0 +1,123 @@
+"""Tables of measured tiles: which one the plan reads, what becomes of a bad one, and that the package's are right."""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import triton
+
+from isentrope.commands import doctor
+from isentrope.gpu import plan, tile_table
+from isentrope.gpu.problems import Problem
+from isentrope.gpu.tile_table import Key, Tiles
+
+CARD = "NVIDIA Card (of tests)"
+CHIP = plan.Chip("sm90", 132, CARD)
+FORWARD = Key("forward", "bf16", 64, "lse")
+PACKAGE = tile_table.shipped("sm90").tiles
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """Writes a table of the card into an empty cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def write(text):
+        file = tile_table.user_file(CARD)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        tile_table.forget()
+        return file
+
+    tile_table.forget()
+    yield write
+    tile_table.forget()
+
+
+def table(rows, **changed):
+    head = {"version": 1, "card": CARD, "triton": triton.__version__, "kernels": tile_table.kernels_hash()}
+    listed = [key._asdict() | {"tiles": tile_table.as_json(tiles)} for key, tiles in rows.items()]
+    return json.dumps(head | changed | {"rows": listed})
+
+
+def planned(key, chip=CHIP):
+    return plan.tiles(key.kernel, chip, torch.bfloat16, key.columns, False, key.results)
+
+
+def test_the_users_table_comes_before_the_packages_and_that_before_the_plans(user):
+    own = Tiles(16, 32, 2, 1, 96, True)
+    user(table({FORWARD: own}))
+    assert planned(FORWARD) == own
+    others = [key for key in PACKAGE if key != FORWARD]
+    assert len(others) > 10 and all(planned(key) == PACKAGE[key] for key in others)
+    assert planned(FORWARD, CHIP._replace(card="another")) == PACKAGE[FORWARD]
+    assert planned(FORWARD._replace(results="other")) == plan._OWN["sm90", "forward"][64]
+    assert planned(FORWARD, plan.Chip("sm80", 108, "A100")) == plan._HALVES["forward"][64]
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("{", "cannot be read"),
+    (table({FORWARD: Tiles(17, 32, 4, 1)}), "cannot be read"),
+    (table({FORWARD._replace(kernel="backward"): Tiles(16, 32, 4, 1)}), "cannot be read"),
+    (table({}, version=2), "cannot be read"),
+    (table({FORWARD: Tiles(16, 32, 4, 1)}, triton="1.0"), "measured with Triton 1.0"),
+    (table({FORWARD: Tiles(16, 32, 4, 1)}, kernels="others"), "measured with other kernels"),
+])  # fmt: skip
+def test_a_table_that_cannot_be_used_is_ignored_and_named(user, text, reason):
+    file = user(text)
+    with pytest.warns(UserWarning, match="isentrope tune writes it anew"):
+        assert planned(FORWARD) == PACKAGE[FORWARD]
+    source = tile_table.table_of("sm90", CARD).source
+    assert reason in source and str(file) in source
+
+
+def test_doctor_names_the_table(user, monkeypatch):
+    def told(chip):
+        monkeypatch.setattr(plan, "chip_of", lambda _: chip)
+        return doctor._on_a_gpu("cuda", 0)
+
+    assert "measured on one NVIDIA H200" in told(CHIP)
+    assert "not measured on this card; isentrope tune measures them" in told(plan.Chip("sm80", 108, "A100"))
+    file = user(table({FORWARD: Tiles(16, 32, 2, 1)}))
+    assert f"measured on this card: {file}" in told(CHIP)
+
+
+def test_the_packages_table_is_made_of_the_record():
+    script = Path(__file__).parents[3] / "docs/generate/gpu_tiles.py"
+    assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param(key, marks=() if i == 0 else pytest.mark.long) for i, key in enumerate(PACKAGE)],
+    ids=lambda key: " ".join(map(str, key)),
+)
+def test_measured_tiles_compute_right_numbers(key):
+    """In the interpreter, with more rows and keys than a tile has."""
+    queries = 2 if key.kernel == "few rows" else 70
+    gradient = " bwd=1" if "gradient" in key.kernel else ""
+    tiles, chosen = plan.tiles, []
+
+    def measured(kernel, *others):
+        if kernel != key.kernel:
+            return tiles(kernel, *others)
+        chosen.append(PACKAGE[key])
+        return chosen[-1]
+
+    problem = Problem.of_line(f"dt=bf16 shape=1x2:1x{queries}x150x{key.columns} mask=causal:bottom_right{gradient}")
+    with mock.patch.object(plan, "tiles", measured), warnings.catch_warnings():
+        problem.run()
+    assert chosen and problem.verdict()["outcome"] == "PASSED"
+
+
+def test_few_rows_take_twice_the_shares():
+    chip = plan.Chip("sm90", 132)
+    assert plan.shares_of(chip, 64, 32768, 128) == 5 and plan.shares_of(chip, 64, 32768, 128, few=True) == 10
+    assert plan.shares_of(chip, 264, 32768, 128, few=True) == 1, "the device is full"
+    assert plan.shares_of(chip, 1, 1024, 128, few=True) == 4, "a share has two tiles at least"
+    assert plan.shares_of(chip, 1, 1 << 20, 128, few=True) == 128
