@@ -54,8 +54,13 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const isentrope::docs::ExperimentTables experiments = isentrope::docs::experiment_tables(docs);
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
-      {readme, filled(read(readme), {{"bench", isentrope::docs::bench_table(
-                                                   docs / "results/bench.json", true)}})},
+      {readme, filled(read(readme),
+                      {{"bench", isentrope::docs::bench_table(docs / "results/bench.json", true)},
+                       {"bench on a GPU",
+                        isentrope::docs::device_table(docs / "results/gpu-h200.json", true)}})},
+      {docs / "gpu.md", filled(read(docs / "gpu.md"),
+                               {{"bench on a GPU", isentrope::docs::device_table(
+                                                       docs / "results/gpu-h200.json", false)}})},
       {rules_py, filled(read(rules_py), isentrope::docs::rule_constructors())},
       {docs / "scale-rules.md",
        filled(read(docs / "scale-rules.md"), isentrope::docs::rule_tables())},

@@ -74,6 +74,9 @@ struct ExperimentTables {
 // The table of speed out of a bench.json, for bench.md, or the six rows of it that README.md has.
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file, bool summary);
 
+// Rows of the bench.json of a GPU, in TFLOP/s, decode steps in GB/s; summary: three of them.
+[[nodiscard]] std::string device_table(const std::filesystem::path& file, bool summary);
+
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);
 

@@ -46,7 +46,7 @@ def chip_of(device: Any) -> Chip:
     return Chip(kinds.get(properties.major, "sm80"), properties.multi_processor_count, properties.name)
 
 
-_DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 # Not measured: for chips, types and dimensions that no table has. They follow published kernels' tiles, cut down until nothing spills with all
 # statistics asked for, in bf16 at 64 and 128 (the tables in docs/contributors/gpu.md); the others are smaller still. By kernel, for the
 # widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
@@ -130,19 +130,20 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
     padding take registers as well. Tables have no rows for "other".
     """
     name = f"masked {kernel}" if masked and kernel != "few rows" else kernel
-    bare = results == "lse"
+    key = Key(name, DTYPES[dtype], columns, results)
+    return table_of(chip.kind, chip.card).tiles.get(key) or unmeasured(key, chip)
+
+
+def unmeasured(key: Key, chip: Chip) -> Tiles:
+    """The tiles of the tables above, for a key of `tile_table` or with the results "other"."""
+    name, dtype, columns = key.kernel, key.dtype, key.columns
+    bare = key.results == "lse" and not name.startswith("masked ")
     if chip.kind == "interpreter":
-        return (_BARE_INTERPRETED if bare else _INTERPRETED).get(name, Tiles(32, 32, 4, 1))
-    key = Key(name, _DTYPES[dtype], columns, results)
-    return table_of(chip.kind, chip.card).tiles.get(key) or _unmeasured(name, chip, dtype, columns, bare and not masked)
-
-
-def _unmeasured(name: str, chip: Chip, dtype: torch.dtype, columns: int, bare: bool) -> Tiles:
-    """The tiles of the tables above."""
-    if dtype == torch.float32:
+        return (_BARE_INTERPRETED if key.results == "lse" else _INTERPRETED).get(name, Tiles(32, 32, 4, 1))
+    if dtype == "f32":
         by_columns = _FLOATS[name]
     else:
-        own, alone = (_OWN | _OWN_F16, _BARE | _BARE_F16) if dtype == torch.float16 else (_OWN, _BARE)
+        own, alone = (_OWN | _OWN_F16, _BARE | _BARE_F16) if dtype == "f16" else (_OWN, _BARE)
         by_columns = own.get((chip.kind, name), _HALVES[name])
         if bare and columns in alone.get((chip.kind, name), ()):
             by_columns = alone[chip.kind, name]

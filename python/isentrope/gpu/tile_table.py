@@ -11,6 +11,8 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,6 +154,20 @@ def table_of(chip: str, card: str) -> Table:
         reason = own.source.removeprefix(NONE.source)
         return package._replace(source=package.source + reason)
     return own._replace(tiles=package.tiles | own.tiles)
+
+
+@contextmanager
+def trying(chip: str, card: str, key: Key, tiles: Tiles) -> Iterator[None]:
+    """Makes the plan take these tiles for a key inside the block, in this process."""
+    table = table_of(chip, card).tiles
+    before = table.get(key)
+    table[key] = tiles
+    try:
+        yield
+    finally:
+        del table[key]
+        if before is not None:
+            table[key] = before
 
 
 def forget() -> None:
