@@ -70,6 +70,9 @@ constexpr std::array kCommands = {
     Command{"theory",
             "show what a scale does to entropy and gradient, and which scale suits a length",
             theory_command},
+    Command{"tune",
+            "measure the fastest tiles of the GPU kernels on this card, which calls then use",
+            nullptr, kPackage},
 };
 
 const Command* find(std::string_view name) {

@@ -200,12 +200,12 @@ TEST(Help, ListsWhatIsThere) {
   for (const char* command :
        {"\n  bench ", "\n  check ", "\n  report ", "\n  scale ", "\n  theory "})
     EXPECT_LT(alone.find(command), missing) << command;
-  for (const char* command :
-       {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ", "\n  inspect "})
+  for (const char* command : {"\n  calibrate ", "\n  doctor ", "\n  evaluate ", "\n  extrapolate ",
+                              "\n  inspect ", "\n  tune "})
     EXPECT_GT(alone.find(command), missing) << command;
   EXPECT_EQ(alone.find("isentrope extrapolate --corpus"), std::string::npos) << "an example of it";
   for (const char* name : {"isentrope-calibrate", "isentrope-doctor", "isentrope-evaluate",
-                           "isentrope-extrapolate", "isentrope-inspect"}) {
+                           "isentrope-extrapolate", "isentrope-inspect", "isentrope-tune"}) {
     write_file(folder / name, "#!/bin/sh\necho ran $0 $1\n");
     fs::permissions(folder / name, fs::perms(0755));
   }

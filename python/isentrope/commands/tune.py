@@ -1,0 +1,88 @@
+"""isentrope tune: measures the fastest tiles of the GPU kernels on this card, and writes the table that the plan reads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isentrope._core.files import check_output
+from isentrope.commands.frame import Outputs, Parser, progress_of, run, whole_number
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="isentrope tune",
+        description="Measures which tiles are the fastest for each GPU kernel on this card, and writes the table that later calls "
+        "read. Candidates are compiled on all cores, checked against the float64 reference, and timed if they are right. Without "
+        "options: bfloat16 at head dimensions 64 and 128, about two minutes with 16 cores. An interrupted run goes on where it stopped.",
+        epilog="example: isentrope tune --types bf16 f16 --dims 128 --json tiles.json",
+    )
+    parser.add_argument("--all", action="store_true", help="every type, every head dimension, also with boolean masks")
+    parser.add_argument("--types", nargs="+", choices=("bf16", "f16", "f32"), default=["bf16"], help="types of q, k and v (bf16)")
+    parser.add_argument("--dims", nargs="+", type=int, choices=(16, 32, 64, 128, 256), default=[64, 128],
+                        help="padded head dimensions (64 128)")  # fmt: skip
+    parser.add_argument("--device", type=whole_number(0, 1023), default=0, help="number of the device (0)")
+    parser.add_argument("--jobs", type=whole_number(0, 1024), default=0, help="processes that compile (0: one for each core)")
+    parser.add_argument("--again", action="store_true", help="measure anew what an earlier run measured")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the table there instead of the cache folder")
+    parser.add_json()
+    return parser
+
+
+def _device(index: int) -> torch.device:
+    """The device of this number. Raises ValueError without one."""
+    for kind in ("cuda", "xpu"):
+        count = torch.get_device_module(kind).device_count() if torch.get_device_module(kind).is_available() else 0
+        if index < count:
+            torch.get_device_module(kind).set_device(index)
+            return torch.device(kind, index)
+        if count:
+            raise ValueError(f"--device must be below {count}, the number of devices; got {index}")
+    raise ValueError("a CUDA or XPU device is needed to time kernels; got none: isentrope doctor says why")
+
+
+def table(result: dict[str, Any]) -> str:
+    """Rows of a table of tiles as text: tiles, milliseconds of the call, and how much less than with the plan's own."""
+    lines = [f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}"]
+    for row in result["rows"]:
+        tiles, planned = row["tiles"], row["planned_ms"]
+        faster = "" if planned is None else f"{100 * (planned / row['ms'] - 1):.0f} %"
+        shape = f"{tiles['rows']} x {tiles['keys']}{' apart' if tiles.get('apart') else ''}"
+        lines.append(
+            f"{row['kernel']:<22} {row['dtype']:<5} {row['columns']:>4} {row['results']:<8} {shape:<12} {tiles['warps']:>5} "
+            f"{tiles['stages']:>6} {row['ms']:>9.4f} {faster:>7}"
+        )
+    failed = [trial for trial in result["trials"] if trial[2] is None]
+    wrong = sum(trial[3].startswith("wrong") for trial in failed)
+    lines.append(f"{len(result['trials'])} candidates: {len(failed) - wrong} did not compile or run, {wrong} gave wrong results and were left out")
+    return "\n".join(lines)
+
+
+def _tune(options: argparse.Namespace) -> None:
+    outputs = Outputs(options.json, page=None)
+    device = _device(options.device)
+    from isentrope.gpu import tuning
+    from isentrope.gpu.candidates import all_keys, keys
+    from isentrope.gpu.tile_table import user_file
+
+    on = tuning.Device(device)
+    file = options.output or user_file(on.chip.card)
+    check_output(file)
+    record = tuning.Record(file, on.chip, options.again)
+    wanted = all_keys() if options.all else keys(options.types, options.dims)
+    tuning.tune(wanted, on, record, jobs=options.jobs, progress=tuning.with_time_left(progress_of("tune")))
+    result = record.as_json()
+    outputs.write(result, f"{table(result)}\nwrote {file}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit status, as `run` has it."""
+    return run("tune", _parser(), _tune, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""Measures the fastest tiles of each kernel on a card, and keeps them in a table.
+
+Candidates are compiled on all cores, in processes without a device. Then each is checked against the float64 reference on a
+small call, and timed on a large one if it is right.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from isentrope._core.call import call_of
+from isentrope._core.files import read_text, write_text
+from isentrope._core.library import LSE
+from isentrope.gpu import launch, plan, tile_table
+from isentrope.gpu.candidates import candidates
+from isentrope.gpu.tile_table import Key, Tiles
+from isentrope.statistics import ALL
+
+# Largest error of a right result, over the largest number of the reference. A wrong kernel is off by far more.
+_TOLERANCE = {"bf16": 0.02, "f16": 0.004, "f32": 1e-4}
+_TYPES = {name: dtype for dtype, name in plan.DTYPES.items()}
+# Called with a stage, how many of its candidates are done, and how many there are.
+Progress = Callable[[str, int, int], None]
+
+
+class Trial(NamedTuple):
+    """A candidate that was measured: milliseconds of the call, or why there are none."""
+
+    key: Key
+    tiles: Tiles
+    ms: float | None = None
+    error: str = ""
+
+
+class Sizes(NamedTuple):
+    """Shape of a call."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+
+
+def sizes_of(key: Key, timed: bool) -> Sizes:
+    """Shape of the call that is timed, or of the smaller one that is checked. Both are compiled to the same kernel."""
+    if key.kernel == "few rows":
+        return Sizes(8, 32, 8, 1, 32768) if timed else Sizes(1, 32, 8, 1, 4096)
+    if not timed:
+        return Sizes(1, 4, 4, 240, 240)  # too few keys to be split into shares, as those of the timed call
+    heads = max(2, 2048 // key.columns)
+    return Sizes(1 if key.dtype == "f32" else 4, heads, heads, 4096, 4096)
+
+
+class Inputs(NamedTuple):
+    """Arguments of a call for a key, in float32 on the CPU, and upstream gradients."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    d_output: Tensor
+    attn_mask: Tensor | None
+
+    @classmethod
+    def of(cls, key: Key, sizes: Sizes, device: Any, dtype: torch.dtype | None = None) -> Inputs:
+        generator = torch.Generator(device).manual_seed(1)
+        rows = (sizes.batch, sizes.heads, sizes.queries, key.columns)
+        cache = (sizes.batch, sizes.kv_heads, sizes.keys, key.columns)
+        made = [torch.randn(shape, device=device, generator=generator).to(dtype or _TYPES[key.dtype]) for shape in (rows, cache, cache, rows)]
+        mask = None
+        if key.kernel.startswith("masked "):
+            mask = torch.rand(sizes.queries, sizes.keys, device=device, generator=generator) < 0.9
+            mask = mask.expand(sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+        return cls(*made, mask)
+
+    def to(self, device: Any, dtype: torch.dtype | None = None) -> Inputs:
+        floats = (x.to(device, dtype) for x in self[:4])
+        return Inputs(*floats, None if self.attn_mask is None else self.attn_mask.to(device))
+
+
+def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, ...]]:
+    """A function that makes the call: it returns the output and each statistic, or dq, dk and dv. operators: has the
+    functions `attention` and `attention_backward` of the library."""
+    arguments = call_of(x.q, x.k, x.v, causal=key.kernel != "few rows", attn_mask=x.attn_mask)
+    wanted = ALL if key.results == "all" else LSE
+
+    def forward() -> tuple[Tensor, ...]:
+        output, statistics, _ = operators.attention(*arguments, wanted)
+        return output, *statistics
+
+    if "gradient" not in key.kernel:
+        return forward
+    output, statistics, _ = operators.attention(*arguments, wanted)
+    upstream = torch.full_like(statistics, 0.1) if key.results == "all" else None
+    rest = (wanted, output, statistics, x.d_output, upstream, False, False, False, False)
+    return lambda: operators.attention_backward(*arguments, *rest)[:3]
+
+
+def compile_candidate(key: Key, tiles: Tiles, chip: plan.Chip) -> None:
+    """Compiles the kernels of both calls into Triton's cache, in a process that `compile_instead_of_running` prepared."""
+    with tile_table.trying(chip.kind, chip.card, key, tiles):
+        prepared(key, Inputs.of(key, sizes_of(key, timed=False), "cpu"), launch)()
+
+
+def _start_worker(target: tuple[str, Any, int], chip: plan.Chip) -> None:
+    from triton.backends.compiler import GPUTarget
+
+    from isentrope.gpu.ahead import compile_instead_of_running
+
+    compile_instead_of_running(GPUTarget(*target), chip)
+
+
+def _compiled(item: tuple[Key, Tiles, plan.Chip]) -> tuple[Key, Tiles, str]:
+    """In a worker process: the error of a candidate, or an empty string."""
+    key, tiles, chip = item
+    try:
+        compile_candidate(key, tiles, chip)
+    except Exception as error:
+        return key, tiles, f"does not compile: {_first_line(error)}"
+    return key, tiles, ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or repr(error)).strip().splitlines()[0][:200]
+
+
+class Device:
+    """Checks and times candidates on a device. operators: what computes there. timer: returns the milliseconds of a call of a
+    function."""
+
+    def __init__(self, device: torch.device, operators: Any = launch, timer: Callable[[Callable[[], Any]], float] | None = None) -> None:
+        self.device, self.chip = device, plan.chip_of(device)
+        self._operators, self._timer = operators, timer or _milliseconds
+        self._references: dict[Key, tuple[Inputs, list[Tensor]]] = {}
+
+    def compile_all(self, items: list[tuple[Key, Tiles]], jobs: int) -> Iterator[tuple[Key, Tiles, str]]:
+        """Compiles candidates on `jobs` processes, and yields each with its error as soon as it is done."""
+        target = triton.runtime.driver.active.get_current_target()
+        started_with = (target.backend, target.arch, target.warp_size), self.chip
+        with multiprocessing.get_context("spawn").Pool(jobs, _start_worker, started_with) as pool:
+            yield from pool.imap_unordered(_compiled, [(*item, self.chip) for item in items])
+
+    def measure(self, key: Key, tiles: Tiles) -> float:
+        """Milliseconds of a call with these tiles. Raises ValueError if its results are wrong."""
+        inputs, wanted = self._reference(key)
+        with tile_table.trying(self.chip.kind, self.chip.card, key, tiles):
+            got = prepared(key, inputs.to(self.device), self._operators)()
+            for index, (a, b) in enumerate(zip(got, wanted)):
+                error = float((a.cpu().double() - b).abs().max() / b.abs().max().clamp_min(1e-30))
+                if not error <= _TOLERANCE[key.dtype]:
+                    raise ValueError(f"wrong: result {index} is off by {error:.2g} of its largest number")
+            return self._timer(prepared(key, Inputs.of(key, sizes_of(key, timed=True), self.device), self._operators))
+
+    def _reference(self, key: Key) -> tuple[Inputs, list[Tensor]]:
+        if key not in self._references:
+            inputs = Inputs.of(key, sizes_of(key, timed=False), "cpu")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*float64 is computed by the reference")
+                found = prepared(key, inputs.to("cpu", torch.float64), torch.ops.isentrope)()
+            self._references[key] = inputs, [x.double() for x in found]
+        return self._references[key]
+
+
+def _milliseconds(run: Callable[[], Any]) -> float:
+    return triton.testing.do_bench(run, warmup=20, rep=60, return_mode="median")
+
+
+class Record:
+    """The table of a card with all trials, in a file that is written after each of them. A run that was interrupted goes on
+    from it, as long as Triton and the kernels are the same."""
+
+    def __init__(self, file: Path, chip: plan.Chip, again: bool = False) -> None:
+        self.file, self.chip = file, chip
+        self.trials: dict[tuple[Key, Tiles], Trial] = {}
+        if not again and file.exists():
+            self.trials = {trial[:2]: trial for trial in self._kept(read_text(file))}
+
+    def _kept(self, text: str) -> list[Trial]:
+        try:
+            found = json.loads(text)
+            if any(found[name] != value for name, value in self._head().items() if name != "date"):
+                return []
+            return [Trial(Key(*key), Tiles(*tiles), ms, error) for key, tiles, ms, error in found["trials"]]
+        except (KeyError, TypeError, ValueError):
+            return []  # a table of another version, or none: it is measured anew
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "version": tile_table.VERSION, "card": self.chip.card, "chip": self.chip.kind, "date": datetime.date.today().isoformat(),
+            "torch": torch.__version__, "triton": triton.__version__, "kernels": tile_table.kernels_hash(),
+        }  # fmt: skip
+
+    def add(self, trial: Trial) -> None:
+        self.trials[trial[:2]] = trial
+        write_text(self.file, json.dumps(self.as_json()) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The fastest right tiles of each key, with the time of the plan's own."""
+        by_key: dict[Key, list[Trial]] = {}
+        for trial in self.trials.values():
+            by_key.setdefault(trial.key, []).append(trial)
+        found = []
+        for key, trials in by_key.items():
+            timed = [trial for trial in trials if trial.ms is not None]
+            if not timed:
+                continue
+            best = min(timed, key=lambda trial: trial.ms)
+            planned = plan.unmeasured(key, self.chip)
+            planned_ms = next((trial.ms for trial in trials if trial.tiles == planned), None)
+            found.append(key._asdict() | {"tiles": tile_table.as_json(best.tiles), "ms": best.ms, "planned_ms": planned_ms})
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return self._head() | {"rows": self.rows(), "trials": [list(trial) for trial in self.trials.values()]}
+
+
+def tune(
+    keys: list[Key], device: Any, record: Record, *, jobs: int = 0, progress: Progress | None = None,
+    left: Callable[[], float] = lambda: float("inf"),
+) -> Record:  # fmt: skip
+    """Measures the candidates of `keys` that the record lacks, as long as `left` seconds remain.
+
+    device: a `Device`. jobs: processes that compile; 0: one for each core. progress: see `Progress`.
+    """
+    show = progress or (lambda *_: None)
+    items = [(key, tiles) for key in keys for tiles in candidates(key, device.chip)]
+    items = [item for item in items if item not in record.trials]
+    right = []
+    for done, (key, tiles, error) in enumerate(device.compile_all(items, jobs or os.cpu_count() or 1), 1):
+        if error:
+            record.add(Trial(key, tiles, None, error))
+        else:
+            right.append((key, tiles))
+        show("compiled", done, len(items))
+        if left() <= 0:
+            break
+    right.sort(key=items.index)
+    for done, (key, tiles) in enumerate(right, 1):
+        if left() <= 0:
+            break
+        try:
+            record.add(Trial(key, tiles, round(device.measure(key, tiles), 5)))
+        except Exception as error:  # also of shared memory that the card lacks
+            record.add(Trial(key, tiles, None, _first_line(error)))
+        show("checked and timed", done, len(right))
+    tile_table.forget()
+    return record
+
+
+def with_time_left(show: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:
+    """Progress that also says how many seconds the rest of a stage should take."""
+    began: dict[str, float] = {}
+
+    def shown(stage: str, done: int, all_: int) -> None:
+        now = clock()
+        seconds = (now - began.setdefault(stage, now)) / max(done - 1, 1) * (all_ - done)
+        show(f"{stage}, {seconds:.0f} s left" if done > 1 else stage, done, all_)
+
+    return shown

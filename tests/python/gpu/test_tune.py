@@ -1,0 +1,167 @@
+"""isentrope tune without a device: stand-ins compile, compute and time, so that what it chooses and keeps is known."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+
+from isentrope.commands import tune as command
+from isentrope.gpu import ahead, candidates, plan, tile_table, tuning
+from isentrope.gpu.tile_table import Key, Tiles
+
+CHIP = plan.Chip("sm90", 132, "Stand-in 90")
+KEYS = candidates.keys(dims=(64,))
+FORWARD, QUERY = KEYS[0], KEYS[2]
+CPU = torch.ops.isentrope
+
+
+class StandIn:
+    """Times a candidate by its rows and keys: the largest tile is the fastest, the plan's own takes 10 ms."""
+
+    chip = CHIP
+
+    def __init__(self, wrong=(), uncompiled=(), stop_after=None):
+        self.wrong, self.uncompiled, self.stop_after, self.measured = wrong, uncompiled, stop_after, []
+
+    def compile_all(self, items, jobs):
+        for key, tiles in reversed(items):
+            yield key, tiles, "does not compile: too large" if tiles in self.uncompiled else ""
+
+    def measure(self, key, tiles):
+        if len(self.measured) == self.stop_after:
+            raise KeyboardInterrupt
+        self.measured.append((key, tiles))
+        if tiles in self.wrong:
+            raise ValueError("wrong: result 0 is off by 2 of its largest number")
+        return 10.0 if tiles == plan.unmeasured(key, CHIP) else 1e4 / (tiles.rows * tiles.keys)
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """The table of the stand-in, in an empty cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tile_table.forget()
+    yield tile_table.user_file(CHIP.card)
+    tile_table.forget()
+
+
+def record(file, again=False):
+    file.parent.mkdir(exist_ok=True)
+    return tuning.Record(file, CHIP, again)
+
+
+def test_the_fastest_right_tiles_are_kept_and_the_plan_takes_them(file):
+    largest, next_one = Tiles(128, 128, 8, 2), Tiles(128, 64, 8, 3)
+    found = tuning.tune([FORWARD, QUERY], StandIn(wrong=[largest]), record(file))
+    (row, other) = found.rows()
+    assert row["tiles"] == tile_table.as_json(next_one) and row["planned_ms"] == 10.0 and other["kernel"] == "query gradient"
+    errors = {trial.tiles: trial.error for trial in found.trials.values() if trial.key == FORWARD}
+    assert errors[largest].startswith("wrong") and errors[next_one] == ""
+    assert plan.tiles("forward", CHIP, torch.bfloat16, 64, False, "lse") == next_one
+    assert plan.tiles("forward", CHIP._replace(card="another"), torch.bfloat16, 64, False, "lse") != next_one
+
+
+def test_what_does_not_compile_is_not_timed(file):
+    device = StandIn(uncompiled=[Tiles(128, 128, 8, 2)])
+    found = tuning.tune([FORWARD], device, record(file))
+    assert (FORWARD, Tiles(128, 128, 8, 2)) not in device.measured
+    assert found.trials[FORWARD, Tiles(128, 128, 8, 2)].error == "does not compile: too large"
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(file):
+    first, second = StandIn(stop_after=3), StandIn()
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune([FORWARD], first, record(file))
+    found = tuning.tune([FORWARD], second, record(file))
+    everything = candidates.candidates(FORWARD, CHIP)
+    assert len(first.measured) == 3 and first.measured + second.measured == [(FORWARD, tiles) for tiles in everything]
+    assert len(found.trials) == len(everything)
+    third = StandIn()
+    tuning.tune([FORWARD], third, record(file))
+    assert third.measured == []
+    tuning.tune([FORWARD], third, record(file, again=True))
+    assert len(third.measured) == len(everything)
+
+
+@pytest.mark.parametrize("changed", [{"triton": "0"}, {"kernels": "0"}, {"version": 0}, {"card": "another"}])
+def test_a_record_of_other_kernels_is_measured_anew(file, changed):
+    tuning.tune([FORWARD], StandIn(), record(file))
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    assert record(file).trials == {}
+    file.write_text("{")
+    assert record(file).trials == {}
+
+
+def test_it_stops_when_no_time_is_left(file):
+    seconds = iter([1, 1, 0, 0])
+    device = StandIn()
+    tuning.tune([FORWARD], device, record(file), left=lambda: next(seconds))
+    assert device.measured == []
+
+
+def test_the_time_left_is_told():
+    told, clock = [], iter([0.0, 10.0])
+    show = tuning.with_time_left(lambda *x: told.append(x), lambda: next(clock))
+    show("compiled", 1, 4)
+    show("compiled", 2, 4)
+    assert told == [("compiled", 1, 4), ("compiled, 20 s left", 2, 4)]
+
+
+@pytest.mark.parametrize("key", [FORWARD, QUERY, Key("few rows", "bf16", 64, "all"), Key("masked key gradient", "f16", 32, "all")])
+def test_results_are_compared_with_the_reference(key, monkeypatch):
+    """On the CPU with the library's own kernels in the place of a device's, right and with one number changed."""
+
+    def changed(*arguments):
+        first, *others = CPU.attention_backward(*arguments) if "gradient" in key.kernel else CPU.attention(*arguments)
+        first.view(-1)[-1] += 1
+        return first, *others
+
+    monkeypatch.setattr(plan, "chip_of", lambda _: CHIP)
+    monkeypatch.setattr(tuning, "sizes_of", lambda *_, **__: tuning.Sizes(1, 4, 2, 20, 40))
+    tiles = Tiles(16, 16, 4, 1)
+    assert tuning.Device(torch.device("cpu"), CPU, lambda run: 3.0).measure(key, tiles) == 3.0
+    name = "attention_backward" if "gradient" in key.kernel else "attention"
+    wrong = SimpleNamespace(**{"attention": CPU.attention, name: changed})
+    with pytest.raises(ValueError, match=r"wrong: result 0 is off by [0-9.]+ of its largest number"):
+        tuning.Device(torch.device("cpu"), wrong, lambda run: 3.0).measure(key, tiles)
+
+
+def test_each_key_has_candidates_that_a_table_may_hold():
+    for key in candidates.all_keys():
+        for tiles in candidates.candidates(key, CHIP):
+            tile_table._check(key, tiles)
+    assert len(candidates.all_keys()) == len(set(candidates.all_keys())) > 200
+
+
+@pytest.mark.long
+def test_candidates_are_compiled_in_other_processes(monkeypatch, tmp_path):
+    """For a card that is not here, into Triton's cache; tiles that need more shared memory than any chip has as well."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(plan, "chip_of", lambda _: CHIP)
+    monkeypatch.setattr(triton.runtime.driver, "_active", ahead._Driver(GPUTarget("cuda", 90, 32)))
+    items = [(FORWARD, Tiles(64, 32, 4, 2)), (FORWARD, Tiles(64, 33, 4, 2))]
+    found = {tiles: error for _, tiles, error in tuning.Device(torch.device("cpu")).compile_all(items, 1)}
+    assert found[Tiles(64, 32, 4, 2)] == "" and found[Tiles(64, 33, 4, 2)].startswith("does not compile")
+    assert any(tmp_path.glob("*/forward_kernel.cubin"))
+
+
+def test_without_a_device_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main([]) == 2
+    assert "isentrope tune: a CUDA or XPU device is needed to time kernels; got none" in capsys.readouterr().err
+    assert command.main(["--dims", "48"]) == 2
+
+
+def test_the_command_prints_what_it_chose(file, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "_device", lambda index: torch.device("cpu"))
+    monkeypatch.setattr(tuning, "Device", lambda device: StandIn(wrong=[Tiles(64, 64, 4, 3)]))
+    assert command.main(["--dims", "64", "--json", str(tmp_path / "tiles.json")]) == 0
+    out, err = capsys.readouterr()
+    assert "forward                bf16    64 lse      128 x 128        8      2    0.6103  1538 %" in out
+    assert "gave wrong results and were left out" in out and f"wrote {file}" in out
+    assert "[tune] checked and timed, " in err and "s left: " in err
+    assert json.loads((tmp_path / "tiles.json").read_text())["rows"] == json.loads(file.read_text())["rows"]
+    assert command.main(["--dims", "64"]) == 0 and "s left" not in capsys.readouterr().err
