@@ -59,7 +59,8 @@ help:
 	@echo 'make bench-quick  a few of its shapes, in two minutes'
 	@echo 'make bench-gpu  time the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
 	@echo 'make bench-gpu-carry  make a folder, build/carry, that checks and times them on a machine without network or'
-	@echo '                compiler: run bash carry/run --budget 540 there, then read results/report.html'
+	@echo '                compiler: run bash carry/run --budget 480 there, then read results/report.html. Kernels are compiled'
+	@echo '                before, for CHIP=$(CHIP) and TRITON=$(TRITON); ARGS="--seconds 0" leaves them to the other machine'
 	@echo 'make bench-distributed  time attention over 1, 2 and 4 processes, with bytes sent and transfers hidden'
 	@echo 'make test       build, and run some tests of every part, in minutes'
 	@echo 'make test-all   run every test: also every mutant and variant, wheels, many more problems,'
@@ -165,8 +166,15 @@ bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope $(ARGS)
 
-bench-gpu-carry: wheel
-	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry
+# The chip of the other machine and its Triton: 3.6.0 comes with torch 2.11.
+CHIP := sm_90
+TRITON := 3.6.0
+KERNELS := build/kernels-$(CHIP)-$(TRITON).tar.xz
+bench-gpu-carry: wheel configure
+	@cmake --build $(BUILD) --target isentrope_operators isentrope_check_module
+	@[ -d build/triton-$(TRITON) ] || "$$(scripts/setup --print)" -m pip install --quiet --no-deps --target build/triton-$(TRITON) triton==$(TRITON)
+	@PYTHONPATH=build/triton-$(TRITON):$(BUILD)/python "$$(scripts/setup --print)" bench/gpu_carried_kernels.py $(KERNELS) --chip $(CHIP) $(ARGS)
+	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry $(KERNELS)
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_shared

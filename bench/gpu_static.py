@@ -5,6 +5,7 @@
 
 Nothing is timed and no device is needed: kernels of one call each (long causal rows) are compiled, and the loops that hide
 nothing read in the disassembly. Instructions are those of all warps for each score, or for 1000 multiplications and additions.
+Tiles are those of a plan without measured ones, which are as large as those of the kernels that they are compared with.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ import torch
 import triton
 from gpu_bar import OF_STATISTICS, bars
 from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
-from gpu_time_model import Estimate, estimate
 from triton.compiler import ASTSource
 
 from isentrope._core.call import call_of
 from isentrope._core.files import write_text
 from isentrope._core.library import BITS, SUPPORT
-from isentrope.gpu import launch, plan
+from isentrope.gpu import launch, plan, tile_table
 from isentrope.statistics import ALL
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -59,12 +59,15 @@ class Measured(NamedTuple):
         return self.loop.instructions / self.loop.operations
 
     @property
-    def time(self) -> Estimate:
-        return estimate(self.loop, self.kernel.registers, self.kernel.shared, self.warps)
+    def programs(self) -> int:
+        return programs_of(self.kernel.registers, self.kernel.shared, self.warps)
 
-    @property
-    def clocks_a_score(self) -> float:
-        return self.time.clocks / (self.rows * self.keys)
+
+def programs_of(registers: int, shared: int, warps: int) -> int:
+    """Programs that a multiprocessor of sm_90 runs at once: it has 65536 registers, handed to warps by the 256, 227 KB of shared
+    memory, of which each program takes 1 KB more than it asks for, and 64 warps."""
+    by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
+    return max(1, min(by_registers, (227 << 10) // (shared + 1024), 64 // warps))
 
 
 def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
@@ -75,11 +78,12 @@ def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
 
 def ours(dtype: str, dim: int) -> Iterator[Measured]:
     """Forward with lse, with entropy and with all statistics, lse in their tile, and the gradients of a call without."""
-    with mock.patch.object(plan, "_BARE", {}):
-        yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)
-    for name, wanted in (("forward, lse", LSE), ("forward, entropy", ENTROPY), ("forward, all statistics", ALL)):
-        yield from _launched(name, dtype, dim, wanted, backward=False)
-    yield from _launched("", dtype, dim, LSE, backward=True)
+    with mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE):
+        with mock.patch.object(plan, "_BARE", {}):
+            yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)
+        for name, wanted in (("forward, lse", LSE), ("forward, entropy", ENTROPY), ("forward, all statistics", ALL)):
+            yield from _launched(name, dtype, dim, wanted, backward=False)
+        yield from _launched("", dtype, dim, LSE, backward=True)
 
 
 def _launched(name: str, dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
@@ -130,15 +134,15 @@ def measured(dtype: str, dim: int) -> list[Measured]:
 def table(kernels: list[Measured]) -> Iterator[str]:
     yield (
         "| type | d | kernel | queries x keys | registers | spilled | shared | instructions a score | a 1000 flop | products "
-        "| fences | programs | bound | share |"
+        "| fences | programs |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for x in kernels:
         products = ", ".join(f"{count} n{n}" for (_, n, _), count in sorted(x.loop.products.items()))
         yield (
             f"| {x.dtype} | {x.dim} | {x.name} | {x.rows} x {x.keys}, {x.warps} warps | {x.kernel.registers} | "
             f"{x.kernel.spilled} | {x.kernel.shared} | {x.a_score:.3f} | {1000 * x.a_flop:.2f} | {products} | "
-            f"{x.loop.fences} | {x.time.programs} | {x.time.bound} | {100 * x.time.share:.0f} % |"
+            f"{x.loop.fences} | {x.programs} |"
         )
 
 
@@ -146,7 +150,7 @@ def as_json(kernels: list[Measured]) -> list[dict[str, Any]]:
     return [
         {**x._asdict(), "kernel": x.kernel._replace(loops=())._asdict(), "a_score": x.a_score, "a_flop": x.a_flop,
          "loop": {**x.loop._asdict(), "products": {"x".join(map(str, k)): n for k, n in x.loop.products.items()}},
-         "model": x.time._asdict()}
+         "programs": x.programs}
         for x in kernels
     ]  # fmt: skip
 

@@ -63,6 +63,7 @@ class Flex:
     rule than 1/sqrt(d) is what it is used for. Its error is that of a call with this rule."""
 
     name = "torch FlexAttention"
+    options = None
 
     @staticmethod
     def rule(n):
@@ -87,9 +88,20 @@ class Flex:
             return score * self.rule(n.float())
 
         def run():
-            return attention(q, k, v, score_mod=scaled, block_mask=mask, enable_gqa=work.heads != work.key_heads)
+            group = work.heads != work.key_heads
+            return attention(q, k, v, score_mod=scaled, block_mask=mask, enable_gqa=group, kernel_options=self.options)
 
         return backward_of(work, run, q, k, v, upstream)
+
+
+class FlexFlash(Flex):
+    """FlexAttention by its backend of FlashAttention's kernels, which recent versions of torch have if that package is there."""
+
+    name = "torch FlexAttention, FLASH"
+    options = {"BACKEND": "FLASH"}
+
+    def prepare(self, work, q, k, v, upstream):
+        return super().prepare(work, q, k, v, upstream) if q.device.type != "cpu" else None
 
 
 class DenseEntropy:
@@ -137,5 +149,6 @@ class TwoPasses:
 def all_systems():
     return [
         Isentrope(True), Isentrope(False), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION),
-        Sdpa("torch cuDNN", SDPBackend.CUDNN_ATTENTION), Flex(), DenseEntropy(), TwoPasses(),
+        Sdpa("torch cuDNN", SDPBackend.CUDNN_ATTENTION), Flex(), FlexFlash(), DenseEntropy(),
+        TwoPasses(),
     ]  # fmt: skip

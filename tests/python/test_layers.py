@@ -23,6 +23,7 @@ LAYERS = (
     ("models",),
     ("commands",),
     ("",),  # the package itself
+    ("__main__",),
 )
 ROOT = Path(isentrope.functions.__file__).parent
 

@@ -114,11 +114,13 @@ def compile_candidate(key: Key, tiles: Tiles, chip: plan.Chip) -> None:
         prepared(key, Inputs.of(key, sizes_of(key, timed=False), "cpu"), launch)()
 
 
-def _start_worker(target: tuple[str, Any, int], chip: plan.Chip) -> None:
+def _start_worker(target: tuple[str, Any, int], chip: plan.Chip, setup: Callable[[], None] | None) -> None:
     from triton.backends.compiler import GPUTarget
 
     from isentrope.gpu.ahead import compile_instead_of_running
 
+    if setup:
+        setup()
     compile_instead_of_running(GPUTarget(*target), chip)
 
 
@@ -137,18 +139,24 @@ def _first_line(error: Exception) -> str:
 
 
 class Device:
-    """Checks and times candidates on a device. operators: what computes there. timer: returns the milliseconds of a call of a
-    function."""
+    """Checks and times candidates on a device.
 
-    def __init__(self, device: torch.device, operators: Any = launch, timer: Callable[[Callable[[], Any]], float] | None = None) -> None:
-        self.device, self.chip = device, plan.chip_of(device)
+    operators: what computes there. timer: returns the milliseconds of a call of a function. setup: called first in each process
+    that compiles.
+    """
+
+    def __init__(
+        self, device: torch.device, operators: Any = launch, timer: Callable[[Callable[[], Any]], float] | None = None,
+        setup: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.device, self.chip, self._setup = device, plan.chip_of(device), setup
         self._operators, self._timer = operators, timer or _milliseconds
         self._references: dict[Key, tuple[Inputs, list[Tensor]]] = {}
 
     def compile_all(self, items: list[tuple[Key, Tiles]], jobs: int) -> Iterator[tuple[Key, Tiles, str]]:
         """Compiles candidates on `jobs` processes, and yields each with its error as soon as it is done."""
         target = triton.runtime.driver.active.get_current_target()
-        started_with = (target.backend, target.arch, target.warp_size), self.chip
+        started_with = (target.backend, target.arch, target.warp_size), self.chip, self._setup
         with multiprocessing.get_context("spawn").Pool(jobs, _start_worker, started_with) as pool:
             yield from pool.imap_unordered(_compiled, [(*item, self.chip) for item in items])
 

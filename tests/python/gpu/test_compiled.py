@@ -26,8 +26,9 @@ CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + BARE + variants.wi
 ]  # fmt: skip
 # One of each kind is compiled by make test, the others by make test-all.
 OF_EACH_KIND = [("sm_90", variant) for variant in (*WIDEST, Variant(torch.bfloat16, 128, few=True))]
-# Tiles that were the fastest on a device may spill a little: bytes, and instructions on them in a round of a loop.
-MEASURED_SPILLS, MEASURED_SPILLS_IN_LOOP = 120, 2
+# Tiles that were the fastest on a device may spill: bytes, and instructions that touch them in an iteration of a loop. The most is
+# that of the key gradient at 128 with gradients of statistics.
+MEASURED_SPILLS, MEASURED_SPILLS_IN_LOOP = 360, 72
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")
 
 

@@ -4,7 +4,6 @@ import gpu_static
 import pytest
 from gpu_bar import bars
 from gpu_disassembly import Loop, loops
-from gpu_time_model import estimate, programs_of
 
 from isentrope.gpu import plan
 
@@ -58,16 +57,7 @@ def test_loops_are_the_innermost_ones_with_products():
     assert loop.operations == 2 * 64 * (8 + 128) * 16 / 4
 
 
-def test_the_model_of_time():
-    assert programs_of(registers=128, shared=65536, warps=8) == 2
-    assert programs_of(registers=129, shared=65536, warps=8) == 1
-    assert programs_of(registers=32, shared=116000, warps=4) == 1
-    products = Loop(4, {"HGMMA": 4}, {(64, 128, 16): 4}, 4)
-    alone = estimate(products, registers=128, shared=0, warps=4)
-    assert (alone.clocks, alone.bound, alone.share) == (4 * 64, "tensor cores", 1)
-    exponentials = products._replace(instructions=404, kinds={"MUFU": 400})
-    assert estimate(exponentials, 128, 0, 4).bound == "special functions"
-    assert estimate(exponentials, 255, 200000, 4).bound == "one after the other"
-    # A narrow product waits for its first operand.
-    narrow = estimate(Loop(1, {}, {(64, 8, 16): 1}, 4), 32, 0, 4)
-    assert (narrow.bound, narrow.clocks) == ("shared memory", 18)
+def test_programs_of_a_multiprocessor():
+    assert gpu_static.programs_of(registers=128, shared=65536, warps=8) == 2
+    assert gpu_static.programs_of(registers=129, shared=65536, warps=8) == 1
+    assert gpu_static.programs_of(registers=32, shared=116000, warps=4) == 1

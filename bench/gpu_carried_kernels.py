@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Compiles the kernels that the carried folder needs, for a chip that is not here, into one archive.
+
+    bench/gpu_carried_kernels.py ARCHIVE [--chip sm_90] [--seconds 1200] [--jobs N]      # again: goes on from ARCHIVE.cache
+
+It runs under the version of Triton that the other machine has, and needs no GPU. There `unpack` fills Triton's cache from the
+archive if chip and version fit; what the archive lacks, or does not fit, is compiled there. PYTHONPATH must have isentrope.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tarfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gpu_carried_work as carried
+import torch
+import triton
+from work import Work
+
+WANTED = "carried.json"
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+
+
+def use_portable_keys() -> None:
+    """Makes the names of Triton's cache depend on the kernel, its options, the chip and Triton's version alone.
+
+    Triton's own also depend on its files, which differ between builds of one version for several versions of Python.
+    """
+    import triton.compiler.compiler as compiler
+
+    def key(src: Any, backend: Any, options: Any, env_vars: Any) -> str:
+        return f"{triton.__version__}-{src.hash()}-{backend.target.arch}-{options.hash()}"
+
+    compiler.get_cache_key = key
+
+
+def tasks() -> list[tuple[str, Any]]:
+    """Everything whose kernels are compiled, in the order of the other machine."""
+    from isentrope.gpu import plan
+    from isentrope.gpu.candidates import candidates, keys
+
+    chip = plan.chip_of(None)
+    found: list[tuple[str, Any]] = [("line", line) for line in carried.problem_lines()]
+    works = [*carried.CALLS, *carried.DECODED, *carried.SHAPES]
+    found += [("work", (work, statistics)) for work in dict.fromkeys(works) for statistics in (False, True)]
+    found += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
+    return found + [("generated", index) for index in range(carried.GENERATED)]
+
+
+def start_worker(architecture: int) -> None:
+    """Makes calls on CPU tensors compile their kernels for the chip, and return whatever memory holds."""
+    from triton.backends.compiler import GPUTarget
+
+    import isentrope.gpu
+    from isentrope.gpu import ahead, operators, plan
+
+    use_portable_keys()
+    kinds = {9: "sm90", 10: "sm100"}
+    chip = plan.Chip(kinds.get(architecture // 10, "sm80"), 132)
+    ahead.compile_instead_of_running(GPUTarget("cuda", architecture, 32), chip)
+    operators.register("CPU")
+    isentrope.gpu._INTERPRETED = SimpleNamespace(value=True)  # its functions take CPU tensors
+
+
+def compile_task(task: tuple[str, Any]) -> str:
+    """The error of a task, or an empty string."""
+    from isentrope.gpu import tuning
+    from isentrope.gpu.problems import Problem
+
+    kind, what = task
+    try:
+        if kind == "tiles":
+            tuning.compile_candidate(*what)
+        elif kind == "work":
+            call(*what)
+        else:
+            problem = Problem.of_line(what) if kind == "line" else Problem.generated(carried.SEED, what, carried.SIZE)
+            if not problem.unsupported:
+                problem.run("cpu")
+    except Exception as error:
+        return f"{task}: {str(error).splitlines()[0][:200] if str(error) else error!r}"
+    return ""
+
+
+def call(work: Work, statistics: bool) -> None:
+    """The call of gpu_systems.Isentrope, on memory that nobody fills."""
+    from gpu_systems import Isentrope
+
+    queries = (work.batch, work.heads, work.queries, work.dim)
+    keys = (work.batch, work.key_heads, work.keys, work.dim)
+    tensors = [torch.empty(shape, dtype=DTYPES[work.dtype]) for shape in (queries, keys, keys, queries)]
+    Isentrope(statistics).prepare(work, *tensors)()
+
+
+def pack(cache: Path, archive: Path, chip: str) -> int:
+    """Writes the binaries of a cache folder into an archive. Returns their number."""
+    files = [file for file in sorted(cache.glob("*/*")) if file.suffix in (".cubin", ".json") and not file.name.startswith("__grp__")]
+    (cache / WANTED).write_text(json.dumps({"chip": chip, "triton": triton.__version__}))
+    with tarfile.open(archive, "w:xz") as tar:
+        for file in [cache / WANTED, *files]:
+            tar.add(file, file.relative_to(cache))
+    return sum(file.suffix == ".cubin" for file in files)
+
+
+def unpack(archive: Path, cache: Path, architecture: int) -> str:
+    """Fills Triton's cache folder from an archive. Returns what was found, or why nothing is used."""
+    if not archive.exists():
+        return "no kernels were compiled before: they are compiled here"
+    with tarfile.open(archive) as tar:
+        made_for = json.load(tar.extractfile(WANTED))
+        if made_for != {"chip": f"sm_{architecture}", "triton": triton.__version__}:
+            made, here = f"{made_for['chip']} by Triton {made_for['triton']}", f"sm_{architecture} with Triton {triton.__version__}"
+            return f"kernels were compiled before for {made}, this is {here}: they are compiled here"
+        if not (cache / WANTED).exists():  # nor did an earlier run
+            tar.extractall(cache, filter="data")
+    count = 0
+    for folder in (path for path in cache.iterdir() if path.is_dir()):
+        files = {file.name: str(file) for file in folder.iterdir() if not file.name.startswith("__grp__")}
+        for name in (name for name in files if name.endswith(".json")):
+            (folder / f"__grp__{name}").write_text(json.dumps({"child_paths": files}))
+            count += 1
+    return f"{count} kernels were compiled before"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("--chip", default="sm_90", help="sm_80, sm_90, ... (sm_90)")
+    parser.add_argument("--seconds", type=float, default=1200, help="time after which the rest is left to the other machine (1200)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    given = parser.parse_args()
+    cache = Path(f"{given.archive.resolve()}.cache")
+    cache.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"TRITON_CACHE_DIR": str(cache), "TRITON_STORE_BINARY_ONLY": "1", "TRITON_INTERPRET": "0"}
+    until, architecture = time.monotonic() + given.seconds, int(given.chip.removeprefix("sm_"))
+    start_worker(architecture)
+    listed = tasks()
+    with multiprocessing.get_context("spawn").Pool(given.jobs, start_worker, (architecture,)) as pool:
+        answers = pool.imap_unordered(compile_task, listed)
+        for done in range(len(listed)):
+            try:
+                error = answers.next(max(until - time.monotonic(), 0.1))
+            except multiprocessing.TimeoutError:
+                print(f"[kernels] {len(listed) - done} of {len(listed)} were left out: {given.seconds:g} s were over", flush=True)
+                break
+            if error:
+                print(f"not compiled: {error}", flush=True)
+            if done % 20 == 19:
+                print(f"[kernels] {done + 1} of {len(listed)}, {until - time.monotonic():.0f} s left", flush=True)
+        pool.terminate()
+    print(f"{given.archive}: {pack(cache, given.archive, given.chip)} kernels for {given.chip}, Triton {triton.__version__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""The state of a run of the carried folder: what was found so far, where it is written, and how much time is left."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gpu
+import torch
+
+from isentrope._core.files import write_text
+
+
+def versions() -> dict[str, str]:
+    import triton
+
+    return {"torch": torch.__version__, "triton": triton.__version__, "python": sys.version.split()[0]}
+
+
+@contextmanager
+def every_minute(show: Callable[[], None]) -> Iterator[None]:
+    """Calls `show` once a minute during the block."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(60):
+            show()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Run:
+    """Results by step: verdicts of problems by line, rows of shapes, calls and decode steps by name. bench.json has them all, and a
+    run that finds one of the same device and versions goes on from it."""
+
+    def __init__(self, output: Path, budget: float, tiny: bool) -> None:
+        self.output, self.budget, self.tiny = output, budget, tiny
+        self.began = time.monotonic()
+        self.step, self.done, self.of = "", 0, 0
+        self.limit: dict[str, Any] = {}
+        self.notes: dict[str, str] = {}
+        self.verdicts: dict[str, dict[str, Any]] = {}
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.decoded: dict[str, dict[str, Any]] = {}
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.earlier = 0.0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Takes over what an earlier run with this folder found."""
+        try:
+            found = json.loads((self.output / "bench.json").read_text())
+            if found["versions"] != versions() or found["machine"] != self.machine:
+                return
+            self.limit, self.verdicts = found["state"]["limit"], found["checks"]["verdicts"]
+            self.calls, self.decoded = found["calls"], found["decode"]
+            self.rows = {row["work"]["name"]: row for row in found["runs"][0]["rows"]}
+            self.earlier = found["seconds"]
+        except (OSError, KeyError, TypeError, ValueError):
+            return
+        print(f"goes on from {self.output}/bench.json: {len(self.verdicts)} problems, {len(self.rows)} shapes", flush=True)
+
+    @property
+    def machine(self) -> str:
+        return torch.cuda.get_device_name() if gpu.DEVICE == "cuda" else "interpreter"
+
+    def left(self, share: float = 1.0) -> float:
+        """Seconds of that share of the budget, from the start."""
+        return self.began + share * self.budget - time.monotonic()
+
+    def begin(self, step: str) -> None:
+        self.step, self.done, self.of = step, 0, 0
+
+    def status(self) -> str:
+        """One line: the time, the step, and how far it is."""
+        return f"[run] {time.monotonic() - self.began:.0f} of {self.budget:g} s: {self.step}, {self.done} of {self.of}"
+
+    def within(self, what: str, items: list, share: float) -> Iterator[Any]:
+        """Yields items as long as there is time, and writes what was found after each. A note says how many were left out."""
+        self.of = len(items)
+        self.notes.pop(what, None)
+        for self.done, item in enumerate(items):
+            if self.left(share) <= 0:
+                self.notes[what] = f"{len(items) - self.done} of {len(items)} were left out: the time for this step was spent"
+                self.write()
+                return
+            yield item
+            self.write()
+        self.done = len(items)
+
+    def failed(self) -> list[dict[str, Any]]:
+        return [verdict for verdict in self.verdicts.values() if verdict["outcome"] in ("FAILED", "ERROR")]
+
+    def write(self) -> None:
+        limit = self.limit or {"memory_read": 1.0, "flops": dict.fromkeys(gpu.DTYPES, 1.0)}
+        outcomes = collections.Counter(verdict["outcome"] for verdict in self.verdicts.values())
+        found = gpu.result_of(limit, list(self.rows.values()), self.notes)
+        found |= {"checks": {"outcomes": dict(outcomes), "failed": self.failed(), "verdicts": self.verdicts}}
+        found |= {"calls": self.calls, "decode": self.decoded, "state": {"limit": self.limit}, "versions": versions()}
+        found |= {"seconds": round(self.earlier + time.monotonic() - self.began, 1)}
+        write_text(self.output / "bench.json", json.dumps(found, indent=1) + "\n")

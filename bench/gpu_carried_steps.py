@@ -1,0 +1,167 @@
+"""The steps of a run of the carried folder. Each takes the run and the share of its budget at which it must stop."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from typing import Any
+
+import gpu
+import gpu_carried_work as carried
+import torch
+from gpu_carried_kernels import use_portable_keys
+from gpu_carried_run import Run
+from gpu_systems import Isentrope, Sdpa, all_systems
+from torch.nn.attention import SDPBackend
+from work import Work
+
+from isentrope.gpu import tuning
+from isentrope.gpu.candidates import keys
+from isentrope.gpu.tile_table import Key
+
+HOST_CALLS = 100  # that are timed in a row
+
+
+def judged(item: str | int) -> tuple[str, dict[str, Any]]:
+    """In a process of its own: an item, and the verdict on its problem, a line or the number of a generated one."""
+    from isentrope.gpu.problems import Problem
+
+    size = carried.SIZE if gpu.DEVICE == "cuda" else 8000
+    problem = Problem.of_line(item) if isinstance(item, str) else Problem.generated(carried.SEED, item, size)
+    if problem.unsupported:
+        return str(item), {"line": problem.line, "outcome": "SKIPPED"}
+    try:
+        problem.run(gpu.DEVICE)
+        return str(item), {"line": problem.line} | problem.verdict()
+    except Exception as error:
+        return str(item), {"line": problem.line, "outcome": "ERROR", "error": gpu.first_line(error)}
+
+
+def check(run: Run, share: float) -> None:
+    """Problems that were wrong before, and those that models call."""
+    judge(run, "checks", carried.TINY_LINES if run.tiny else carried.problem_lines(), share)
+
+
+def check_generated(run: Run, share: float) -> None:
+    """Generated problems, in the time that nothing else takes."""
+    judge(run, "generated checks", list(range(2 if run.tiny else carried.GENERATED)), share)
+
+
+def judge(run: Run, what: str, items: list[Any], share: float) -> None:
+    """Problems against the float64 reference, in a process for each core, as far as they are not judged yet."""
+    items = [item for item in items if str(item) not in run.verdicts]
+    processes = 1 if run.tiny else max(1, min(16, os.cpu_count() or 1, len(items)))
+    with multiprocessing.get_context("spawn").Pool(processes, use_portable_keys) as pool:
+        answers = pool.imap_unordered(judged, items)
+        for _ in run.within(what, items, share):
+            try:
+                item, verdict = answers.next(max(run.left(share), 0.1))
+            except multiprocessing.TimeoutError:
+                continue
+            run.verdicts[item] = verdict
+            if verdict["outcome"] in ("FAILED", "ERROR"):
+                print(f"{verdict['outcome']} {verdict['line']}", flush=True)
+        pool.terminate()
+    print(f"{what}: {len(run.failed())} of {len(run.verdicts)} failed so far", flush=True)
+
+
+def host_microseconds(step: Any, calls: int) -> float:
+    """Time that a call takes the host, which does not wait for the device."""
+    synchronize = torch.cuda.synchronize if gpu.DEVICE == "cuda" else lambda: None
+    for _ in range(max(1, calls // 5)):
+        step()
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    seconds = time.perf_counter() - start
+    synchronize()
+    return round(1e6 * seconds / calls, 2)
+
+
+def captured(step: Any) -> torch.cuda.CUDAGraph:
+    """The step as a CUDA graph. Raises RuntimeError without a device."""
+    if gpu.DEVICE != "cuda":
+        raise RuntimeError("a CUDA graph needs a CUDA device; got none")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
+
+
+def seconds_under_a_graph(step: Any) -> dict[str, Any]:
+    try:
+        return {"graph_seconds": gpu.warmed(captured(step).replay)}
+    except Exception as error:
+        return {"graph_error": gpu.first_line(error)}
+
+
+def time_calls(run: Run, share: float) -> None:
+    """Host time of small calls beside scaled_dot_product_attention's, and their time under a CUDA graph."""
+    for work in run.within("calls", carried.TINY_SHAPES[:2] if run.tiny else carried.CALLS, share):
+        if work.name in run.calls:
+            continue
+        row: dict[str, Any] = {"work": work.as_json(), "host_us": {}}
+        for system in (Isentrope(False), Isentrope(True), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION)):
+            try:
+                step = system.prepare(work, *gpu.tensors_of(work))
+                row["host_us"][system.name] = host_microseconds(step, 2 if run.tiny else HOST_CALLS)
+                if isinstance(system, Isentrope) and not system.statistics and work.kind == "forward":
+                    row |= seconds_under_a_graph(step)
+            except Exception as error:
+                row["host_us"][system.name] = gpu.first_line(error)
+        run.calls[work.name] = row
+        print(f"host time of {work.name}: {row['host_us']} us", flush=True)
+
+
+def time_decode(run: Run, share: float) -> None:
+    """Decode steps launched kernel by kernel, and replayed as a graph, with lse alone and with all statistics."""
+    for work in run.within("decode", carried.TINY_SHAPES[-1:] if run.tiny else carried.DECODED, share):
+        for statistics in (False, True):
+            system = Isentrope(statistics)
+            name = f"{work.name}, {system.name}"
+            if name in run.decoded:
+                continue
+            row: dict[str, Any] = {"work": work.as_json(), "system": system.name}
+            try:
+                step = system.prepare(work, *gpu.tensors_of(work))
+                row["seconds"] = gpu.warmed(step)
+                row["gb_a_second"] = round(work.bytes / row["seconds"] / 1e9, 1)
+                row |= seconds_under_a_graph(step)
+            except Exception as error:
+                row["error"] = gpu.first_line(error)
+            run.decoded[name] = row
+            print(f"{name}: {row.get('gb_a_second', row.get('error'))} GB/s", flush=True)
+
+
+def time_shapes(run: Run, share: float) -> None:
+    """Isentrope with all statistics and with none, and its peers; each row when it is measured."""
+    run.limit = run.limit or gpu.limits()
+    works: list[Work] = carried.TINY_SHAPES if run.tiny else carried.SHAPES
+    for work in run.within("shapes", [work for work in works if work.name not in run.rows], share):
+        try:
+            systems = gpu.measured(all_systems(), work, 1 if run.tiny else 5, run.notes)
+            if not {gpu.OURS, gpu.BARE} <= {system["name"] for system in systems}:
+                raise RuntimeError("there is no row without isentrope, which did not run")
+            run.rows[work.name] = gpu.row_of(work, systems, run.limit)
+            gpu.print_row(run.rows[work.name])
+        except Exception as error:
+            run.notes[work.name] = gpu.first_line(error)
+            print(f"{work.name}: {gpu.first_line(error)}", flush=True)
+
+
+def tune(run: Run, share: float) -> None:
+    """The tiles of this card, as isentrope tune measures them, in tiles.json."""
+    if gpu.DEVICE != "cuda":
+        run.notes["tune"] = "left out: tiles are timed on a device alone"
+        return
+
+    def progress(stage: str, done: int, all_: int) -> None:
+        run.step, run.done, run.of = f"tune, {stage}", done, all_
+
+    device = tuning.Device(torch.device("cuda", torch.cuda.current_device()), setup=use_portable_keys)
+    wanted: list[Key] = keys()
+    record = tuning.Record(run.output / "tiles.json", device.chip)
+    tuning.tune(wanted, device, record, progress=progress, left=lambda: run.left(share))
+    print(f"tiles: {len(record.trials)} candidates in {run.output}/tiles.json", flush=True)

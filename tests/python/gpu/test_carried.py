@@ -1,0 +1,119 @@
+"""The programs of the carried folder: a run goes on where the last one stopped, and kernels compiled before it are found."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[3] / "bench"
+sys.path.append(str(BENCH))
+import gpu_carried  # noqa: E402
+import gpu_carried_kernels as kernels  # noqa: E402
+import gpu_carried_run  # noqa: E402
+import gpu_carried_steps as steps  # noqa: E402
+import gpu_carried_work as work  # noqa: E402
+import triton  # noqa: E402
+
+
+def test_a_second_run_goes_on_from_the_first(tmp_path):
+    first = gpu_carried_run.Run(tmp_path, 100, tiny=True)
+    first.verdicts["a line"] = {"line": "a line", "outcome": "PASSED"}
+    first.calls["a call"] = {"host_us": {}}
+    first.rows["a shape"] = {"work": {"name": "a shape"}, "systems": []}
+    first.write()
+    second = gpu_carried_run.Run(tmp_path, 100, tiny=True)
+    assert (second.verdicts, second.calls, second.rows) == (first.verdicts, first.calls, first.rows)
+    file = tmp_path / "bench.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"machine": "another"}))
+    assert gpu_carried_run.Run(tmp_path, 100, tiny=True).verdicts == {}
+    file.write_text("{")
+    assert gpu_carried_run.Run(tmp_path, 100, tiny=True).verdicts == {}
+
+
+def test_what_there_is_no_time_for_is_noted(tmp_path):
+    run = gpu_carried_run.Run(tmp_path, 0, tiny=True)
+    assert list(run.within("shapes", [1, 2, 3], 1.0)) == []
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["runs"][0]["notes"]["shapes"].startswith("3 of 3 were left out")
+    run.budget = 1000
+    assert list(run.within("shapes", [1, 2, 3], 1.0)) == [1, 2, 3] and run.notes == {}
+
+
+def test_calls_and_decode_steps_are_timed_once(tmp_path, monkeypatch):
+    run = gpu_carried_run.Run(tmp_path, 1000, tiny=True)
+    steps.time_calls(run, 1.0)
+    steps.time_decode(run, 1.0)
+    assert len(run.calls) == 2 and len(run.decoded) == 2
+    for row in run.calls.values():
+        assert all(row["host_us"][name] > 0 for name in ("isentrope", "isentrope, lse alone", "torch flash"))
+    for row in run.decoded.values():
+        assert row["seconds"] > 0 and row["graph_error"] == "a CUDA graph needs a CUDA device; got none"
+    monkeypatch.setattr(steps, "host_microseconds", lambda *_: -1)
+    monkeypatch.setattr(steps.gpu, "warmed", lambda *_: -1)
+    again = gpu_carried_run.Run(tmp_path, 1000, tiny=True)
+    steps.time_calls(again, 1.0)
+    steps.time_decode(again, 1.0)
+    assert (again.calls, again.decoded) == (run.calls, run.decoded)
+
+
+def test_steps_are_chosen_by_name():
+    assert gpu_carried.steps("tune,check") == ["check", "tune"]
+    with pytest.raises(Exception, match="must be some of check,calls,decode,shapes,tune,rest; got tiles"):
+        gpu_carried.steps("check,tiles")
+    assert list(gpu_carried.STEPS) == ["check", "calls", "decode", "shapes", "tune", "rest"]
+    shares = [share for share, _ in gpu_carried.STEPS.values()]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+
+def test_the_lines_that_were_wrong_on_a_device_come_first():
+    from isentrope.gpu.problems import Problem
+
+    lines = work.problem_lines()
+    assert lines[: len(work.WRONG_FIRST)] == work.WRONG_FIRST and len(set(lines)) == len(lines)
+    for line in lines:
+        assert not Problem.of_line(line).unsupported
+
+
+def test_an_archive_is_used_for_its_chip_and_version_alone(tmp_path):
+    entry = tmp_path / "made" / "HASH"
+    entry.mkdir(parents=True)
+    for name in ("forward_kernel.cubin", "forward_kernel.json", "__grp__forward_kernel.json", "forward_kernel.source"):
+        (entry / name).write_text("{}")
+    archive = tmp_path / "kernels.tar.xz"
+    assert kernels.pack(tmp_path / "made", archive, "sm_90") == 1
+    assert len(tarfile.open(archive).getnames()) == 3
+    assert "they are compiled here" in kernels.unpack(tmp_path / "none", tmp_path / "cache", 90)
+    assert "this is sm_80" in kernels.unpack(archive, tmp_path / "cache", 80)
+    for _ in range(2):  # also a second time
+        assert kernels.unpack(archive, tmp_path / "cache", 90) == "1 kernels were compiled before"
+    group = json.loads((tmp_path / "cache/HASH/__grp__forward_kernel.json").read_text())["child_paths"]
+    assert group == {name: str(tmp_path / "cache/HASH" / name) for name in ("forward_kernel.cubin", "forward_kernel.json")}
+
+
+COMPILE = """
+import sys
+import gpu_carried_kernels as kernels
+kernels.start_worker(90)
+assert kernels.compile_task(("line", "dt=bf16 shape=1x2:1x65x70x32 mask=causal:bottom_right")) == ""
+"""
+
+
+@pytest.mark.long
+def test_kernels_that_were_compiled_before_are_not_compiled_again(tmp_path):
+    def compile_into(cache):
+        path = os.pathsep.join([str(BENCH), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0", "PYTHONPATH": path}
+        subprocess.run([sys.executable, "-c", COMPILE], env=environment, check=True)
+        return {file: file.stat().st_mtime_ns for file in cache.glob("*/*.cubin")}
+
+    (tmp_path / "made").mkdir()
+    made = compile_into(tmp_path / "made")
+    count = kernels.pack(tmp_path / "made", tmp_path / "kernels.tar.xz", "sm_90")
+    assert count == len(made) >= 3
+    assert kernels.unpack(tmp_path / "kernels.tar.xz", tmp_path / "cache", 90).startswith(f"{count} kernels")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").glob("*/*.cubin")}
+    assert compile_into(tmp_path / "cache") == before and len(before) == count, triton.__version__

@@ -1,0 +1,24 @@
+"""python -m isentrope: every command, without an installed program for those of the package."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def isentrope(*arguments):
+    return subprocess.run([sys.executable, "-m", "isentrope", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["tune", "inspect", "check"])
+def test_commands_of_the_package_run_in_python(command):
+    options = ["--backend", "gpu"] if command == "check" else []
+    done = isentrope(command, *options, "--help")
+    assert done.returncode == 0 and done.stdout.startswith(f"usage: isentrope {command}"), done.stderr
+
+
+def test_other_commands_are_the_programs():
+    done = isentrope("scale", "standard", "--dim", "64")
+    assert done.returncode == 0 and "0.125" in done.stdout, done.stderr
+    assert isentrope("--help").stdout == subprocess.run(["isentrope", "--help"], capture_output=True, text=True, check=True).stdout
+    assert isentrope("no such command").returncode == 2
