@@ -59,7 +59,9 @@ def sizes_of(key: Key, timed: bool) -> Sizes:
     if key.kernel == "few rows":
         return Sizes(8, 32, 8, 1, 32768) if timed else Sizes(1, 32, 8, 1, 4096)
     if not timed:
-        return Sizes(1, 4, 4, 240, 240)  # too few keys to be split into shares, as those of the timed call
+        # Too few keys to be split into shares, as those of the timed call are not.
+        count = 240 if key.columns < 256 else 112
+        return Sizes(1, 4, 4, count, count)
     heads = max(2, 2048 // key.columns)
     return Sizes(1 if key.dtype == "f32" else 4, heads, heads, 4096, 4096)
 
