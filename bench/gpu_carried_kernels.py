@@ -102,7 +102,8 @@ def call(work: Work, statistics: bool) -> None:
 
 def pack(cache: Path, archive: Path, chip: str) -> int:
     """Writes the binaries of a cache folder into an archive. Returns their number."""
-    files = [file for file in sorted(cache.glob("*/*")) if file.suffix in (".cubin", ".json") and not file.name.startswith("__grp__")]
+    files = [file for file in sorted(cache.glob("*/*")) if file.suffix in (".cubin", ".json")]
+    files = [file for file in files if not file.name.startswith("__grp__")]
     (cache / WANTED).write_text(json.dumps({"chip": chip, "triton": triton.__version__}))
     with tarfile.open(archive, "w:xz") as tar:
         for file in [cache / WANTED, *files]:
@@ -149,7 +150,7 @@ def main() -> int:
             try:
                 error = answers.next(max(until - time.monotonic(), 0.1))
             except multiprocessing.TimeoutError:
-                print(f"[kernels] {len(listed) - done} of {len(listed)} were left out: {given.seconds:g} s were over", flush=True)
+                print(f"[kernels] {len(listed) - done} of {len(listed)} left out: {given.seconds:g} s are over", flush=True)
                 break
             if error:
                 print(f"not compiled: {error}", flush=True)

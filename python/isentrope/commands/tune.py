@@ -16,9 +16,10 @@ from isentrope.commands.frame import Outputs, Parser, progress_of, run, whole_nu
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope tune",
-        description="Measures which tiles are the fastest for each GPU kernel on this card, and writes the table that later calls "
-        "read. Candidates are compiled on all cores, checked against the float64 reference, and timed if they are right. Without "
-        "options: bfloat16 at head dimensions 64 and 128, about two minutes with 16 cores. An interrupted run goes on where it stopped.",
+        description="Measures which tiles are the fastest for each GPU kernel on this card, and writes the table that later "
+        "calls read. Candidates are compiled on all cores, checked against the float64 reference, and timed if they are right. "
+        "Without options: bfloat16 at head dimensions 64 and 128, about two minutes with 16 cores (an estimate). An interrupted "
+        "run goes on where it stopped.",
         epilog="example: isentrope tune --types bf16 f16 --dims 128 --json tiles.json",
     )
     parser.add_argument("--all", action="store_true", help="every type, every head dimension, also with boolean masks")
@@ -47,7 +48,8 @@ def _device(index: int) -> torch.device:
 
 def table(result: dict[str, Any]) -> str:
     """Rows of a table of tiles as text: tiles, milliseconds of the call, and how much less than with the plan's own."""
-    lines = [f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}"]
+    names = f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12}"
+    lines = [f"{names} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}"]
     for row in result["rows"]:
         tiles, planned = row["tiles"], row["planned_ms"]
         faster = "" if planned is None else f"{100 * (planned / row['ms'] - 1):.0f} %"
@@ -58,7 +60,8 @@ def table(result: dict[str, Any]) -> str:
         )
     failed = [trial for trial in result["trials"] if trial[2] is None]
     wrong = sum(trial[3].startswith("wrong") for trial in failed)
-    lines.append(f"{len(result['trials'])} candidates: {len(failed) - wrong} did not compile or run, {wrong} gave wrong results and were left out")
+    counts = f"{len(failed) - wrong} did not compile or run, {wrong} gave wrong results and were left out"
+    lines.append(f"{len(result['trials'])} candidates: {counts}")
     return "\n".join(lines)
 
 

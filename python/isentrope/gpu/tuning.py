@@ -67,7 +67,7 @@ def sizes_of(key: Key, timed: bool) -> Sizes:
 
 
 class Inputs(NamedTuple):
-    """Arguments of a call for a key, in float32 on the CPU, and upstream gradients."""
+    """Arguments of a call for a key, in its type, and the upstream gradient of the output."""
 
     q: Tensor
     k: Tensor
@@ -76,11 +76,12 @@ class Inputs(NamedTuple):
     attn_mask: Tensor | None
 
     @classmethod
-    def of(cls, key: Key, sizes: Sizes, device: Any, dtype: torch.dtype | None = None) -> Inputs:
+    def of(cls, key: Key, sizes: Sizes, device: Any) -> Inputs:
         generator = torch.Generator(device).manual_seed(1)
         rows = (sizes.batch, sizes.heads, sizes.queries, key.columns)
         cache = (sizes.batch, sizes.kv_heads, sizes.keys, key.columns)
-        made = [torch.randn(shape, device=device, generator=generator).to(dtype or _TYPES[key.dtype]) for shape in (rows, cache, cache, rows)]
+        shapes = (rows, cache, cache, rows)
+        made = [torch.randn(shape, device=device, generator=generator).to(_TYPES[key.dtype]) for shape in shapes]
         mask = None
         if key.kernel.startswith("masked "):
             mask = torch.rand(sizes.queries, sizes.keys, device=device, generator=generator) < 0.9
@@ -171,7 +172,8 @@ class Device:
                 error = float((a.cpu().double() - b).abs().max() / b.abs().max().clamp_min(1e-30))
                 if not error <= _TOLERANCE[key.dtype]:
                     raise ValueError(f"wrong: result {index} is off by {error:.2g} of its largest number")
-            return self._timer(prepared(key, Inputs.of(key, sizes_of(key, timed=True), self.device), self._operators))
+            timed = Inputs.of(key, sizes_of(key, timed=True), self.device)
+            return self._timer(prepared(key, timed, self._operators))
 
     def _reference(self, key: Key) -> tuple[Inputs, list[Tensor]]:
         if key not in self._references:
@@ -208,8 +210,8 @@ class Record:
 
     def _head(self) -> dict[str, Any]:
         return {
-            "version": tile_table.VERSION, "card": self.chip.card, "chip": self.chip.kind, "date": datetime.date.today().isoformat(),
-            "torch": torch.__version__, "triton": triton.__version__, "kernels": tile_table.kernels_hash(),
+            "version": tile_table.VERSION, "card": self.chip.card, "chip": self.chip.kind,
+            "date": datetime.date.today().isoformat(), "torch": torch.__version__, "triton": triton.__version__, "kernels": tile_table.kernels_hash(),
         }  # fmt: skip
 
     def add(self, trial: Trial) -> None:
