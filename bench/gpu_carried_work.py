@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from work import Work, square
 
-# Problems that were wrong on the first device, and pass in the interpreter.
-WRONG_FIRST = [
-    "shape=1x1x71x37x37 mask=left_padding,right_padding bias=1 admitted=1 sink=1 dropout=0.25 dropout_seed=3247048918431359 bwd=1 seed=16",
-    "shape=1x1x71x37x37 admitted=1 dropout=0.25 dropout_seed=3247048918431359 bwd=1 seed=16",
-    "dt=f16 shape=1x12:3x9x9x24:160 mask=causal:bottom_right,dilation=7 cap=0.5 admitted=1 dropout=0.1 "
-    "dropout_seed=1816752153120331 bwd=1 scale=1e-06 seed=164",
-    "shape=2x8:1x3x1023x2 rule=logn(train_len=32) admitted=1 dropout=0.25 dropout_seed=4777061554320694 bwd=1 scale=0.001 seed=180",
-    "dt=bf16 shape=2x1x3x256x2 mask=causal:bottom_right special=1 bwd=1 seed=15",
-    "dt=f16 shape=2x1x3x256x2 mask=causal:bottom_right special=1 bwd=1 seed=15",
-    "dt=bf16 shape=2x1x3x256x2 special=1 seed=15",
-]
 # What models call, in every type, gradients among them.
 COMMON = [
     f"dt={dtype} shape=1x2:1x257x300x{dim} mask=causal:bottom_right{bwd}"
@@ -44,5 +33,7 @@ TINY_SHAPES = [
 
 
 def problem_lines() -> list[str]:
-    """Lines that are checked first. A set that covers every pair of what a call may have belongs between the two lists."""
-    return [*WRONG_FIRST, *COMMON]
+    """Lines that are checked first: those that were wrong on a device, some that cover every pair of features, then COMMON."""
+    from isentrope.gpu.pairwise import problem_lines as covering
+
+    return [*covering(), *COMMON]
