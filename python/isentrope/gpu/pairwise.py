@@ -79,7 +79,8 @@ def choices(seed: int = 1) -> list[Choice]:
     source, found = random.Random(seed), []
     left = pairs()
     while left:
-        choice = dict(min(left, key=lambda pair: (source.random(), sorted(pair))))
+        # In an order that no process's hashes of strings decide.
+        choice = dict(source.choice(sorted(left, key=sorted)))
         others = [name for name in FACTORS if name not in choice]
         source.shuffle(others)
         for name in others:

@@ -1,5 +1,9 @@
 """The problems that a device runs first cover every pair of features."""
 
+import os
+import subprocess
+import sys
+
 import problem_sets
 import pytest
 
@@ -38,3 +42,16 @@ def test_they_are_within_budget():
     lines = pairwise.problem_lines()
     passed, wrong = problem_sets.failures(Problem.of_line(line) for line in lines)
     assert not wrong and passed >= 0.8 * len(lines)
+
+
+@pytest.mark.long
+def test_every_process_has_the_same_lines():
+    """A second run of the carried folder goes on from the lines of the first."""
+    code = "from isentrope.gpu.pairwise import problem_lines; print(problem_lines(coverings=1))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
