@@ -17,6 +17,7 @@ from transformers import masking_utils as hf
 from isentrope._core.checks import kind
 from isentrope._core.masks import Masks
 from isentrope._core.values import check_bool, check_count, shown
+from isentrope.hf.architectures import reads_mask_as_eager
 
 _NO_IDS = torch.zeros(1, dtype=torch.int64)
 # The functions differ in what they hold, not in their code.
@@ -32,9 +33,10 @@ _OR = hf.or_masks(hf.causal_mask_function).__code__
 
 
 class RowMask(Tensor):
-    """A bool mask [batch, 1, queries, keys] that holds what the operator takes instead of elements.
+    """A mask [batch, 1, queries, keys] that holds what the operator takes instead of elements.
 
-    Models hand it on as the mask it stands for; an operation that reads it gets the dense one.
+    Models hand it on as the mask it stands for; an operation that reads it gets the dense one. It is boolean, or
+    additive in the type of the activations for models that read every mask as the eager attention's.
     """
 
     masks: Masks
@@ -43,9 +45,10 @@ class RowMask(Tensor):
 
     @staticmethod
     def __new__(
-        cls, shape: tuple[int, ...], masks: Masks, make_dense: Callable[[], Tensor], device: Any
+        cls, shape: tuple[int, ...], masks: Masks, make_dense: Callable[[], Tensor], device: Any,
+        dtype: torch.dtype = torch.bool,
     ) -> RowMask:  # fmt: skip
-        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)
+        mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         mask.masks, mask._make_dense = masks, make_dense
         return mask
 
@@ -64,14 +67,26 @@ class RowMask(Tensor):
 def row_mask(
     batch_size: int, q_length: int, kv_length: int, q_offset: int | Tensor = 0, kv_offset: int = 0,
     mask_function: Callable = hf.causal_mask_function, attention_mask: Tensor | None = None,
-    allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, device: Any = "cpu", **rest: Any,
+    allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, device: Any = "cpu",
+    config: Any = None, dtype: torch.dtype = torch.float32, **rest: Any,
 ) -> Tensor | None:  # fmt: skip
-    """What transformers calls to make a mask: None where causal or not is all there is to say, else [batch, 1, ...].
+    """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None if the module says all of it.
 
-    Compiled models, their steps of one token included, which are given a mask from outside, get a dense one.
+    None stands for a causal or a full mask, and is returned only to classes that support sdpa, whose modules say
+    which of the two by `is_causal`. Classes without that support get masks that read as the eager attention's: never
+    None, and additive in `dtype`. Compiled models, their steps of one token included, which are given a mask from
+    outside, get a dense one.
     """
+    as_eager = reads_mask_as_eager(config)
+    if as_eager:
+        allow_is_causal_skip = allow_is_bidirectional_skip = False
 
     def dense(skip: bool = False) -> Tensor | None:
+        if as_eager:
+            return hf.eager_mask(
+                batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, dtype, device=device,
+                **rest,
+            )  # fmt: skip
         return hf.sdpa_mask(
             batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, device=device,
             allow_is_causal_skip=skip and allow_is_causal_skip,
@@ -85,7 +100,7 @@ def row_mask(
     _check_shape(batch_size, q_length, kv_length, kv_offset)
     _check_mask(mask_function, attention_mask, batch_size)
     device = _device(device)
-    if q_length == 1 and not allow_is_causal_skip:
+    if q_length == 1 and not allow_is_causal_skip and not as_eager:
         return dense(skip=True)
     parts = _parts(mask_function)
     bounds = None if parts is None else bounds_of(attention_mask, kv_offset + kv_length)
@@ -104,7 +119,7 @@ def row_mask(
         given["key_end"] = torch.full((batch_size,), last, device=device)
     if "cu_seqlens_q" not in given:  # positions begin anew with each of them
         given |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
-    return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device)
+    return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device, dtype if as_eager else torch.bool)
 
 
 def _check_shape(batch_size: Any, q_length: Any, kv_length: Any, kv_offset: Any) -> None:

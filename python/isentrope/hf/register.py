@@ -16,6 +16,7 @@ from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.masks import Masks
 from isentrope.hf import positions, saved_rules
+from isentrope.hf.architectures import check_arguments, keep_chosen_keys, refuse_fixed_attentions
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed, with_recording
 from isentrope.hf.rope import stretch_as_saved
@@ -27,17 +28,23 @@ from isentrope.statistics import StatisticNames
 def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     position_bias: Tensor | None = None, sliding_window: int | None = None, position_ids: Tensor | None = None,
-    **logits: Any,
+    indices: Tensor | None = None, **logits: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """What transformers calls: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
+    """Computes attention for transformers: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
-    `dropout` is that of the weights, after the statistics. Raises ValueError for a rule of the position where the
-    architecture does not tell it.
+    dropout: probability with which a weight is dropped from the output; statistics are those of all weights.
+    indices: [batch, queries, chosen], the keys to which sparse attention restricts each query. n counts those alone.
+
+    Raises ValueError for an argument that may change the result and is not used, and for a rule of the position if the
+    architecture does not pass positions.
     """
     causal, options = call_options(module, **logits)
     observed(module, query, key, options)
     options["dropout_p"] = dropout
     masks: Masks | None = None
+    if indices is not None:
+        dense = attention_mask.dense() if isinstance(attention_mask, RowMask) else attention_mask
+        attention_mask = keep_chosen_keys(dense, indices, key.shape[2])
     if isinstance(attention_mask, RowMask):
         whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
         masks, attention_mask = (attention_mask.masks, None) if whole else (None, attention_mask.dense())
@@ -63,10 +70,15 @@ def attention_forward(
 
 def call_options(
     module: nn.Module, scaling: float | None = None, is_causal: bool | None = None, softcap: float | None = None,
-    s_aux: Tensor | None = None, **_: Any,
+    s_aux: Tensor | None = None, **others: Any,
 ) -> tuple[bool, dict[str, Any]]:  # fmt: skip
-    """Of what transformers passes: whether the attention is causal, and what scales the logits."""
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    """Returns whether a call without a mask is causal, and the operator's options for its logits.
+
+    A module that does not say whether it is causal is not: without a mask the eager attention is full.
+    Raises ValueError for arguments among `others` that may change the result.
+    """
+    check_arguments(module, others)
+    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     rule = getattr(module, RULE, "standard")
     return causal, {"rule": rule, "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux}
 
@@ -93,6 +105,7 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
 AttentionInterface.register(NAME, attention_forward)
 # Without masks of its own an attention gets none at all, and padding would be seen.
 AttentionMaskInterface.register(NAME, row_mask)
+refuse_fixed_attentions(NAME)
 
 
 def _take_up(model: nn.Module) -> None:

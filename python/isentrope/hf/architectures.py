@@ -1,0 +1,114 @@
+"""Reads from a model's class what its attention expects of a mask and which arguments it passes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.utils.generic import TransformersKwargs
+
+# Each entry is passed by models of transformers and changes no attention weight that the mask does not already change.
+_HARMLESS = frozenset(TransformersKwargs.__annotations__) | {
+    "cache_position",  # the mask was made from it
+    "cu_seqlens",  # packed images: models call once for each of them unless the attention is a flash kernel
+    "max_seqlen",
+    "deterministic",  # ModernBERT's flag for flash kernels
+    "input_ids",  # read by embeddings and routers alone
+    "inputs_embeds",
+    "labels",  # read by the loss alone
+    "token_type_ids",  # the mask was made from them
+    "mm_token_type_ids",
+    "moe_mm_token_type_ids",  # read by the router alone
+    "past_key_values",  # keys and values already come out of it
+    "position_embeddings",  # queries and keys are already rotated
+    "return_dict",
+    "use_cache",
+}
+
+
+def reads_mask_as_eager(config: Any) -> bool:
+    """Returns whether models of this configuration must get the additive mask of the eager attention.
+
+    True for classes without support for sdpa: their code may add a bias to the mask, or take a missing mask for a full
+    one although they are causal. Classes that support sdpa are tested with boolean and missing masks in transformers.
+    """
+    return config is not None and not _supports_sdpa(type(config))
+
+
+@functools.cache
+def _supports_sdpa(kind: type) -> bool:
+    try:
+        models = MODEL_MAPPING[kind]
+    except (KeyError, ImportError, AttributeError):
+        return True  # a part of a model, whose class transformers does not list: treated as it was before
+    first = models[0] if isinstance(models, tuple) else models
+    return getattr(first, "_supports_sdpa", True)
+
+
+def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
+    """Raises ValueError for an argument that may change the result and that isentrope does not use.
+
+    Tensors must be known as harmless. Other values must be so, or be ignored by the model's own eager attention.
+    """
+    for name, value in arguments.items():
+        if value is None or name in _HARMLESS:
+            continue
+        if isinstance(value, Tensor) or name in _eager_parameters(module):
+            raise ValueError(
+                f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
+                'change the result: load the model with attn_implementation="eager"'
+            )
+
+
+def _eager_parameters(module: nn.Module) -> tuple[str, ...]:
+    """Names of the parameters of the eager attention beside which the class is defined; empty if there is none."""
+    eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
+    code = getattr(eager, "__code__", None)
+    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def refuse_fixed_attentions(name: str) -> None:
+    """Makes transformers raise ValueError when a class that has a fixed table of attentions is built with `name`.
+
+    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table without `name`, which is a bare KeyError.
+    """
+    choose = PreTrainedModel.get_correct_attn_implementation
+
+    @functools.wraps(choose)
+    def get_correct_attn_implementation(model: Any, requested: str | None, is_init_check: bool = False) -> str:
+        if requested == name and is_init_check and (table := _fixed_attentions(type(model))):
+            raise ValueError(
+                f"[isentrope.hf] the attention of {type(model).__name__} must be one of {', '.join(table)}; got {name!r}: "
+                'load the model with attn_implementation="eager"'
+            )
+        return choose(model, requested, is_init_check)
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+
+
+def _fixed_attentions(kind: type) -> list[str]:
+    """Names in the table of attentions beside a model's class; empty if there is no such table."""
+    for name, table in vars(sys.modules.get(kind.__module__)).items():
+        if name.endswith("_ATTENTION_CLASSES") and isinstance(table, dict) and "eager" in table:
+            return sorted(table)
+    return []
+
+
+def keep_chosen_keys(mask: Tensor | None, indices: Tensor, keys: int) -> Tensor:
+    """Returns `mask` [batch, heads or 1, queries, keys] with all keys hidden that `indices` does not name.
+
+    indices: [batch, queries, chosen], the keys that sparse attention chose for each query; repeats are allowed. A boolean
+    mask is intersected. An additive one becomes the lowest finite number at the hidden keys.
+    """
+    chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    chosen = chosen.scatter(-1, indices.long(), True)[:, None]
+    if mask is None:
+        return chosen
+    if mask.dtype == torch.bool:
+        return mask & chosen
+    return mask.masked_fill(~chosen, torch.finfo(mask.dtype).min)
