@@ -37,10 +37,18 @@ def reads_mask_as_eager(config: Any) -> bool:
     True for classes without support for sdpa: their code may add a bias to the mask, or take a missing mask for a full
     one although they are causal. Classes that support sdpa are tested with boolean and missing masks in transformers.
     """
-    return config is not None and not _supports_sdpa(type(config))
+    if config is None:
+        return False
+    kind = type(config)
+    if kind not in _SUPPORTS_SDPA:
+        _SUPPORTS_SDPA[kind] = _supports_sdpa(kind)
+    return not _SUPPORTS_SDPA[kind]
 
 
-@functools.cache
+# A dictionary, since torch.compile warns of functions behind functools.cache.
+_SUPPORTS_SDPA: dict[type, bool] = {}
+
+
 def _supports_sdpa(kind: type) -> bool:
     try:
         models = MODEL_MAPPING[kind]
