@@ -70,9 +70,23 @@ ordered_json json_of(const ScaleRule& rule, const std::vector<std::int64_t>& len
   return printed;
 }
 
+ordered_json json_of(const ModelScale& model) {
+  ordered_json printed = {{"known", model.known}, {"model_type", model.model_type}};
+  if (model.known) {
+    printed["layers"] = model.layers;
+    printed["others"] = model.elsewhere.text();
+  } else {
+    printed["rule"] = nullptr;
+  }
+  printed["keys"] = model.keys;
+  printed["notes"] = model.notes;
+  return printed;
+}
+
 void print_json(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
-                std::int64_t dim, std::int64_t head) {
+                std::int64_t dim, std::int64_t head, const std::optional<ModelScale>& model) {
   ordered_json printed = json_of(rules.front(), lengths, dim, head);
+  if (model) printed.update(json_of(*model));
   printed["dim"] = dim;
   for (std::size_t i = 1; i < rules.size(); ++i)
     printed["compare"].push_back(json_of(rules[i], lengths, dim, head));
@@ -116,8 +130,26 @@ void print_catalogue() {
       "multiplies rules.\n");
 }
 
+// A family that was not read may scale in a way that no key names. The keys that other families use
+// are shown, the rule is not.
+void print_unknown(const ModelScale& model, bool json) {
+  if (json) {
+    fmt::print("{}\n", json_of(model).dump(2));
+  } else {
+    fmt::print("rule    not known\nfamily  {}\n",
+               model.model_type.empty() ? "no model_type" : model.model_type);
+    for (const std::string& key : model.keys) fmt::print("key     {}\n", key);
+  }
+  command::complain(
+      "isentrope scale",
+      fmt::format("[scale] model_type must be a family whose code was read; got {}. Read the scale "
+                  "of q.k in the model's code and pass it as RULE, without --config",
+                  model.model_type.empty() ? "none" : "\"" + model.model_type + "\""));
+}
+
 void print_model(const ModelScale& model) {
-  fmt::print("rule    {}\nlayers  {}\n", model.rule.text(), model.layers);
+  fmt::print("family  {}\nrule    {}\nlayers  {}\n", model.model_type, model.rule.text(),
+             model.layers);
   if (model.elsewhere != model.rule) fmt::print("others  {}\n", model.elsewhere.text());
   for (const std::string& key : model.keys) fmt::print("key     {}\n", key);
   for (const std::string& note : model.notes) fmt::print("note    {}\n", note);
@@ -135,14 +167,23 @@ std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
   return rules;
 }
 
-// Prints once nothing can fail any more.
-void run_scale(ScaleArguments arguments) {
-  if (arguments.list) return print_catalogue();
+constexpr int kNotKnown = 1;  // exit status
+
+// Prints once nothing can fail any more. Returns the exit status.
+int run_scale(ScaleArguments arguments) {
+  if (arguments.list) {
+    print_catalogue();
+    return 0;
+  }
   if (!arguments.rule && !arguments.config) {
     throw Error("a RULE or --config must be given (--list shows the rules)");
   }
   std::optional<ModelScale> model;
   if (arguments.config) model = scale_of_config(command::read_file(*arguments.config));
+  if (model && !model->known) {
+    print_unknown(*model, arguments.json);
+    return kNotKnown;
+  }
   if (!arguments.dim) arguments.dim = model && model->dim >= 2 ? model->dim : 64;
   const std::int64_t dim = *arguments.dim;
   if (dim < 2 || dim > 10000000) {
@@ -153,10 +194,14 @@ void run_scale(ScaleArguments arguments) {
   for (const ScaleRule& rule : rules) (void)lambda_at(rule, lengths.front(), dim, arguments.head);
   if (arguments.report)
     command::write_file(*arguments.report, report::scale_page(rules, lengths, dim, arguments.head));
-  if (arguments.json) return print_json(rules, lengths, dim, arguments.head);
+  if (arguments.json) {
+    print_json(rules, lengths, dim, arguments.head, model);
+    return 0;
+  }
   if (model) print_model(*model);
   print_text(rules, lengths, dim, arguments.head);
   if (arguments.report) fmt::print("\n{}\n", *arguments.report);
+  return 0;
 }
 
 }  // namespace
@@ -175,13 +220,17 @@ int scale_command(int argc, char** argv) {
   app.add_option("--lengths", arguments.lengths,
                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
-  app.add_option("--config", arguments.config,
-                 "show the rule that this config.json of a Hugging Face model uses");
+  app.add_option(
+      "--config", arguments.config,
+      "show the rule that this config.json of a Hugging Face model uses; exit status 1 if "
+      "the family is not known");
   app.add_option("--report", arguments.report, "write a page with plots to this HTML file");
   app.add_flag("--json", arguments.json, "print JSON");
   app.add_flag("--list", arguments.list, "list all rules");
-  app.callback([&] { run_scale(arguments); });
-  return command::run(app, argc, argv);
+  int status = 0;
+  app.callback([&] { status = run_scale(arguments); });
+  const int failure = command::run(app, argc, argv);
+  return failure == 0 ? status : failure;
 }
 
 }  // namespace isentrope::cli

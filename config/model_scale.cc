@@ -2,83 +2,48 @@
 
 #include <cmath>
 #include <optional>
-#include <set>
 
-#include "config/parse_json.h"
+#include "config/config_keys.h"
+#include "config/family_rules.h"
 #include "isentrope/config/scale_rule_json.h"
 #include "isentrope/error.h"
 
 namespace isentrope {
 namespace {
 
-// Reads keys and remembers which ones there were.
-class Config {
- public:
-  Config(const Json& json, std::string prefix, std::vector<std::string>& keys)
-      : json_(json), prefix_(std::move(prefix)), keys_(&keys) {}
-
-  [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
-
-  // A number that decides: null counts as absent, anything but a number is an error.
-  std::optional<double> number(const std::string& key) const {
-    const Json* const found = find(key);
-    if (found == nullptr) return {};
-    if (!found->value.is_number()) {
-      throw Error("[scale_of_config] " + prefix_ + key + " must be a number; got " +
-                  shortened(*found));
-    }
-    note(key);
-    return found->value.get<double>();
-  }
-
-  bool flag(const std::string& key) const {
-    const Json* const found = find(key);
-    if (found == nullptr) return false;
-    const auto& value = found->value;
-    const bool set =
-        value.is_boolean() ? value.get<bool>() : value.is_number() && value.get<double>() != 0;
-    if (set) note(key);
-    return set;
-  }
-
-  std::string text(const std::string& key) const {
-    const Json* const found = find(key);
-    return found != nullptr && found->value.is_string() ? found->value.get<std::string>() : "";
-  }
-
-  // The object under a key; empty when it is absent.
-  Config part(const std::string& key) const {
-    static const Json kEmpty = {};
-    const Json* const found = find(key);
-    const bool object = found != nullptr && found->is_object();
-    return {object ? *found : kEmpty, prefix_ + key + ".", *keys_};
-  }
-
-  void note(const std::string& key) const { keys_->push_back(prefix_ + key); }
-
- private:
-  const Json* find(const std::string& key) const {
-    const Json* const found = json_.find(key);
-    return found == nullptr || found->value.is_null() ? nullptr : found;
-  }
-
-  const Json& json_;
-  std::string prefix_;
-  std::vector<std::string>* keys_;
-};
-
 double yarn_attention(double factor, double mscale) {
   return factor <= 1 ? 1 : 1 + 0.1 * mscale * std::log(factor);
 }
 
+// What the softmax scale of a family takes from a stretch by YaRN, beside what the rotary
+// dimensions take.
+bool softmax_mscale(const Config& config, std::optional<FamilyScale> family,
+                    const std::string& type) {
+  if (!family) return type.starts_with("deepseek") || config.has("kv_lora_rank");
+  return family == FamilyScale::mscale || family == FamilyScale::mistral_large_4 ||
+         type == "longcat_flash";
+}
+
 // What the stretch of the rotary embedding does to the logit: the square of its factor on q and k.
-std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope, ModelScale& model) {
+std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
+                                   std::optional<FamilyScale> family, ModelScale& model) {
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
   if (type != "yarn" && type != "longrope" && type != "su") return {};
   rope.note(rope.has("rope_type") ? "rope_type" : "type");
   model.notes.emplace_back("acts on the rotary dimensions alone");
-  if (const auto attention = rope.number("attention_factor"))
-    return ScaleRule::scaled({*attention * *attention});
+  if (const auto mscale =
+          family == FamilyScale::phimoe ? rope.number("long_mscale") : std::nullopt) {
+    model.notes.emplace_back("inputs within the original length take short_mscale instead");
+    return ScaleRule::scaled({*mscale * *mscale});
+  }
+  const double factor = rope.number("factor").value_or(1);
+  const auto mscale = rope.number("mscale"), all_dim = rope.number("mscale_all_dim");
+  const bool on_softmax =
+      softmax_mscale(config, family, model.model_type) && all_dim.value_or(0) != 0;
+  if (const auto attention = rope.number("attention_factor")) {
+    const ScaleRule rotary = ScaleRule::scaled({*attention * *attention});
+    return on_softmax ? rotary * ScaleRule::yarn_mscale(factor, *all_dim) : rotary;
+  }
   const auto original = rope.has("original_max_position_embeddings")
                             ? rope.number("original_max_position_embeddings")
                             : config.number("original_max_position_embeddings");
@@ -86,27 +51,33 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope, Mod
     const auto target = config.number("max_position_embeddings");
     return ScaleRule::longrope(original.value_or(4096), target.value_or(original.value_or(4096)));
   }
-  const double factor = rope.number("factor").value_or(1);
-  const auto mscale = rope.number("mscale"), all_dim = rope.number("mscale_all_dim");
   if (mscale && all_dim && *mscale != 0 && *all_dim != 0) {
     // The rotary part gets the ratio of the two, and DeepSeek's softmax scale the square of the
     // second.
     const double ratio = yarn_attention(factor, *mscale) / yarn_attention(factor, *all_dim);
-    const bool deepseek =
-        config.text("model_type").starts_with("deepseek") || config.has("kv_lora_rank");
     const ScaleRule rotary = ScaleRule::scaled({ratio * ratio});
-    if (!deepseek) return ratio == 1 ? ScaleRule::standard() : rotary;
+    if (!on_softmax) return ratio == 1 ? ScaleRule::standard() : rotary;
     if (ratio != 1)
       model.notes.emplace_back(
           "the rotary dimensions have another factor: mscale / mscale_all_dim, squared");
     return ScaleRule::yarn_mscale(factor, *all_dim);
   }
-  return ScaleRule::yarn_mscale(factor, mscale && *mscale != 0 ? mscale : std::nullopt);
+  if (on_softmax) return ScaleRule::yarn_mscale(factor) * ScaleRule::yarn_mscale(factor, *all_dim);
+  // transformers ignores an mscale without mscale_all_dim; the code of other families may not.
+  const bool counts = !family && mscale.value_or(0) != 0;
+  return ScaleRule::yarn_mscale(factor, counts ? mscale : std::nullopt);
 }
 
 // The rule that corrects for length, as the families name it.
-std::optional<ScaleRule> length_rule(const Config& config, const Config& rope, ModelScale& model) {
-  if (config.flag("attn_temperature_tuning")) {
+std::optional<ScaleRule> length_rule(const Config& config, const Config& rope,
+                                     std::optional<FamilyScale> family, ModelScale& model) {
+  if (family) {
+    if (const auto rule = family_length_rule(config, *family, model)) return rule;
+  }
+  const bool tuned =
+      family == FamilyScale::tuned_temperature && !config.has("attn_temperature_tuning");
+  if (tuned) note_type(config, model);
+  if (tuned || config.flag("attn_temperature_tuning")) {
     model.layers = "without rotary embedding";
     return ScaleRule::attn_temperature_tuning(config.number("floor_scale"),
                                               config.number("attn_scale"));
@@ -134,17 +105,12 @@ std::optional<ScaleRule> length_rule(const Config& config, const Config& rope, M
   return {};
 }
 
-// A scale that replaces 1/sqrt(d).
-std::optional<ScaleRule> base_rule(const Config& config, ModelScale& model) {
+// What the keys of a family that was not read suggest.
+std::optional<ScaleRule> suggested_rule(const Config& config) {
   if (const auto scalar = config.number("query_pre_attn_scalar"))
     return ScaleRule::query_pre_attn_scalar(*scalar);
   if (const auto multiplier = config.number("attention_multiplier"))
     return ScaleRule::constant(*multiplier);
-  if (config.text("model_type") == "swinv2") {
-    config.note("model_type");
-    model.notes.emplace_back("tau is learned per head; 10 is where training starts");
-    return ScaleRule::cosine();
-  }
   return {};
 }
 
@@ -176,17 +142,27 @@ ModelScale scale_of_config(std::string_view text) {
   std::vector<std::string> width_keys;
   model.dim = dim_of(Config(root, "", width_keys));
   const Config config(root, nested ? "text_config." : "", model.keys);
+  model.model_type = config.text("model_type");
+  if (model.model_type.empty()) model.model_type = Config(json, "", width_keys).text("model_type");
+  const std::optional<FamilyScale> family = family_scale(model.model_type);
+  model.known = family.has_value();
   const Config rope =
       config.part(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const bool per_layer = rope.has("full_attention");
 
-  const auto base = base_rule(config, model);
-  const auto length = length_rule(config, rope, model);
-  const auto rotary = rope_rule(config, rope, model);
+  const auto base = family ? family_rule(config, *family, model) : suggested_rule(config);
+  const auto length = length_rule(config, rope, family, model);
+  const auto rotary =
+      rope_rule(config, per_layer ? rope.part("full_attention") : rope, family, model);
   std::optional<ScaleRule> product;
   for (const auto& rule : {base, length, rotary}) {
     if (rule && *rule != ScaleRule::standard()) product = product ? *product * *rule : *rule;
   }
   model.rule = product.value_or(ScaleRule::standard());
+  if (per_layer && rotary && model.layers == "all") {
+    model.layers = "global";
+    model.elsewhere = base.value_or(ScaleRule::standard());
+  }
   if (model.layers == "all") model.elsewhere = model.rule;
   for (const char* key : {"attn_logit_softcapping", "attn_logit_softcap"}) {
     if (const auto cap = config.number(key)) model.soft_cap = *cap;

@@ -73,12 +73,38 @@ TEST(ScaleCommand, TakesEveryRule) {
 TEST(ScaleCommand, ReadsAModelsConfig) {
   const TemporaryFolder folder;
   const auto path = write_file(folder / "config.json",
-                               R"({"use_logn_attn": true, "seq_length": 2048, "head_dim": 128})");
+                               R"({"model_type": "qwen", "use_logn_attn": true, "seq_length": 2048,
+                                   "head_dim": 128})");
   const json result = run_json({"scale", "--config", path.string(), "--lengths", "4096"});
   EXPECT_EQ(result["rule"], "logn(train_len=2048)");
   EXPECT_EQ(result["dim"], 128);
+  EXPECT_EQ(result["known"], true);
+  EXPECT_EQ(result["model_type"], "qwen");
+  EXPECT_EQ(result["keys"], json({"use_logn_attn", "seq_length"}));
   EXPECT_NE(run({"scale", "--config", path.string()}).out.find("key     use_logn_attn"),
             std::string::npos);
+}
+
+TEST(ScaleCommand, SaysThatAFamilyIsNotKnown) {
+  const TemporaryFolder folder;
+  for (const auto& [text, type] :
+       {std::pair(R"({"model_type": "made_up", "head_dim": 64})", "made_up"),
+        std::pair(R"({"use_logn_attn": true, "seq_length": 64})", ""),
+        std::pair(R"({"model_type": "llama gemma2"})", "llama gemma2")}) {
+    const auto path = write_file(folder / "config.json", text);
+    const Outcome plain = run({"scale", "--config", path.string()});
+    EXPECT_EQ(plain.code, 1);
+    EXPECT_EQ(plain.out.find("standard"), std::string::npos) << plain.out;
+    EXPECT_TRUE(plain.out.starts_with("rule    not known\n")) << plain.out;
+    EXPECT_NE(plain.err.find("model_type must be a family whose code was read"), std::string::npos);
+    const Outcome printed = run({"scale", "--config", path.string(), "--json"});
+    EXPECT_EQ(printed.code, 1);
+    const json result = json::parse(printed.out);
+    EXPECT_EQ(result["known"], false);
+    EXPECT_EQ(result["model_type"], type);
+    EXPECT_TRUE(result["rule"].is_null());
+    EXPECT_FALSE(result.contains("values"));
+  }
 }
 
 TEST(ScaleCommand, WritesAPage) {

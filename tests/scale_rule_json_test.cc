@@ -162,6 +162,106 @@ TEST(ModelScale, OtherFamilies) {
             ScaleRule::standard());
 }
 
+TEST(ModelScale, KnowsOnlyFamiliesThatWereRead) {
+  EXPECT_TRUE(scale_of_config(R"({"model_type": "llama"})").known);
+  EXPECT_TRUE(
+      scale_of_config(R"({"model_type": "made_up", "text_config": {"model_type": "qwen3"}})")
+          .known);
+  EXPECT_TRUE(scale_of_config(R"({"model_type": "gemma3", "text_config": {}})").known);
+  for (const char* text :
+       {"{}", R"({"model_type": "made_up"})", R"({"model_type": ""})", R"({"model_type": 3})",
+        R"({"model_type": "llam"})", R"({"model_type": "lama"})", R"({"model_type": "llama "})",
+        R"({"model_type": "gemma2 gemma3"})", R"({"query_pre_attn_scalar": 256})",
+        R"({"model_type": "llama", "text_config": {"model_type": "made_up"}})"}) {
+    EXPECT_FALSE(scale_of_config(text).known) << text;
+  }
+}
+
+TEST(ModelScale, FamiliesWithAScaleInTheirCode) {
+  const auto rule = [](const char* json) {
+    const ModelScale model = scale_of_config(json);
+    EXPECT_TRUE(model.known) << json;
+    return model.rule;
+  };
+  for (const char* type : {"gemma4", "gemma4_text", "gemma3n_text", "t5", "gpt_neo"}) {
+    const std::string text =
+        std::string(R"({"query_pre_attn_scalar": 256, "model_type": ")") + type + "\"}";
+    EXPECT_EQ(rule(text.c_str()), ScaleRule::constant(1)) << type;
+  }
+  EXPECT_EQ(rule(R"({"model_type": "gemma3_text"})"), ScaleRule::query_pre_attn_scalar(256));
+  EXPECT_EQ(rule(R"({"model_type": "step3p7"})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "granite"})"), ScaleRule::constant(1));
+  EXPECT_EQ(rule(R"({"model_type": "hyperclovax"})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "llama", "attention_multiplier": 3})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "falcon_h1", "key_multiplier": 0.39})"),
+            ScaleRule::scaled({0.39}));
+  EXPECT_EQ(rule(R"({"model_type": "mpt", "attn_config": {"softmax_scale": 0.25}})"),
+            ScaleRule::constant(0.25));
+  EXPECT_EQ(rule(R"({"model_type": "mpt", "attn_config": {"softmax_scale": null}})"),
+            ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "muse_spark", "text_config": {"qk_scale_factor": 5.5}})"),
+            ScaleRule::scaled({5.5}));
+  EXPECT_EQ(rule(R"({"model_type": "muse_glimmer_text"})"), ScaleRule::scaled({3.87}));
+  EXPECT_EQ(rule(R"({"model_type": "gpt2", "scale_attn_weights": false})"), ScaleRule::constant(1));
+  EXPECT_EQ(rule(R"({"model_type": "deberta-v2", "pos_att_type": ["p2c", "c2p"]})"),
+            ScaleRule::scaled({1 / std::sqrt(3.0)}));
+  EXPECT_EQ(rule(R"({"model_type": "zamba2"})"), ScaleRule::scaled({std::sqrt(2.0)}));
+  EXPECT_EQ(rule(R"({"model_type": "longcat_flash", "hidden_size": 64, "q_lora_rank": 16})"),
+            ScaleRule::scaled({2}));
+  EXPECT_EQ(
+      rule(R"({"model_type": "phimoe", "rope_scaling": {"type": "longrope", "long_mscale": 1.5}})"),
+      ScaleRule::scaled({2.25}));
+  EXPECT_EQ(rule(R"({"model_type": "inkling_text"})"), ScaleRule::inverse_dim());
+}
+
+TEST(ModelScale, FamiliesWithALengthInTheirCode) {
+  const ModelScale beam = scale_of_config(R"({"model_type": "beam", "head_dim": 64})");
+  EXPECT_EQ(beam.layers, "without rotary embedding");
+  EXPECT_EQ(beam.elsewhere, ScaleRule::standard());
+  for (const std::int64_t position : {0, 2047, 100000})
+    EXPECT_NEAR(beam.rule.lambda({.visible = 1, .position = position}, 64) * 8,
+                std::pow(1 + static_cast<double>(position + 1) / 2048, 0.1), 1e-12);
+  const ModelScale inkling = scale_of_config(
+      R"({"model_type": "inkling2_text", "log_scaling_n_floor": 16, "log_scaling_alpha": 0.5})");
+  EXPECT_EQ(inkling.layers, "global");
+  EXPECT_EQ(inkling.elsewhere, ScaleRule::standard());
+  EXPECT_NEAR(inkling.rule.lambda({.visible = 1, .position = 31}, 64) * 8, 1 + 0.5 * std::log(2),
+              1e-12);
+  EXPECT_EQ(inkling.rule.lambda({.visible = 1, .position = 15}, 64), 0.125);
+  EXPECT_TRUE(inkling.rule.terms().front().form.scale_bias);
+  const ModelScale large = scale_of_config(
+      R"({"model_type": "mistral_large4", "text_config": {"model_type": "mistral_large4_text",
+          "rope_parameters": {"rope_type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 1}}})");
+  EXPECT_EQ(large.rule, ScaleRule::parse("ssmax(s=0,b=1,length=position,offset=1)") *
+                            ScaleRule::yarn_mscale(4, 1));
+  EXPECT_EQ(scale_of_config(R"({"model_type": "llama4_text"})").rule,
+            ScaleRule::attn_temperature_tuning());
+  EXPECT_EQ(
+      scale_of_config(R"({"model_type": "llama4_text", "attn_temperature_tuning": false})").rule,
+      ScaleRule::standard());
+}
+
+TEST(ModelScale, YarnAsTransformersReadsIt) {
+  const auto rule = [](const std::string& type, const std::string& keys) {
+    return scale_of_config(R"({"model_type": ")" + type +
+                           R"(", "rope_parameters": {"rope_type": "yarn", "factor": 4)" + keys +
+                           "}}")
+        .rule;
+  };
+  EXPECT_EQ(rule("llama", R"(, "mscale": 2)"), ScaleRule::yarn_mscale(4));
+  EXPECT_EQ(rule("llama", R"(, "mscale": 1, "mscale_all_dim": 1)"), ScaleRule::standard());
+  EXPECT_EQ(rule("mistral4", R"(, "mscale_all_dim": 1)"),
+            ScaleRule::yarn_mscale(4) * ScaleRule::yarn_mscale(4, 1));
+  EXPECT_EQ(rule("mistral4", R"(, "attention_factor": 2, "mscale_all_dim": 1)"),
+            ScaleRule::scaled({4}) * ScaleRule::yarn_mscale(4, 1));
+  const ModelScale layered = scale_of_config(
+      R"({"model_type": "gemma3_text", "rope_parameters": {"sliding_attention": {"rope_type": "default"},
+          "full_attention": {"rope_type": "yarn", "factor": 4}}})");
+  EXPECT_EQ(layered.rule, ScaleRule::query_pre_attn_scalar(256) * ScaleRule::yarn_mscale(4));
+  EXPECT_EQ(layered.elsewhere, ScaleRule::query_pre_attn_scalar(256));
+  EXPECT_EQ(layered.layers, "global");
+}
+
 TEST(ModelScale, RejectsWhatIsNoConfig) {
   for (const char* text : {"", "[]", "3", R"({"query_pre_attn_scalar": "wide"})",
                            R"({"query_pre_attn_scalar": -1})"}) {

@@ -94,8 +94,10 @@ void rule_catalogue(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void model_scale(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const ModelScale scale = scale_of_config(Arguments(stack).text().view());
   const nlohmann::ordered_json result{
-      {"rule", scale.rule.text()}, {"elsewhere", scale.elsewhere.text()}, {"layers", scale.layers},
-      {"dim", scale.dim},          {"soft_cap", scale.soft_cap},          {"keys", scale.keys},
+      {"known", scale.known},       {"model_type", scale.model_type},
+      {"rule", scale.rule.text()},  {"elsewhere", scale.elsewhere.text()},
+      {"layers", scale.layers},     {"dim", scale.dim},
+      {"soft_cap", scale.soft_cap}, {"keys", scale.keys},
       {"notes", scale.notes}};
   stack[0] = to_value(result.dump());
 }

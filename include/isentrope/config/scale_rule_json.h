@@ -20,6 +20,10 @@ namespace isentrope {
 
 // What a config.json says about the scale of its attention.
 struct ModelScale {
+  // Whether the code of the model's family was read. If not, `rule` is what the keys suggest: the
+  // family may scale by anything else.
+  bool known = false;
+  std::string model_type;          // of the language model; "" when the file does not say
   ScaleRule rule;                  // of the layers named below
   ScaleRule elsewhere;             // of all other layers
   std::string layers;              // "all", "without rotary embedding", "global"
@@ -29,10 +33,10 @@ struct ModelScale {
   std::vector<std::string> notes;  // for the reader
 };
 
-// Recognises the keys of Llama 4, Ministral 3, Qwen, Qwen2.5-1M, Phi-3, YaRN, DeepSeek, Gemma,
-// Granite, Grok, Inkling and Swin v2; a file with none of them uses the standard rule. YaRN and
-// LongRoPE act on the rotary dimensions only, so the rule is exact if those are all dimensions.
-// Error if the text is not a JSON object, or if a value is outside its domain.
+// Knows the families of models by `model_type`, and by their keys the rules of Llama 4, Ministral
+// 3, Qwen, Qwen2.5-1M, Phi-3, YaRN, DeepSeek, Grok and Inkling. YaRN and LongRoPE act on the rotary
+// dimensions only, so the rule is exact if those are all dimensions. Error if the text is not a
+// JSON object, or if a value is outside its domain.
 [[nodiscard]] ModelScale scale_of_config(std::string_view config_json);
 
 }  // namespace isentrope
