@@ -19,6 +19,11 @@ class Config {
 
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
 
+  [[nodiscard]] bool is_list(const std::string& key) const {
+    const Json* const found = find(key);
+    return found != nullptr && found->is_array();
+  }
+
   // A number that decides: null counts as absent, anything but a number is an error.
   std::optional<double> number(const std::string& key) const {
     const Json* const found = find(key);

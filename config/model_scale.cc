@@ -1,5 +1,7 @@
 // Which rule a model uses: the keys of its config.json, family by family.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -10,6 +12,8 @@
 
 namespace isentrope {
 namespace {
+
+constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 double yarn_attention(double factor, double mscale) {
   return factor <= 1 ? 1 : 1 + 0.1 * mscale * std::log(factor);
@@ -117,6 +121,7 @@ std::optional<ScaleRule> suggested_rule(const Config& config) {
 std::int64_t dim_of(const Config& config) {
   std::vector<std::string> unused;
   const auto whole = [&](const std::string& key) {
+    if (config.is_list(key)) return std::int64_t{0};  // a number for each stage
     const double value = config.number(key).value_or(0);
     return value >= 1 && value <= 1e7 ? static_cast<std::int64_t>(value) : 0;
   };
@@ -127,10 +132,32 @@ std::int64_t dim_of(const Config& config) {
   return heads > 0 ? whole("hidden_size") / heads : 0;
 }
 
+// Python writes Infinity and NaN, which are no JSON: null in their place. No key that decides may
+// be either.
+std::string without_infinities(std::string_view text) {
+  std::string json;
+  bool quoted = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') quoted = !quoted;
+    const std::string_view rest = text.substr(at);
+    const auto name =
+        quoted ? kNotFinite.end()
+               : std::ranges::find_if(kNotFinite, [&](auto n) { return rest.starts_with(n); });
+    if (name != kNotFinite.end()) {
+      json += "null";
+      at += name->size() - 1;
+      continue;
+    }
+    json += text[at];
+    if (quoted && text[at] == '\\' && at + 1 < text.size()) json += text[++at];
+  }
+  return json;
+}
+
 }  // namespace
 
 ModelScale scale_of_config(std::string_view text) {
-  const Json json = parse_json("scale_of_config", text);
+  const Json json = parse_json("scale_of_config", without_infinities(text));
   if (!json.is_object())
     throw Error("[scale_of_config] a config must be an object; got " + shortened(json));
   ModelScale model;

@@ -70,7 +70,8 @@ Inspection read(const json& result) {
   require_version(result, "inspection", 2);
   Inspection r;
   r.model = result.at("model");
-  r.rule = result.at("rule").at("rule");
+  const json& rule = result.at("rule").at("rule");
+  r.rule = rule.is_null() ? "not known" : rule.get<std::string>();
   r.suggestion =
       result.at("suggestion").is_null() ? "" : result.at("suggestion").get<std::string>();
   r.texts = result.at("texts");

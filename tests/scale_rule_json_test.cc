@@ -262,6 +262,22 @@ TEST(ModelScale, YarnAsTransformersReadsIt) {
   EXPECT_EQ(layered.layers, "global");
 }
 
+TEST(ModelScale, StagesWithOtherHeadsHaveNoOneDimension) {
+  const ModelScale model = scale_of_config(
+      R"({"model_type": "segformer", "hidden_size": [32, 64], "num_attention_heads": [1, 2]})");
+  EXPECT_TRUE(model.known);
+  EXPECT_EQ(model.dim, 0);
+}
+
+TEST(ModelScale, ReadsWhatPythonWrites) {
+  const ModelScale model = scale_of_config(
+      R"({"time_step_limit": [0.0, Infinity], "a": NaN, "b": -Infinity, "note": "Infinity \" NaN",
+          "model_type": "falcon_h1", "key_multiplier": 0.5})");
+  EXPECT_EQ(model.rule, ScaleRule::scaled({0.5}));
+  EXPECT_EQ(scale_of_config(R"({"model_type": "Infinity"})").model_type, "Infinity");
+  EXPECT_EQ(scale_of_config(R"({"model_type": "a\\"})").model_type, "a\\");
+}
+
 TEST(ModelScale, RejectsWhatIsNoConfig) {
   for (const char* text : {"", "[]", "3", R"({"query_pre_attn_scalar": "wide"})",
                            R"({"query_pre_attn_scalar": -1})"}) {

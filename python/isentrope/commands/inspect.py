@@ -59,7 +59,7 @@ def _told(result: Any) -> str:
     return "\n".join(
         [
             _table(result),
-            f"current rule: {result.rule.rule.text}; for constant entropy: {result.suggestion}",
+            f"current rule: {result.rule.rule or 'not known'}; for constant entropy: {result.suggestion}",
             f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}",
         ]
     )

@@ -45,24 +45,32 @@ def attentions(model: nn.Module) -> list[nn.Module]:
 class ModelRule(NamedTuple):
     """The scale that a model's configuration describes."""
 
-    rule: ScaleRule
+    rule: ScaleRule | None
+    """None for a family that is not known."""
     layers: str
     """Which layers it acts on: "all", "without rotary embedding", "global"."""
     keys: list[str]
     """The keys of the configuration that decided."""
     notes: list[str]
     by_length: bool
-    """Whether the model answers longer inputs with another scale already."""
+    """Whether the model answers longer inputs with another scale already. For a family that is not known: whether its
+    configuration has keys by which other families do."""
+    known: bool = True
+    """Whether the code of the model's family was read. If not, it may scale by anything."""
 
 
 def model_rule(model: nn.Module) -> ModelRule:
-    """The rule in the model's configuration. Raises ValueError if that has impossible values."""
+    """The rule in the model's configuration, or `known=False` and no rule for a family whose code was not read.
+
+    A family is a `model_type` of transformers, that of the language model if the model has several parts. Raises
+    ValueError if the configuration has impossible values.
+    """
     config = config_of(model).get_text_config()
     found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
-    rule = ScaleRule(found["rule"])
+    rule, known = ScaleRule(found["rule"]), found["known"]
     stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
     by_length = stretched or CHECKED.rule_reads_length(rule.text)
-    return ModelRule(rule, found["layers"], found["keys"], found["notes"], by_length)
+    return ModelRule(rule if known else None, found["layers"], found["keys"], found["notes"], by_length, known)
 
 
 def _indices(layers: Iterable[int]) -> list[int]:
@@ -82,7 +90,8 @@ def set_rule(
     The model's own softmax scale replaces the rule's 1/sqrt(d); the rule adds its growth with n. n counts the keys that
     a row sees, without padding, unless the rule says otherwise (docs/scale-rules.md).
 
-    Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones.
+    Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones, and
+    about a family that is not known (`model_rule`), which may scale by length itself.
 
     Raises ValueError if the model does not use isentrope, if there is no such layer, if the rule is invalid or has
     numbers for a different number of heads, or if the model already scales by length (Llama 4, Ministral 3, YaRN, ...)
@@ -91,6 +100,12 @@ def set_rule(
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
     chosen = give(model, rule, layers, force)
+    if rule is not None and not force and not model_rule(model).known:
+        warnings.warn(
+            f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}: {rule.text} "
+            "multiplies the scale of its code, whatever that is (force=True if it does not depend on the length)",
+            stacklevel=2,
+        )
     if rule is not None and _counts_total(rule) and any(getattr(layer, "is_causal", True) for layer in chosen):
         warnings.warn(
             f"[set_rule] {rule.text} counts all keys of a call (length=total): in a decoder, tokens that are appended "
@@ -98,6 +113,10 @@ def set_rule(
             "length=visible counts what each row sees",
             stacklevel=2,
         )
+
+
+def _family(model: nn.Module) -> str | None:
+    return getattr(config_of(model).get_text_config(), "model_type", None)
 
 
 def _counts_total(rule: ScaleRule) -> bool:
@@ -117,7 +136,8 @@ def give(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None,
         own = model_rule(model)
         if own.by_length and not force:
             raise ValueError(
-                f"[set_rule] the model must not scale by length already; got {own.rule.text!r} from "
+                f"[set_rule] the model must not scale by length already; got "
+                f"{repr(own.rule.text) if own.rule else 'a family that is not known'} with "
                 f"{', '.join(own.keys)} (force=True applies both)"
             )
         _check_heads(rule, [found[index] for index in chosen])

@@ -68,7 +68,7 @@ class Inspection:
         """Plain lists and numbers, NaN as None: what `isentrope report` takes."""
         own = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
         return {"kind": "inspection", "version": 2} | own | {
-            "rule": self.rule._asdict() | {"rule": self.rule.rule.text},
+            "rule": self.rule._asdict() | {"rule": self.rule.rule and self.rule.rule.text},
             "mean": {name: for_json(x) for name, x in self.mean.items()},
             "spread": {name: for_json(x) for name, x in self.spread.items()},
             "collapsed": self.collapsed(),

@@ -1,0 +1,158 @@
+"""The rule that is told of a model against the scale that the model's code uses; families that nobody read."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+import transformers as hf
+from families import CAUSAL, GQA, SIZES, tokens
+from scales import probed, rotary_factor, told
+
+import isentrope.hf
+from isentrope import ScaleRule
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+
+
+def of(kind, **keys):
+    """The configuration; skips where this version of transformers has no such family."""
+    if not hasattr(hf, kind):
+        pytest.skip(f"transformers {hf.__version__} has no {kind}")
+    return getattr(hf, kind)(**keys)
+
+
+CONSTANT = {name: CAUSAL[name] for name in ("llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox")} | {
+    "yarn": lambda: of("LlamaConfig", **GQA, rope_parameters=YARN),
+    "granite": lambda: of("GraniteConfig", **GQA, attention_multiplier=0.3),
+    "gemma3n": lambda: of("Gemma3nTextConfig", **GQA, num_kv_shared_layers=0, hidden_size_per_layer_input=8,
+                          vocab_size_per_layer_input=61, laurel_rank=4, activation_sparsity_pattern=None,
+                          layer_types=["sliding_attention", "full_attention"]),
+    "gemma4": lambda: of("Gemma4TextConfig", **GQA, num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+                         vocab_size_per_layer_input=61, global_head_dim=8),
+    "zamba2": lambda: of("Zamba2Config", **SIZES, mamba_d_state=8, n_mamba_heads=8, mamba_ngroups=1, num_mem_blocks=1,
+                         layers_block_type=["mamba", "hybrid"]),
+    "mistral4": lambda: of("Mistral4Config", **SIZES, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=8,
+                           qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_routed_experts=2, n_group=1,
+                           topk_group=1, num_experts_per_tok=1, moe_intermediate_size=16, first_k_dense_replace=2,
+                           rope_parameters=YARN | {"mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_the_told_scale_is_the_one_that_the_code_passes(name):
+    model = hf.AutoModel.from_config(CONSTANT[name]())
+    found, factor = isentrope.hf.model_rule(model), rotary_factor(model)
+    assert found.known
+    rows = probed(model, length=4)
+    assert rows
+    for row in rows:
+        assert told(model, 0, 1, row.dim) == pytest.approx(row.scaling * factor, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind, key, keys", [
+    ("FalconH1Config", "key_multiplier", GQA | dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8)),
+    ("MuseSparkTextConfig", "qk_scale_factor", GQA | dict(moe_hidden_size=16, moe_intermediate_size=16, n_routed_experts=2,
+                                                          num_local_experts=2, num_experts_per_tok=1)),
+])  # fmt: skip
+def test_a_constant_on_q_or_k_is_told(kind, key, keys):
+    products = []
+    for value in (1.0, 0.25):
+        torch.manual_seed(0)
+        model = hf.AutoModel.from_config(of(kind, **keys, **{key: value}))
+        first, *_ = probed(model, length=3)
+        assert told(model, 0, 1, first.dim) == pytest.approx(value * first.scaling, rel=1e-6)
+        products.append(first.product)
+    assert products[1] / products[0] == pytest.approx(0.25, rel=1e-4)
+
+
+LONG = {
+    "ministral3": lambda: of("Ministral3Config", **GQA, rope_parameters={
+        "rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}),
+    "llama4": lambda: of("Llama4TextConfig", **GQA, intermediate_size_mlp=48, num_local_experts=1, floor_scale=3,
+                         attn_scale=0.5, no_rope_layers=[1, 0], attention_chunk_size=64),
+    "beam": lambda: of("BeamConfig", **GQA, moe_intermediate_size=16, num_experts=2, num_experts_per_tok=1, n_group=1,
+                       topk_group=1, mlp_layer_types=["dense", "dense"], sliding_window=64),
+    "inkling2": lambda: of("Inkling2TextConfig", **GQA, log_scaling_n_floor=4, log_scaling_alpha=0.5,
+                           layer_types=["hybrid_sliding", "hybrid"]),
+    "mistral_large4": lambda: of("MistralLarge4TextConfig", **SIZES, q_lora_rank=16, kv_lora_rank=8, qk_nope_head_dim=8,
+                                 qk_rope_head_dim=8, v_head_dim=8, head_dim=8, index_topk=64, index_n_heads=2,
+                                 index_head_dim=16, n_routed_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+                                 mlp_layer_types=["dense", "dense"], rope_parameters=YARN | {"mscale_all_dim": 1.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_told_scale_by_length_is_that_of_the_code(name):
+    torch.manual_seed(0)
+    model = hf.AutoModel.from_config(LONG[name]())
+    found = isentrope.hf.model_rule(model)
+    assert found.known and found.by_length
+    layers, rows = 0, range(24, 48)  # convolutions over tokens make the first rows differ
+    for row in probed(model, length=48):
+        growth = row.growth[:, rows.start :] / row.growth[:, rows.start, None]
+        if torch.allclose(growth, torch.ones_like(growth), atol=1e-5):
+            continue
+        layers += 1
+        want = torch.tensor([told(model, at, at + 1, row.dim) for at in rows], dtype=torch.float64)
+        torch.testing.assert_close(growth, (want / want[0]).expand_as(growth), rtol=1e-5, atol=1e-6)
+    start = name == "mistral_large4"  # its weights begin as 0 and 1, and the told rule is of them
+    assert layers == (0 if start else 2 if found.layers == "all" else 1)
+
+
+def test_mistral_large_4_with_weights_is_an_ssmax_of_the_position():
+    torch.manual_seed(0)
+    model = hf.AutoModel.from_config(LONG["mistral_large4"]())
+    assert str(isentrope.hf.model_rule(model).rule).startswith("ssmax(s=0,b=1,length=position,offset=1) * yarn_mscale")
+    for name, weight in model.named_parameters():
+        if "softmax_scaling" in name:
+            torch.nn.init.uniform_(weight, 0.5, 1.5)
+    for row in probed(model, length=6):
+        scaling = row.module.softmax_scaling
+        rule = ScaleRule.ssmax(scaling.scale.tolist(), scaling.bias.tolist(), length="position", offset=1)
+        want = torch.tensor([[rule.lambda_(n, 16, head) for n in range(1, 7)] for head in range(4)], dtype=torch.float64)
+        torch.testing.assert_close(row.growth, want / want[:, :1], rtol=1e-5, atol=1e-6)
+
+
+class MadeUp(hf.LlamaConfig):
+    model_type = "made_up"
+
+
+def made_up(**keys):
+    return hf.LlamaForCausalLM._from_config(MadeUp(**GQA, **keys), attn_implementation="isentrope").eval()
+
+
+def test_a_family_that_nobody_read_has_no_rule():
+    found = isentrope.hf.model_rule(made_up())
+    assert (found.rule, found.known, found.by_length) == (None, False, False)
+    assert isentrope.hf.model_rule(made_up(rope_parameters=YARN)).by_length
+
+
+def test_a_rule_on_a_family_that_nobody_read_warns_and_is_applied():
+    model, ids = made_up(), tokens()
+    before = model(input_ids=ids).logits
+    with pytest.warns(UserWarning, match="got 'made_up': logn.* multiplies the scale of its code"):
+        isentrope.hf.set_rule(model, "logn(2)")
+    assert (model(input_ids=ids).logits - before).abs().max() > 1e-6
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        isentrope.hf.set_rule(model, "logn(2)", force=True)
+        isentrope.hf.set_rule(model, None)
+
+
+def test_a_rule_on_top_of_keys_by_length_is_refused_also_in_such_a_family():
+    model = made_up(rope_parameters=YARN)
+    with pytest.raises(ValueError, match="must not scale by length already; got a family that is not known with .*rope_type"):
+        isentrope.hf.set_rule(model, "logn(8)")
+    isentrope.hf.set_rule(model, "logn(8)", force=True)
+
+
+def test_a_rule_on_top_of_every_rule_by_length_is_refused():
+    for name in LONG:
+        try:
+            config = LONG[name]()
+        except pytest.skip.Exception:
+            continue
+        model = hf.AutoModel.from_config(copy.deepcopy(config), attn_implementation="isentrope")
+        with pytest.raises(ValueError, match="must not scale by length already"):
+            isentrope.hf.set_rule(model, "logn(8)")
