@@ -89,8 +89,22 @@ def test_support_counts_the_chosen_keys():
     assert [r.statistics.support.max().item() for r in records] == [4, 4]
 
 
-def test_an_unknown_argument_is_named():
-    module = torch.nn.Identity()
-    check_arguments(module, {"block_indices": None, "output_attentions": False, "flag": 3})
-    with pytest.raises(ValueError, match='block_indices=.*attn_implementation="eager"'):
-        check_arguments(module, {"block_indices": torch.zeros(1)})
+class Sparse(torch.nn.Module):
+    def forward(self, attend, **kwargs):
+        return attend(self, block_indices=kwargs.pop("chosen"), **kwargs)
+
+
+def test_an_argument_that_the_module_names_is_refused():
+    def attend(module, **arguments):
+        check_arguments(module, arguments)
+
+    Sparse()(attend, chosen=None, shift_labels=torch.zeros(1), output_attentions=False)
+    with pytest.raises(ValueError, match='of Sparse .*block_indices=.*attn_implementation="eager"'):
+        Sparse()(attend, chosen=torch.zeros(1))
+
+
+def test_block_indices_of_minimax_m3_are_refused_by_name():
+    from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLAttention as Attention
+
+    with pytest.raises(ValueError, match="MiniMaxM3VLAttention .*block_indices="):
+        check_arguments(Attention.__new__(Attention), {"block_indices": torch.zeros(1)})

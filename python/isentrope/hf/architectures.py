@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any
 
@@ -12,22 +13,13 @@ from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils.generic import TransformersKwargs
 
-# Each entry is passed by models of transformers and changes no attention weight that the mask does not already change.
+# Arguments that attention modules of transformers name in their calls and that change no attention weight.
 _HARMLESS = frozenset(TransformersKwargs.__annotations__) | {
-    "cache_position",  # the mask was made from it
     "cu_seqlens",  # packed images: models call once for each of them unless the attention is a flash kernel
     "max_seqlen",
     "deterministic",  # ModernBERT's flag for flash kernels
-    "input_ids",  # read by embeddings and routers alone
-    "inputs_embeds",
-    "labels",  # read by the loss alone
-    "token_type_ids",  # the mask was made from them
-    "mm_token_type_ids",
-    "moe_mm_token_type_ids",  # read by the router alone
     "past_key_values",  # keys and values already come out of it
     "position_embeddings",  # queries and keys are already rotated
-    "return_dict",
-    "use_cache",
 }
 
 
@@ -61,23 +53,32 @@ def _supports_sdpa(kind: type) -> bool:
 def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
     """Raises ValueError for an argument that may change the result and that isentrope does not use.
 
-    Tensors must be known as harmless. Other values must be so, or be ignored by the model's own eager attention.
+    Those are arguments that the module's own code or its eager attention names, unless they are known to be harmless.
+    Others (labels, flags of the caller) only pass through the module, and the eager attention ignores them as well.
     """
-    for name, value in arguments.items():
-        if value is None or name in _HARMLESS:
-            continue
-        if isinstance(value, Tensor) or name in _eager_parameters(module):
+    unknown = [name for name, value in arguments.items() if value is not None and name not in _HARMLESS]
+    named = (_names_in_forward(module) | _eager_parameters(module)) if unknown else frozenset()
+    for name in unknown:
+        if name in named:
             raise ValueError(
                 f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
                 'change the result: load the model with attn_implementation="eager"'
             )
 
 
-def _eager_parameters(module: nn.Module) -> tuple[str, ...]:
+def _names_in_forward(module: nn.Module) -> frozenset[str]:
+    """Constant strings of the module's forward function, to which the keywords of its calls belong."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    constants = () if code is None else code.co_consts
+    tuples = [x if isinstance(x, tuple) else (x,) for x in constants]
+    return frozenset(x for names in tuples for x in names if isinstance(x, str))
+
+
+def _eager_parameters(module: nn.Module) -> frozenset[str]:
     """Names of the parameters of the eager attention beside which the class is defined; empty if there is none."""
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     code = getattr(eager, "__code__", None)
-    return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return frozenset() if code is None else frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def refuse_fixed_attentions(name: str) -> None:
