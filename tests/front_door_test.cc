@@ -146,7 +146,7 @@ TEST(Input, EndsWhereItCannotBeUsed) {
   fs::resize_file(sparse, std::uintmax_t{1} << 42);
   expect_one_line(run({"report", sparse.string()}), "memory");
   // What is no regular file, and ends.
-  EXPECT_EQ(shell("echo '{\"head_dim\": 32}' | $I scale --config /dev/stdin").code, 0);
+  EXPECT_EQ(shell("echo '{\"model_type\": \"llama\"}' | $I scale --config /dev/stdin").code, 0);
 }
 
 TEST(Input, OfReportIsCheckedToTheLastValue) {
