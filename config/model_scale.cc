@@ -141,8 +141,9 @@ std::string without_infinities(std::string_view text) {
     if (text[at] == '"') quoted = !quoted;
     const std::string_view rest = text.substr(at);
     const auto name =
-        quoted ? kNotFinite.end()
-               : std::ranges::find_if(kNotFinite, [&](std::string_view n) { return rest.starts_with(n); });
+        quoted ? kNotFinite.end() : std::ranges::find_if(kNotFinite, [&](std::string_view n) {
+          return rest.starts_with(n);
+        });
     if (name != kNotFinite.end()) {
       json += "null";
       at += name->size() - 1;
