@@ -50,7 +50,8 @@ struct ExperimentTables {
 // Of seeds.md too: the line of models that leads to the note's.
 [[nodiscard]] std::string line_table(const std::filesystem::path& docs);
 
-// Writes the part of laboratory.md on the note's experiment by the size of the model: its table and its figure.
+// Writes the part of laboratory.md on the note's experiment by the size of the model: its table and
+// its figure.
 [[nodiscard]] std::string notes_size_tables(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart notes_size_chart(const std::filesystem::path& docs);
 
