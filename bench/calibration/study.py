@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from keeping import Record, StudyError, fingerprint, kept
-from train import train
+from trained_models import train
 from tune import tuned
 
 from isentrope import hf

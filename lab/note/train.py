@@ -2,7 +2,7 @@
 """Trains RoFormer-small on windows of 64 tokens under each rule, and reads every model at 64 ... 1024.
 
     lab/note/train.py --corpus data/note --seconds 70 --seeds 5 --output results/note/models     # on a GPU
-    lab/note/train.py --corpus data/note --tiny --tokens 20000 --output /tmp/note                # on a CPU, in seconds
+    lab/note/train.py --corpus data/note --tiny --tokens 20000 --output results/tiny              # on a CPU, in seconds
 
 Models of one seed begin with the same weights and see the same batches with the same masks. Each has a record of what was
 measured, OUTPUT/models/RULE-seedSEED.json, which is written when the model is done: started again, also after Ctrl-C, the

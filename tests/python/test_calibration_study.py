@@ -42,7 +42,7 @@ def test_holm_stops_at_the_first_that_fails():
 
 
 def test_a_training_is_flat_where_its_last_readings_are_no_lower():
-    from train import is_flat
+    from trained_models import is_flat
 
     settings = {"patience": 3, "flat": 0.01}
     assert not is_flat([4.0, 3.0, 2.0], settings)
