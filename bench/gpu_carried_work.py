@@ -1,10 +1,10 @@
-"""What the carried folder checks and times, in this order. Kernels of all of it are compiled before the folder is carried."""
+"""Work of the carried folder: checks and timings, in this order. Its kernels are compiled before the folder is carried."""
 
 from __future__ import annotations
 
 from work import Work, square
 
-# What models call, in every type, gradients among them.
+# Calls that models make, in every type, with and without gradients.
 COMMON = [
     f"dt={dtype} shape=1x2:1x257x300x{dim} mask=causal:bottom_right{bwd}"
     for bwd in (" bwd=1", "") for dtype in ("bf16", "f16", "f32") for dim in (64, 128)

@@ -19,8 +19,7 @@ double yarn_attention(double factor, double mscale) {
   return factor <= 1 ? 1 : 1 + 0.1 * mscale * std::log(factor);
 }
 
-// What the softmax scale of a family takes from a stretch by YaRN, beside what the rotary
-// dimensions take.
+// Whether YaRN's mscale multiplies the softmax scale too, not only the rotary dimensions.
 bool softmax_mscale(const Config& config, std::optional<FamilyScale> family,
                     const std::string& type) {
   if (!family) return type.starts_with("deepseek") || config.has("kv_lora_rank");
@@ -109,7 +108,7 @@ std::optional<ScaleRule> length_rule(const Config& config, const Config& rope,
   return {};
 }
 
-// What the keys of a family that was not read suggest.
+// Returns the rule that the keys of an unknown family suggest.
 std::optional<ScaleRule> suggested_rule(const Config& config) {
   if (const auto scalar = config.number("query_pre_attn_scalar"))
     return ScaleRule::query_pre_attn_scalar(*scalar);
