@@ -29,15 +29,15 @@ CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir 
 
 # Threads of torch that spin while they wait take the cores from the other tests: a training of one recipe took 45 s of
 # processor time instead of 11.
-test test-all test-torch coverage mutants: export OMP_WAIT_POLICY := passive
+run-tests test-all test-torch coverage mutants: export OMP_WAIT_POLICY := passive
 
 # Elsewhere both tiers run, but for the tests named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
   note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
-  bench-distributed test test-all test-torch coverage mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz \
-  wheel release-check format clean
+  bench-distributed test build-tests run-tests build-demo measure-demo test-all test-torch coverage mutants test-peers \
+  test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
@@ -99,14 +99,17 @@ configure configure-programs:
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
 
-# The language model comes over the network while the compiler works. Before its version 1.12 ninja could not tell
-# what time is left.
-demo: configure-programs
-	@case $$(ninja --version) in 1.[0-9].* | 1.1[01].*) left='%p, %e s' ;; *) left='%p, %W left' ;; esac; \
-	  NINJA_STATUS="[build $$left] " cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
-	  model=$$(scripts/language-model smollm2) && wait $$building && \
-	  PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$model" \
-	    --text data/king-james.txt --program $(PROGRAM) --output results/demo
+demo:
+	@scripts/steps setup-programs configure-programs build-demo measure-demo --show measure-demo
+
+# The language model comes over the network while the compiler works.
+build-demo:
+	@cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
+	  scripts/language-model smollm2 && wait $$building
+
+measure-demo:
+	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
+	  --text data/king-james.txt --program $(PROGRAM) --output results/demo
 
 # What docs/results/study.json holds is not trained again.
 study: configure-programs
@@ -185,8 +188,13 @@ bench-distributed: configure
 	@cmake --build $(BUILD) --target isentrope_operators
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
 
-test: configure
+test:
+	@scripts/steps setup configure build-tests run-tests --show run-tests
+
+build-tests:
 	@cmake --build $(BUILD) --target fast_tests
+
+run-tests:
 	@$(CTEST) -LE long
 
 test-all: configure

@@ -107,7 +107,7 @@ def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
 
 
 @pytest.mark.long
-def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch):
+def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch, capsys):
     from tiny_model import model, save
 
     loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
@@ -126,6 +126,8 @@ def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch):
     save(model(), tmp_path, 3000)
     demo.main([str(tmp_path / "tiny"), "--text", str(tmp_path / "text.txt"), "--output", str(tmp_path / "out"),
                "--program", shutil.which("isentrope")])  # fmt: skip
+    *sentences, page = capsys.readouterr().out.splitlines()
+    assert len(sentences) == 5 and page == f"The page: {tmp_path / 'out' / 'report.html'}"
     page, found = ((tmp_path / "out" / name).read_text() for name in ("report.html", "demo.json"))
     assert page.count("<figure>") == 6 and "undecided (fewer than 3 seeds)" in page
     found = json.loads(found)

@@ -1,0 +1,78 @@
+"""scripts/steps: the time left, where the time went, and what failed."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/steps"
+MAKEFILE = """
+setup:
+	@echo noise of pip
+compile:
+	@echo '[1/2] Building a'; echo '[2/2] Building b'
+tests:
+	@echo ' 1/12 Test  #1: short_test .........   Passed    0.25 sec'
+	@for i in 2 3 4 5 6 7 8 9 10 11 12; do echo "$$i/12 Test #$$i: test_$$i ...***Failed  $$i.5 sec"; done
+broken:
+	@echo 'error: the reason'; false
+"""
+
+
+@pytest.fixture
+def steps():
+    loader = importlib.machinery.SourceFileLoader("steps", str(SCRIPT))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("steps", loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return lambda *arguments: subprocess.run([sys.executable, SCRIPT, *arguments], cwd=tmp_path, env=environment,
+                                             capture_output=True, text=True, timeout=60)  # fmt: skip
+
+
+def test_the_summary_has_each_step_and_the_ten_longest_tests(run):
+    found = run("setup", "compile", "tests", "--show", "tests")
+    lines = found.stdout.splitlines()
+    assert found.returncode == 0 and "noise of pip" not in found.stdout and "short_test" in found.stdout
+    assert re.fullmatch(r"setup 0:\d\d, compile 0:\d\d, tests 0:\d\d: 0:\d\d in all", lines[-11])
+    assert lines[-10].split() == ["12.5", "s", "test_12"] and lines[-1].split() == ["3.5", "s", "test_3"]
+
+
+def test_a_failure_shows_its_last_lines_and_names_the_log(run, tmp_path):
+    found = run("setup", "broken", "tests")
+    assert found.returncode == 2 and "error: the reason" in found.stdout and "tests" not in found.stdout
+    log = re.search(r"failed with exit status 2; its whole output: (\S+)", found.stdout)[1]
+    assert "error: the reason" in (tmp_path / log).read_text()
+
+
+def test_a_recorded_profile_has_the_time_of_each_tenth(run, tmp_path):
+    assert run("setup", "compile", "--record").returncode == 0
+    profile = json.loads((tmp_path / "scripts/steps.json").read_text())
+    assert len(profile["setup"]["reached"]) == 1 and len(profile["compile"]["reached"]) == 11
+
+
+def test_the_time_left_only_falls(steps, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(steps.time, "monotonic", lambda: now)
+    monkeypatch.setattr(steps.threading.Thread, "start", lambda self: None)
+    profile = {"build": {"seconds": 100, "reached": [10 * i for i in range(11)]}, "tests": {"seconds": 50, "reached": [0]}}
+    countdown = steps.Countdown(["build", "tests"], profile)
+    countdown.step = steps.Step("build")
+    shown = []
+    for now, share in [(0, 0), (5, 0.1), (40, 0.15), (41, 0.6), (200, 0.7), (201, 1)]:
+        countdown.step.advance(share)
+        countdown.line()
+        shown.append(countdown.shown)
+    assert shown[0] == 150 and shown[-1] >= 50 and shown == sorted(shown, reverse=True)
