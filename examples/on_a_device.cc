@@ -1,5 +1,6 @@
-// on_a_device KERNELS: attention on an NVIDIA device without Python, from a folder of kernels that
-// cuda/kernels.py compiled: a causal call in bf16, and the entropy of its rows.
+// on_a_device KERNELS: attention on an NVIDIA device without Python, from a
+// folder of kernels that cuda/kernels.py compiled: a causal call in bf16, and
+// the entropy of its rows.
 
 #include <cstdint>
 #include <cstdio>
@@ -31,7 +32,8 @@ View<BFloat16, 4> view(const cuda::Memory& memory) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) throw Error("[on_a_device] KERNELS must be a folder; got no argument");
+  if (argc != 2)
+    throw Error("[on_a_device] KERNELS must be a folder; got no argument");
   const cuda::Device device(argv[1]);
   std::mt19937 random(1);
   std::vector<cuda::Memory> memory;  // q, k, v and the output
@@ -44,10 +46,12 @@ int main(int argc, char** argv) try {
 
   cuda::attention_forward(
       {.q = view(memory[0]), .k = view(memory[1]), .v = view(memory[2])},
-      {.rule = ScaleRule::entropy_invariant(512), .mask = {.causal = Causal::bottom_right}},
+      {.rule = ScaleRule::entropy_invariant(512),
+       .mask = {.causal = Causal::bottom_right}},
       {.output = view(memory[3]),
-       .statistics = {.entropy = contiguous_view<float, 3>(static_cast<float*>(entropy.data()),
-                                                           {1, kHeads, kRows})}},
+       .statistics = {.entropy = contiguous_view<float, 3>(
+                          static_cast<float*>(entropy.data()),
+                          {1, kHeads, kRows})}},
       {.device = device});
 
   std::vector<float> told(kHeads * kRows);

@@ -6,15 +6,25 @@ import isentrope
 q, k, v = (torch.randn(1, 4, 200, 32) for _ in range(3))
 i, j = torch.arange(200)[:, None], torch.arange(200)
 
-# Every second key of the past: FlexAttention's mask_mod is a boolean attn_mask, and hidden keys do not count in n.
-mask = (j <= i) & ((i - j) % 2 == 0)
-mine, stats = isentrope.attention(q, k, v, attn_mask=mask, return_stats=("support",))
-block_mask = create_block_mask(lambda b, h, i, j: (j <= i) & ((i - j) % 2 == 0), 1, 1, 200, 200, device="cpu")
-print("mask_mod is attn_mask:", torch.allclose(mine, flex_attention(q, k, v, block_mask=block_mask), atol=1e-5))
+
+def every_second_key(b, h, i, j):
+    return (j <= i) & ((i - j) % 2 == 0)
+
+
+# A mask_mod is a boolean attn_mask; hidden keys do not count in n.
+mask = every_second_key(0, 0, i, j)
+mine, stats = isentrope.attention(
+    q, k, v, attn_mask=mask, return_stats=("support",)
+)
+blocks = create_block_mask(every_second_key, 1, 1, 200, 200, device="cpu")
+theirs = flex_attention(q, k, v, block_mask=blocks)
+print("mask_mod is attn_mask:", torch.allclose(mine, theirs, atol=1e-5))
 print("keys of the last row:", stats.support[0, 0, -1].item())
 
 # Distances count against a key: what a score_mod adds is a bias.
 bias = -0.1 * (i - j).abs().float()
 mine = isentrope.attention(q, k, v, bias=bias)
-theirs = flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score - 0.1 * (i - j).abs())
+theirs = flex_attention(
+    q, k, v, score_mod=lambda score, b, h, i, j: score - 0.1 * (i - j).abs()
+)
 print("score_mod is bias:", torch.allclose(mine, theirs, atol=1e-5))

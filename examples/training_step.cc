@@ -1,4 +1,5 @@
-// A causal training step: forward, a loss with an entropy penalty, backward, and a step downhill.
+// A causal training step: forward, a loss with an entropy penalty, backward,
+// and a step downhill.
 
 #include <cstdio>
 #include <random>
@@ -17,7 +18,8 @@ constexpr float kEntropyWeight = 0.05f, kRate = 1;
 struct Array {
   std::vector<float> numbers = std::vector<float>(kHeads * kLength * kDim);
   [[nodiscard]] View<float, 4> view() {
-    return contiguous_view<float, 4>(numbers.data(), {1, kHeads, kLength, kDim});
+    return contiguous_view<float, 4>(numbers.data(),
+                                     {1, kHeads, kLength, kDim});
   }
 };
 
@@ -44,8 +46,8 @@ void step_down(Array& array, const Array& gradient) {
 
 int main() {
   std::mt19937 random(7);
-  Array q = random_array(random), k = random_array(random), v = random_array(random),
-        target = random_array(random);
+  Array q = random_array(random), k = random_array(random),
+        v = random_array(random), target = random_array(random);
   Array output, d_output, dq, dk, dv;
   Rows lse, entropy, d_entropy;
   const AttentionOptions options{.rule = ScaleRule::entropy_invariant(kLength),
@@ -56,13 +58,16 @@ int main() {
     const AttentionInput input{.q = q.view(), .k = k.view(), .v = v.view()};
     attention_forward(
         input, options,
-        {.output = output.view(), .statistics = {.lse = lse.view(), .entropy = entropy.view()}});
+        {.output = output.view(),
+         .statistics = {.lse = lse.view(), .entropy = entropy.view()}});
 
-    // The loss is the mean of |output - target|^2 / 2 + weight * entropy over the rows.
+    // The loss is the mean of |output - target|^2 / 2 + weight * entropy over
+    // the rows.
     double error = 0, nats = 0;
     for (std::size_t i = 0; i < output.numbers.size(); ++i) {
       const float difference = output.numbers[i] - target.numbers[i];
-      error += static_cast<double>(difference) * static_cast<double>(difference);
+      error +=
+          static_cast<double>(difference) * static_cast<double>(difference);
       d_output.numbers[i] = difference / kLength;
     }
     for (std::size_t row = 0; row < entropy.numbers.size(); ++row) {
@@ -74,12 +79,13 @@ int main() {
                   nats / (kHeads * kLength));
     }
 
-    attention_backward(input, options,
-                       {.output = output.view(),
-                        .statistics = {.lse = lse.view(), .entropy = entropy.view()},
-                        .d_output = d_output.view(),
-                        .d_statistics = {.entropy = d_entropy.view()}},
-                       {.dq = dq.view(), .dk = dk.view(), .dv = dv.view()});
+    attention_backward(
+        input, options,
+        {.output = output.view(),
+         .statistics = {.lse = lse.view(), .entropy = entropy.view()},
+         .d_output = d_output.view(),
+         .d_statistics = {.entropy = d_entropy.view()}},
+        {.dq = dq.view(), .dk = dk.view(), .dv = dv.view()});
     step_down(q, dq);
     step_down(k, dk);
     step_down(v, dv);

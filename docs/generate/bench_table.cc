@@ -21,27 +21,19 @@ bool is_shown(const json& work) {
          (work.at("kind") == "decode" && keys == 8192);
 }
 
-// Of those a row for each kind and mask: what models run in, bf16, and heads of 64 where there are
-// such.
-bool is_of_summary(const json& work) {
-  const std::string name = work.at("name");
-  return is_shown(work) && name.find("bf16") != name.npos &&
-         (work.at("kind") == "decode" || name.find("x 64 bf16") != name.npos);
-}
-
 std::string percent(const json& value) {
   return value.is_null() ? "" : fmt::format("{:.0f} %", 100 * value.get<double>());
 }
 
 }  // namespace
 
-std::string bench_table(const std::filesystem::path& bench_file, bool summary) {
+std::string bench_table(const std::filesystem::path& bench_file) {
   const json bench = json::parse(std::ifstream(bench_file));
   const json& run = bench.at("runs").at(0);
   Rows rows = {
       {"work", "Isentrope", "best peer", "ratio", "of the limit", "error", "peer's error"}};
   for (const json& row : run.at("rows")) {
-    if (!(summary ? is_of_summary : is_shown)(row.at("work"))) continue;
+    if (!is_shown(row.at("work"))) continue;
     const std::string peer = row.at("best_peer").get<std::string>();
     const json &ours = system_of(row, "isentrope"), &best = system_of(row, peer);
     const auto rate = [](const json& system) { return system.at("rate").get<double>() / 1e9; };

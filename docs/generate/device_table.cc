@@ -15,9 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 3> kShownInReadme = {
-    "forward 4 x 16 x 4096 x 128 bf16 causal", "gradient 4 x 16 x 4096 x 128 bf16 causal",
-    "decode 8 x 32:8 x 32768 x 128 bf16 full"};
 constexpr std::array kSystems = {"isentrope, lse alone", "isentrope",
                                  "torch cuDNN",          "torch flash",
                                  "torch FlexAttention",  "torch, two passes"};
@@ -32,23 +29,15 @@ std::string rate_of(const json& row, std::string_view name) {
   return "-";
 }
 
-bool is_in_readme(const json& row) {
-  const std::string name = row.at("work").at("name");
-  return std::find(kShownInReadme.begin(), kShownInReadme.end(), name) != kShownInReadme.end();
-}
-
 }  // namespace
 
-std::string device_table(const std::filesystem::path& file, bool summary) {
+std::string device_table(const std::filesystem::path& file) {
   const json found = json::parse(std::ifstream(file));
   Rows rows = {{"work", "lse alone", "all statistics", "cuDNN", "flash (torch)", "FlexAttention",
                 "two passes of flash"}};
-  if (summary) rows.front().pop_back();
   for (const json& row : found.at("runs").at(0).at("rows")) {
-    if (summary && !is_in_readme(row)) continue;
     std::vector<std::string> cells = {row.at("work").at("name")};
     for (const char* system : kSystems) cells.push_back(rate_of(row, system));
-    cells.resize(rows.front().size());
     rows.push_back(cells);
   }
   const json& versions = found.at("versions");

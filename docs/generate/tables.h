@@ -72,11 +72,15 @@ struct ExperimentTables {
     const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart head_bases_chart(const std::filesystem::path& docs);
 
-// The table of speed out of a bench.json, for bench.md, or the six rows of it that README.md has.
-[[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file, bool summary);
+// The table of speed in bench.md, from a bench.json.
+[[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
 
-// Rows of the bench.json of a GPU, in TFLOP/s, decode steps in GB/s; summary: three of them.
-[[nodiscard]] std::string device_table(const std::filesystem::path& file, bool summary);
+// Rows of the bench.json of a GPU, in TFLOP/s, decode steps in GB/s.
+[[nodiscard]] std::string device_table(const std::filesystem::path& file);
+
+// The README's table of speed: rows of the bench.json of a CPU and of a GPU.
+[[nodiscard]] std::string speed_table(const std::filesystem::path& cpu,
+                                      const std::filesystem::path& gpu);
 
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);

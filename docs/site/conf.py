@@ -22,7 +22,7 @@ extensions = [
 ]
 
 # The source folder is the repository, so that links between pages and files are the same here and on a code host.
-exclude_patterns = [path.name for path in ROOT.iterdir() if path.name not in {"docs", "CONTRIBUTING.md", "CHANGELOG.md"}]
+exclude_patterns = [path.name for path in ROOT.iterdir() if path.name not in {"docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"}]
 exclude_patterns += ["docs/results", "docs/generate", "docs/site"]
 external_toc_path = str(Path(__file__).parent / "toc.yml")
 myst_heading_anchors = 3

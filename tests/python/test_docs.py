@@ -21,6 +21,23 @@ def test_examples_run_and_print_what_they_say(page, capsys):
         assert capsys.readouterr().out.splitlines() == said, block
 
 
+def code_of(page):
+    """Lines of the fenced and indented code blocks of a page, without their indentation."""
+    fenced = False
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced:
+            yield line
+        elif re.match(r"    [^-*\d ]", line):
+            yield line[4:]
+
+
+def test_code_in_pages_is_at_most_80_columns_wide():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("[!a]*/*.md"), *(ROOT / "docs").glob("*.md")]
+    assert [(page.name, line) for page in pages for line in code_of(page) if len(line) > 80] == []
+
+
 def test_the_commands_of_the_readme_do_what_it_says():
     text = (ROOT / "README.md").read_text()
     commands = re.findall(r"^    (\S.*?)(?: +#.*)?$", text, re.MULTILINE)

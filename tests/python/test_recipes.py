@@ -30,7 +30,7 @@ def test_pages_show_their_examples_and_are_short():
     assert subprocess.run([sys.executable, ROOT / "docs/generate/recipes.py", "--check"]).returncode == 0
     for page in PAGES:
         text = page.read_text()
-        assert "<!-- begin examples/" in text and len(text.splitlines()) <= 40, page.name
+        assert "<!-- begin examples/" in text and len(text.splitlines()) <= 60, page.name
 
 
 def losses(lines):
@@ -139,6 +139,6 @@ def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch, capsys):
 
 def test_the_readme_is_one_screen_after_another():
     lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 130
+    assert len(lines) <= 110
     tables = "\n".join(lines).split("\n|---")[1:]
     assert all(len(table.split("\n\n")[0].splitlines()) - 1 <= 8 for table in tables)
