@@ -6,7 +6,7 @@
 
 namespace isentrope {
 
-// How a family scales q.k, stretched rotary embeddings aside.
+// Factor by which a family scales q.k, apart from stretched rotary embeddings.
 enum class FamilyScale {
   standard,               // 1/sqrt(d)
   one,                    // 1
@@ -29,7 +29,7 @@ enum class FamilyScale {
   phimoe,  // mscale of longrope as the file has it
 };
 
-// Empty for a family whose code was not read.
+// Returns how a family scales q.k; empty for a family whose code was not read.
 [[nodiscard]] std::optional<FamilyScale> family_scale(std::string_view model_type);
 
 }  // namespace isentrope

@@ -12,7 +12,7 @@ double disentangled_terms(const Config& config) {
   return terms;
 }
 
-// A number that decides, or what the family takes where the file has none.
+// Returns the number under `key`, or the family's own default if the file has none.
 double number_or(const Config& config, const std::string& key, double otherwise,
                  ModelScale& model) {
   const auto number = config.number(key);
@@ -20,7 +20,7 @@ double number_or(const Config& config, const std::string& key, double otherwise,
   return number.value_or(otherwise);
 }
 
-// A family that multiplies q by a constant of its ranks.
+// Returns the rule of a family that multiplies q by a constant derived from its ranks.
 std::optional<ScaleRule> lora_rule(const Config& config, ModelScale& model) {
   const auto width = config.number("hidden_size"), rank = config.number("q_lora_rank");
   if (!width || !rank) return {};
@@ -30,7 +30,7 @@ std::optional<ScaleRule> lora_rule(const Config& config, ModelScale& model) {
   return ScaleRule::scaled({std::sqrt(*width / *rank)});
 }
 
-// GPT-2's flags.
+// Returns the rule set by GPT-2's flags.
 std::optional<ScaleRule> flagged_rule(const Config& config, ModelScale& model) {
   if (config.flag("scale_attn_by_inverse_layer_idx"))
     model.notes.emplace_back("layer i, counted from 1, also divides by i");

@@ -9,14 +9,14 @@
 
 namespace isentrope {
 
-// Notes that the family itself decided.
+// Records that the family itself decided.
 void note_type(const Config& config, ModelScale& model);
 
-// The scale that replaces 1/sqrt(d), or multiplies it; empty where 1/sqrt(d) stays.
+// Returns the scale that replaces or multiplies 1/sqrt(d); empty if 1/sqrt(d) stays.
 [[nodiscard]] std::optional<ScaleRule> family_rule(const Config& config, FamilyScale family,
                                                    ModelScale& model);
 
-// The rule by length that the family's code has; empty where only keys that all families share name
+// Returns the length rule in the family's code; empty if only keys that all families share name
 // one.
 [[nodiscard]] std::optional<ScaleRule> family_length_rule(const Config& config, FamilyScale family,
                                                           ModelScale& model);

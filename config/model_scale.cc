@@ -1,4 +1,4 @@
-// Which rule a model uses: the keys of its config.json, family by family.
+// Chooses the rule of a model from the keys of its config.json, family by family.
 
 #include <algorithm>
 #include <array>
@@ -27,7 +27,8 @@ bool softmax_mscale(const Config& config, std::optional<FamilyScale> family,
          type == "longcat_flash";
 }
 
-// What the stretch of the rotary embedding does to the logit: the square of its factor on q and k.
+// Returns the factor of stretched rotary embeddings on the logit: the square of their factor on q
+// and k.
 std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
                                    std::optional<FamilyScale> family, ModelScale& model) {
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
@@ -55,8 +56,8 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
     return ScaleRule::longrope(original.value_or(4096), target.value_or(original.value_or(4096)));
   }
   if (mscale && all_dim && *mscale != 0 && *all_dim != 0) {
-    // The rotary part gets the ratio of the two, and DeepSeek's softmax scale the square of the
-    // second.
+    // The rotary part is scaled by the ratio of the two, DeepSeek's softmax scale by the square of
+    // the second.
     const double ratio = yarn_attention(factor, *mscale) / yarn_attention(factor, *all_dim);
     const ScaleRule rotary = ScaleRule::scaled({ratio * ratio});
     if (!on_softmax) return ratio == 1 ? ScaleRule::standard() : rotary;
@@ -66,12 +67,12 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
     return ScaleRule::yarn_mscale(factor, *all_dim);
   }
   if (on_softmax) return ScaleRule::yarn_mscale(factor) * ScaleRule::yarn_mscale(factor, *all_dim);
-  // transformers ignores an mscale without mscale_all_dim; the code of other families may not.
+  // transformers ignores an mscale without mscale_all_dim; other families' code may not.
   const bool counts = !family && mscale.value_or(0) != 0;
   return ScaleRule::yarn_mscale(factor, counts ? mscale : std::nullopt);
 }
 
-// The rule that corrects for length, as the families name it.
+// Returns the rule that corrects for length, as the families name it.
 std::optional<ScaleRule> length_rule(const Config& config, const Config& rope,
                                      std::optional<FamilyScale> family, ModelScale& model) {
   if (family) {
@@ -131,8 +132,8 @@ std::int64_t dim_of(const Config& config) {
   return heads > 0 ? whole("hidden_size") / heads : 0;
 }
 
-// Python writes Infinity and NaN, which are no JSON: null in their place. No key that decides may
-// be either.
+// Returns the text with null for Infinity and NaN, which Python writes and JSON does not allow. No
+// key that decides may have either value.
 std::string without_infinities(std::string_view text) {
   std::string json;
   bool quoted = false;

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What the parser tells, as a tree.
+// Builds a Json tree from the parser's events.
 class Builder : public nlohmann::json_sax<ordered_json> {
  public:
   explicit Builder(Json& root) : root_(&root) {}
@@ -23,7 +23,7 @@ class Builder : public nlohmann::json_sax<ordered_json> {
   bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
   bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
   bool string(string_t& value) override { return scalar(value); }
-  bool binary(binary_t&) override { return false; }  // of other formats than text
+  bool binary(binary_t&) override { return false; }  // only in binary formats
   bool start_object(std::size_t) override { return start(ordered_json::value_t::object); }
   bool start_array(std::size_t) override { return start(ordered_json::value_t::array); }
   bool end_object() override { return end(); }
@@ -39,7 +39,8 @@ class Builder : public nlohmann::json_sax<ordered_json> {
   }
 
  private:
-  // Where the next value goes. Of members of one name the last counts, at the place of the first.
+  // Returns the place of the next value. If a name occurs twice, the last value counts, at the
+  // place of the first.
   Json& next() {
     if (open_.empty()) return *root_;
     Json& parent = *open_.back();
@@ -55,7 +56,7 @@ class Builder : public nlohmann::json_sax<ordered_json> {
   }
 
   bool start(ordered_json::value_t type) {
-    // What is nested deeply would exhaust the stack where it is destroyed, and means nothing.
+    // Destroying a deeply nested tree would exhaust the stack, and no config needs one.
     constexpr std::size_t kDeepest = 64;
     if (open_.size() == kDeepest) {
       complaint_ = "nested too deeply";
@@ -64,7 +65,7 @@ class Builder : public nlohmann::json_sax<ordered_json> {
     Json& json = next();
     json.items.clear();
     json.value = ordered_json(type);
-    open_.push_back(&json);  // nothing is added beside it before it ends
+    open_.push_back(&json);  // no sibling is added before it ends, so the pointer stays valid
     return true;
   }
 

@@ -1,4 +1,4 @@
-// JSON of users: parsed with an error of ours, and quoted in errors without its length.
+// JSON from users: parsed with an Error of the library, and shortened when quoted in messages.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,27 +8,27 @@
 
 namespace isentrope {
 
-// A tree of our own, which nlohmann-json's parser fills and whose scalars are its values. Its own
-// tree allocates where it is destroyed, and ends the program where there is no memory.
+// JSON tree that nlohmann-json's parser fills; its scalars are that library's values. That
+// library's own tree allocates in its destructor, which ends the program if memory is exhausted.
 struct Json {
-  std::string name;              // in the object that holds it; empty elsewhere
-  nlohmann::ordered_json value;  // of a list or an object an empty one
-  std::vector<Json> items = {};  // of a list or an object, in order
+  std::string name;              // name in the enclosing object; otherwise empty
+  nlohmann::ordered_json value;  // empty for a list or an object
+  std::vector<Json> items = {};  // items of a list or an object, in order
 
   [[nodiscard]] bool is_object() const { return value.is_object(); }
   [[nodiscard]] bool is_array() const { return value.is_array(); }
-  // The member of that name; null where there is none, or where this is no object.
+  // Returns the member of that name; null if there is none, or if this is not an object.
   [[nodiscard]] const Json* find(std::string_view member) const;
-  // The same, made as null and put last where there is none.
+  // Returns the member of that name; appends a null one if there is none.
   Json& member(std::string_view wanted);
-  // On one line; what is no ASCII is escaped where `ascii` says so.
+  // Returns the text on one line; `ascii` escapes non-ASCII characters.
   [[nodiscard]] std::string dump(bool ascii = false) const;
 };
 
-// Throws Error naming `function` where the text is not JSON or is nested more than 64 deep.
+// Parses a text. Throws Error naming `function` if it is not JSON or is nested more than 64 deep.
 Json parse_json(std::string_view function, std::string_view text);
 
-// For messages: 120 bytes at most, and "..." where there was more.
+// Returns the text for a message: at most 120 bytes, and "..." if it was cut.
 std::string shortened(const Json& json);
 
 }  // namespace isentrope

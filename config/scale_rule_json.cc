@@ -28,8 +28,8 @@ Json value_of(const std::string& text) {
   return json;
 }
 
-// Which length a term counts is written out, also where it is the rule's own: a file says the same
-// whatever the defaults of its reader are.
+// The length that a term counts is written even if it is the rule's default, so that a file does
+// not depend on its reader's defaults.
 Json json_of(const ScaleRule::Term& term) {
   Json json;
   json.value = nlohmann::ordered_json::object();
@@ -50,7 +50,8 @@ Json json_of(const ScaleRule::Term& term) {
   throw Error("[scale_rule_from_json] " + required + "; got " + shortened(got));
 }
 
-// The text of a value; what could break out of an argument of the text form is no value.
+// Returns the text of a value. Throws Error for a value that could end its argument in the text
+// form.
 std::string text_of(const std::string& name, const Json& json) {
   const auto& value = json.value;
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";

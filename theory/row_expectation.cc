@@ -78,7 +78,7 @@ KeyAverages over_keys(const Logits& logits, double tau) {
 }
 
 RowExpectation over_rows(double n, const Logits& logits) {
-  constexpr double kFar = 45;  // e^-45 is nothing beside 1
+  constexpr double kFar = 45;  // e^-45 is negligible against 1
   const auto [least, most] = std::ranges::minmax(logits.z);
   const double begin = -std::log(n) - most - kFar, end = 5 - std::min(least, 0.0);
   double lse = 0, square = 0, logit = 0;
