@@ -65,9 +65,9 @@ struct AttentionOptions {
   View<const float, 3> lambda{};
 
   // The share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 -
-  // dropout_p). Only the output is affected: statistics are those of the weights before dropout. A
-  // weight is dropped by a function of the seed, batch, head, query + query_offset and key +
-  // key_offset, the same in both passes, on every backend and for any threads (docs/adr/0013).
+  // dropout_p). Only the output is affected: statistics are those of the weights before dropout.
+  // The seed, batch, head, query + query_offset and key + key_offset decide whether a weight is
+  // dropped. They do so alike in both passes, on every backend and for any threads (docs/adr/0013).
   // Packed documents are one batch, with positions in the whole of it. Sinks are never dropped.
   float dropout_p = 0;
   std::uint64_t dropout_seed = 0;

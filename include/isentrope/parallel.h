@@ -1,4 +1,4 @@
-// ParallelFor: what runs the tasks of a call.
+// ParallelFor: runs the tasks of a call.
 #pragma once
 
 #include <cstdint>

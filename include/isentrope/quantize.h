@@ -2,8 +2,8 @@
 //
 //   x[c] ~ codes[c] * scales[c / group]        group = columns / extents[3] of scales
 //
-// A decode step reads half the bytes of bf16. A number is off by at most the largest magnitude of
-// its group / 254, which changes a logit by at most lambda times the sum of |q_c| times that
+// A decode step reads half the bytes of bf16. The error of a number is at most e = (largest
+// magnitude of its group) / 254. A logit changes by at most lambda e sum |q_c|
 // (docs/contributors/numerics.md).
 #pragma once
 

@@ -1,9 +1,9 @@
-// RowState: what is known of a row from some of its keys.
+// RowState: maximum, sums and support of a row over some of its keys.
 //
-// For the logits z_j of a set of keys that the row sees, with m = max z_j and t_j = z_j - m,
+//   For the logits z_j of a set of keys that the row sees, with m = max z_j and t_j = z_j - m,
 //
-//   s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
-//   s_distance = sum e^t |i - j|, i the row's position and j the key's
+//     s0 = sum e^t    s1 = sum e^t t    s1_prime = sum e^t t^2    s2 = sum e^2t
+//     s_distance = sum e^t |i - j|, i the row's position and j the key's
 //
 // States over disjoint sets of keys form a commutative monoid: merge() joins them, and RowState{}
 // is the identity. Tiles, threads and devices may therefore split a row anywhere. merge() is

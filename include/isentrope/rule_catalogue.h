@@ -44,7 +44,7 @@ struct RuleInfo {
   FormBuilder form;
 };
 
-// Every rule, in the order of the documentation.
+// All rules, in the order of the documentation.
 [[nodiscard]] std::span<const RuleInfo> rule_catalogue();
 
 // The rule of that name; null if there is none.
@@ -53,8 +53,8 @@ struct RuleInfo {
 // "entropy_invariant(base=512)": the name with every default; parameters without one are "...".
 [[nodiscard]] std::string signature(const RuleInfo& rule);
 
-// What the length n of a rule's form counts, and why: "visible: WHY", or "total: as given" if the
-// policy is not the rule's own. Empty if the form reads no length, or one of its arguments.
+// Returns which length n of a rule's form counts, and why: "visible: WHY", or "total: as given" if
+// the policy is not the rule's own. Empty if the form or one of its arguments reads no length.
 [[nodiscard]] std::string counted(const RuleInfo& rule, const ClosedForm& form);
 
 // The candidate nearest to a word, by edit distance; empty if none is near. Ties go to the first.

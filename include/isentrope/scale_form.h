@@ -15,7 +15,7 @@
 
 namespace isentrope {
 
-// What a rule may know about a row's length.
+// Lengths of a row that a rule may use.
 struct RowLength {
   std::int64_t visible = 0;   // keys the row sees: position + 1 when causal
   std::int64_t position = 0;  // of the query, from 0, counted in keys

@@ -102,7 +102,7 @@ class ScaleRule {
   // dim in [2, 65536] by least squares over n = 40, 80, ... 20000: 3.4877 at 128. Milliseconds.
   static ScaleRule grad_max_cosine(Number dim = {});
 
-  // --- laws without a name
+  // --- tables
   // factor(n) / sqrt(d), linear in ln n between the nodes and constant beyond them. n strictly
   // increasing, >= 1; factor as long as n, or as n for each head in turn.
   static ScaleRule table(std::vector<double> n, std::vector<double> factor);

@@ -1,4 +1,4 @@
-// The list of the statistics of a row, with everything that the library needs to know about each.
+// List of the statistics of a row, with all that the library needs to know about each.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct StatisticFields {
   T entropy{};
   // sum p^2, in [1 / support, 1].
   T collision{};
-  // Of z under p, which is the varentropy: -d entropy / d ln lambda.
+  // Variance of z under p (the varentropy): -d entropy / d ln lambda.
   T variance{};
   // sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small
   // in local heads, large in global ones.
@@ -40,7 +40,7 @@ struct StatisticFields {
   Count support{};
 };
 
-// Views [batch, heads, queries]. Those without data are not computed.
+// Views [batch, heads, queries]. Statistics without data are not computed.
 using RowStatistics = StatisticFields<View<float, 3>, View<std::int64_t, 3>>;
 using ConstRowStatistics = StatisticFields<View<const float, 3>, View<const std::int64_t, 3>>;
 
@@ -86,8 +86,8 @@ enum GradientTerms : unsigned {
   kLargestKey = 8
 };
 
-// How the numbers of two disjoint parts of a row's keys become that of all, w being each part's
-// share of the softmax.
+// How a number of a row merges over two disjoint parts of its keys. w is a part's share of the
+// softmax.
 enum class Merge {
   own,           // lse, of which the shares are made, and support, which counts
   mean,          // w_a x_a + w_b x_b
@@ -96,11 +96,11 @@ enum class Merge {
   largest        // max(x_a, x_b)
 };
 
-// What front ends, validation and kernels need to know about a statistic.
+// Properties of a statistic that front ends, validation and kernels need.
 struct Statistic {
   std::string_view name;
   Merge merge;  // of entropy and variance, without what the difference of the parts adds
-  double RowStats::* of_row = nullptr;  // where finalize() leaves it; null: it needs no keys
+  double RowStats::* of_row = nullptr;  // member that finalize() sets; null if it needs no keys
   unsigned sums = kOnlyS0;              // the sums that the forward pass needs for it
   unsigned gradient = kNoGradient;      // its terms; src/cpu/steps/statistic_gradient-inl.h
   // The results of the forward pass, besides output and lse, that its gradient needs.

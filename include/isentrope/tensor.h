@@ -76,7 +76,7 @@ struct ConstTensor {
   explicit operator bool() const { return data != nullptr; }
 };
 
-// Exact.
+// Widens to float, exactly.
 [[nodiscard]] inline float to_float(float x) { return x; }
 [[nodiscard]] inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
@@ -91,7 +91,7 @@ struct ConstTensor {
   return std::bit_cast<float>(sign | magnitude);
 }
 
-// To the nearest, ties to even; NaN stays NaN, numbers that are too large become infinite.
+// Rounds to the nearest, ties to even; NaN stays NaN, numbers that are too large become infinite.
 template <typename T>
 [[nodiscard]] T from_float(float x);
 

@@ -30,7 +30,7 @@ class Statistics(NamedTuple):
     collision: Tensor | None = None
     """sum p^2, in [1 / support, 1]."""
     variance: Tensor | None = None
-    """Of z under p, which is the varentropy: -d entropy / d ln lambda."""
+    """Variance of z under p (the varentropy): -d entropy / d ln lambda."""
     distance: Tensor | None = None
     """sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small in local heads,
     large in global ones."""

@@ -18,7 +18,7 @@ namespace isentrope {
 // Defaults may be omitted; a string with the text form, "logn(4096)", works too. Error otherwise.
 [[nodiscard]] ScaleRule scale_rule_from_json(std::string_view json);
 
-// What a config.json says about the scale of its attention.
+// Scale of a model's attention, as its config.json describes it.
 struct ModelScale {
   // Whether the code of the model's family was read. If not, `rule` is what the keys suggest: the
   // family may scale by anything else.

@@ -50,7 +50,7 @@ class Memory {
   std::size_t bytes_;
 };
 
-// Where a call is computed: a stream is a cudaStream_t or CUstream, null for the default one.
+// Device and stream of a call. A stream is a cudaStream_t or CUstream; null is the default one.
 struct Place {
   const Device& device;
   void* stream = nullptr;
@@ -66,9 +66,11 @@ struct Place {
 // sequences must be multiples of 16 elements and below 2^31. Masks are those of mask.h except
 // dilation, prefixes and key_begin; page sizes of a cache are those that kernels were compiled for.
 // Statistics must be contiguous. The contents of documents and page tables are not checked, since
-// that would wait for the device: they are clamped to the valid range. Throws Error before anything
-// is written if an argument is invalid, or if no kernel was compiled for the call, as for soft-cap,
-// boolean mask, bias, sinks, lambda, dropout and codes of 8 bits.
+// that would wait for the device: they are clamped to the valid range.
+//
+// Throws Error before anything is written if an argument is invalid or no kernel was compiled for
+// the call. There are no kernels for soft-cap, boolean mask, bias, sinks, lambda, dropout and codes
+// of 8 bits.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const Place& place);
 
