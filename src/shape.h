@@ -1,4 +1,4 @@
-// Shapes of any rank, as messages show them.
+// Shapes of any rank as text for messages.
 #pragma once
 
 #include <array>

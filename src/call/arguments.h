@@ -1,5 +1,5 @@
-// The arguments of the operator beside q, k and v, listed once. Front ends loop over them, so a new
-// one stands here, or among the parts of a mask, in the struct it belongs to and where it acts.
+// The arguments of the operator beside q, k and v, listed once, because front ends loop over them.
+// A new argument is added here or to the parts of a mask, to its struct, and where it acts.
 #pragma once
 
 #include "isentrope/attention.h"
@@ -7,10 +7,9 @@
 
 namespace isentrope {
 
-// Calls visit(name, member) for each argument, in the order of the operators' schema: what is a
-// tensor there comes first.
-// Names are those of error messages, of the C interface and, but for Python's keyword lambda, of
-// the schema.
+// Calls visit(name, member) for each argument in the order of the operators' schema, tensors first.
+// Names are those of error messages, the C interface and the schema (Python's keyword lambda
+// aside).
 template <typename Options, typename Visit>
 void for_each_argument(Options& options, const Visit& visit) {
   auto& mask = options.mask;

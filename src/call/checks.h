@@ -1,4 +1,4 @@
-// Checks: how validation says which argument does not fit, what is required of it and what was got.
+// Checks: raises errors that name the argument, the requirement and the value.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace isentrope {
 
-// Sums of a few positions stay far from the ends of their type.
+// Limit of positions, so that sums of a few do not overflow.
 inline constexpr std::int64_t kMostKeys = std::int64_t{1} << 60;
 
-// The checks of one function, which every message begins with.
+// Checks on behalf of one function, whose name begins every message.
 class Checks {
  public:
   explicit Checks(std::string function) : function_(std::move(function)) {}
@@ -35,7 +35,7 @@ class Checks {
     if (array) shape(name, array, wanted);
   }
 
-  // What is written must have one place for each element.
+  // Requires that a written array has distinct memory for each element.
   template <typename Array>
   void own_places(const char* name, const Array& array) const {
     for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
@@ -66,7 +66,7 @@ class Checks {
     if (got == DType::i8) fail(name, "be f32, bf16 or f16", "i8");
   }
 
-  // Of the columns of what is in 8 bits, each with a scale.
+  // Requires a valid number of scale groups for columns of 8-bit codes.
   void groups(const char* name, std::int64_t got, std::int64_t columns) const {
     if (got < 1 || columns % got != 0) {
       fail(name, "have a number of groups that divides " + std::to_string(columns) + " columns",

@@ -1,4 +1,4 @@
-// Dropout: which weights of a call are kept, and by what they are multiplied then.
+// Dropout: decides which weights of a call are kept, and scales them.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 namespace isentrope {
 
 // Weight (batch, head, query, key) has 32 random bits: word key % 4 of Philox4x32-10 under the
-// seed, at the counter (key / 4, query, head, batch). It is kept where they are at least `least`.
-// docs/adr/0013 says why; whoever computes a call draws these bits.
+// seed, at the counter (key / 4, query, head, batch). It is kept if they are at least `least`.
+// Every backend draws the same bits; docs/adr/0013 has the reasons.
 struct Dropout {
   explicit Dropout(const AttentionOptions& options)
       : seed{static_cast<std::uint32_t>(options.dropout_seed),
@@ -27,10 +27,10 @@ struct Dropout {
 
   std::array<std::uint32_t, 2> seed;
   std::uint32_t least;
-  float factor;  // of a weight that is kept
+  float factor;  // of kept weights
   bool drops;
   std::int64_t query_offset,
-      key_offset;  // of the call in its sequence, whose positions are counted
+      key_offset;  // positions of this call's first query and key in its sequence
 };
 
 }  // namespace isentrope

@@ -8,17 +8,17 @@
 namespace isentrope {
 namespace {
 
-// Beyond every position that validation lets through, and far from the ends of the type.
+// Clamp for positions: beyond every valid one, and far from overflow.
 constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
 
-// One document, or the whole call: its queries and keys.
+// Queries and keys of one document, or of the whole call.
 struct Span {
   std::int64_t first_query, queries, first_key, keys;
 };
 
 Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::int64_t keys) {
   if (!mask.cu_seqlens_q) return {0, queries, 0, keys};
-  // The last document that begins at or before the query: empty ones before it begin there too.
+  // Finds the last document that begins at or before the query; empty ones may begin there too.
   std::int64_t low = 0, high = mask.cu_seqlens_q.extents[0] - 1;
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
@@ -28,13 +28,13 @@ Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::in
           mask.cu_seqlens_k(low), mask.cu_seqlens_k(low + 1) - mask.cu_seqlens_k(low)};
 }
 
-// Whether the last query lies where the last key of the call does.
+// Returns whether the last query is aligned with the last key of the call.
 bool meets_last_key(const Mask& mask) {
   return mask.causal == Causal::bottom_right ||
          (mask.causal == Causal::none && mask.sequence_keys == 0);
 }
 
-// The chunk of a position, both counted from the first key that is no padding.
+// Returns the keys of a position's chunk. Both count from the first key after padding.
 KeyRange chunk_of(std::int64_t position, std::int64_t size) {
   const std::int64_t past = position % size;  // negative before the first key
   const std::int64_t begin = position - (past < 0 ? past + size : past);
@@ -45,7 +45,7 @@ KeyRange intersect(KeyRange a, KeyRange b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// Of these keys those whose distance from `position` is a multiple of `step`.
+// Returns the keys whose distance from `position` is a multiple of `step`.
 KeyRange every_so_many_th(KeyRange keys, std::int64_t position, std::int64_t step) {
   const std::int64_t past = (position - keys.begin) % step;
   return {keys.begin + (past < 0 ? past + step : past), keys.end, step};
@@ -56,14 +56,13 @@ KeyRange every_so_many_th(KeyRange keys, std::int64_t position, std::int64_t ste
 RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
                  std::int64_t keys) {
   const Span span = span_of(mask, query, queries, keys);
-  // In positions of the whole sequence, in which key j of the call lies at j - first_key +
-  // key_offset.
+  // Positions count in the whole sequence: key j of the call is at j - first_key + key_offset.
   const std::int64_t shift = meets_last_key(mask) ? span.keys - span.queries : 0;
   const std::int64_t position = query - span.first_query + mask.query_offset + shift;
   const std::int64_t total =
       mask.sequence_keys > 0 ? mask.sequence_keys : mask.key_offset + span.keys;
   KeyRange seen{mask.sequence_keys > 0 ? 0 : mask.key_offset, total};
-  // The caller's numbers may be anything: what no position reaches is as good as none.
+  // Any value is allowed here, so a window or prefix is clamped to positions that exist.
   const std::int64_t padding =
       mask.key_begin ? std::clamp<std::int64_t>(mask.key_begin(batch), 0, kFarthest) : 0;
   seen.begin = std::max(seen.begin, padding);
@@ -97,8 +96,8 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
       .own_key = position + to_call};
 }
 
-// Later rows see neither an earlier first key nor an earlier last one, so that two rows decide:
-// the first and the last that see a key at all.
+// Both ends of a row's keys never decrease with the query. So the first and the last row that see a
+// key decide.
 KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows, std::int64_t queries,
                       std::int64_t keys) {
   Mask undilated = mask;
@@ -112,11 +111,12 @@ KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows, std::
   return {seen(rows.begin).begin, seen(rows.end - 1).end};
 }
 
-// One look at the mask serves a whole sequence: a row of few keys takes hardly longer than a look.
+// Lists a whole sequence at once, because for a row of few keys row_view() takes as long as the
+// row.
 void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
                    std::int64_t queries, std::int64_t keys, double* own_keys) {
   for (std::int64_t query = begin; query < end; ++query, ++own_keys) {
-    // Within a sequence positions go up with the queries; a document may begin at any of them.
+    // Within a document positions increase by 1 per query; a new document starts anywhere.
     *own_keys = query == begin || mask.cu_seqlens_q
                     ? static_cast<double>(row_view(mask, batch, query, queries, keys).own_key)
                     : own_keys[-1] + 1;

@@ -1,4 +1,4 @@
-// The parts of a Mask, each listed once: validation and front ends loop over these lists.
+// The parts of a Mask, each listed once, because validation and front ends loop over these lists.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace isentrope {
 struct MaskNumber {
   const char* name;
   std::int64_t Mask::* member;
-  bool negative_is_none;  // otherwise a negative number is an error, and 0 is none
+  bool negative_is_none;  // negative means none; otherwise negative is an error and 0 means none
   bool parts_rows;        // whether queries of a batch may see different keys because of it
-  bool parts_keys;        // whether it may hide keys of a prefix, which stands without it then
+  bool parts_keys;        // whether it may hide keys of a prefix, which is then an error
 
   [[nodiscard]] constexpr bool is_given(const Mask& mask) const {
     return negative_is_none ? mask.*member >= 0 : mask.*member != 0;
@@ -34,7 +34,7 @@ inline constexpr std::array kMaskNumbers = {
 struct MaskList {
   const char* name;
   View<const std::int64_t, 1> Mask::* member;
-  bool by_batch;  // [batch]; otherwise where packed documents begin, which parts the rows
+  bool by_batch;  // [batch]; otherwise the beginnings of packed documents
 };
 
 inline constexpr std::array kMaskLists = {
@@ -45,15 +45,16 @@ inline constexpr std::array kMaskLists = {
     MaskList{"cu_seqlens_k", &Mask::cu_seqlens_k, false},
 };
 
-// Of the queries [begin, end) of a batch, the keys at their own positions: row_view().own_key.
+// Lists the keys at the positions of queries [begin, end) of a batch: row_view().own_key.
 void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
                    std::int64_t queries, std::int64_t keys, double* own_keys);
 
-// Throws Error unless numbers and shapes fit. Reads nothing of the lists, wherever they lie.
+// Throws Error unless numbers and shapes fit. Does not read the lists' contents, which may be on a
+// device.
 void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t keys);
 
-// Throws Error unless the documents are those of so many queries and keys. Reads the lists, which
-// lie in the host's memory.
+// Throws Error unless the documents cover `queries` and `keys`. Reads the lists, which must be in
+// host memory.
 void check_documents(const Checks& check, const Mask& mask, std::int64_t queries,
                      std::int64_t keys);
 

@@ -14,7 +14,7 @@
 namespace isentrope {
 namespace {
 
-// Threads that sleep between jobs. A job is a counter that workers and caller draw tasks from.
+// Threads that sleep between jobs. Workers and caller draw a job's tasks from one counter.
 class Pool {
  public:
   Pool() {
@@ -47,7 +47,8 @@ class Pool {
     try {
       for (std::int64_t task; (task = next_.fetch_add(1)) < tasks;) body(task);
     } catch (...) {
-      // The caller gets it, once nobody works on its data any more; tasks not begun are dropped.
+      // The first error is rethrown to the caller once no worker uses its data. Tasks not begun are
+      // dropped.
       next_ = tasks;
       const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -74,15 +75,15 @@ class Pool {
   std::atomic<std::int64_t> next_ = 0;
   std::size_t busy_ = 0;
   std::uint64_t job_ = 0;
-  std::exception_ptr error_;           // the first of a job
-  std::vector<std::jthread> workers_;  // last: they stop before anything they use goes
+  std::exception_ptr error_;           // the first error of a job
+  std::vector<std::jthread> workers_;  // last: workers stop before members they use
 };
 
 thread_local bool inside_pool = false;
 
-// The pool of this process. fork() copies a pool but none of its threads, and its locks as another
-// thread may hold them: a child forgets the parent's pool, unlocked and undestroyed, and makes its
-// own at its first call.
+// The pool of this process. fork() copies the pool but none of its threads, and its locks may be
+// held by another thread. A child therefore abandons the parent's pool and makes its own at its
+// first call.
 class ProcessPool {
  public:
   ProcessPool() {
@@ -90,7 +91,7 @@ class ProcessPool {
   }
   ~ProcessPool() { delete pool_.load(); }
 
-  // No lock, for a lock could be held at the time of a fork: of several threads that call for the
+  // Lock-free, because a lock could be held at the time of a fork. If several threads call for the
   // first time, one keeps its pool.
   static Pool& get() {
     if (Pool* pool = pool_) return *pool;
@@ -101,13 +102,13 @@ class ProcessPool {
 
  private:
   static inline std::atomic<Pool*> pool_ = nullptr;
-  static inline std::atomic<Pool*> parents_ = nullptr;  // reachable still: no leak to a sanitizer
+  static inline std::atomic<Pool*> parents_ = nullptr;  // reachable: no leak
 } process_pool;
 
 }  // namespace
 
 void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-  // One task needs no other thread, and a task that calls the pool again must not wait for itself.
+  // A single task needs no other thread. A nested call would deadlock if it waited for the pool.
   if (tasks <= 1 || inside_pool) return run_serially(tasks, body);
   ProcessPool::get().run(tasks, [&body](std::int64_t task) {
     struct Inside {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // bytes along an axis
 
 struct Axis {
-  std::uint64_t step, reach;  // bytes from one element to the next, and to the last
+  std::uint64_t step, reach;  // bytes between neighbours, and from the first element to the last
 };
 
 std::uint64_t magnitude(std::int64_t value) {
@@ -29,7 +29,7 @@ Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> 
   std::array<Axis, 4> walked;
   std::size_t rank = 0;
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (extents[i] == 1 || strides[i] == 0) continue;  // leads nowhere
+    if (extents[i] == 1 || strides[i] == 0) continue;  // does not move the address
     Axis axis;
     if (__builtin_mul_overflow(magnitude(strides[i]), static_cast<std::uint64_t>(size),
                                &axis.step) ||
@@ -62,7 +62,7 @@ bool Place::overlaps(const Place& other) const {
   const std::uint64_t step = std::gcd(step_, other.step_);
   if (step == 0) return true;
   if (block_ >= step || other.block_ >= step) return true;
-  // Where a block of the other begins between two of this one's.
+  // Offset of the other array's block between two blocks of this one.
   const std::uint64_t at = ahead < behind ? ahead % step : (step - behind % step) % step;
   return at < block_ || at + other.block_ > step;
 }

@@ -1,5 +1,4 @@
-// Places: where the arrays of a call lie in memory, so that nothing is written over what another
-// array holds.
+// Places: memory of the arrays of a call, so that no output overwrites another array.
 #pragma once
 
 #include <array>
@@ -13,10 +12,10 @@
 
 namespace isentrope {
 
-// The bytes of a strided array: blocks without gaps, whose distances are multiples of a step.
+// Bytes of a strided array: blocks without gaps, at distances that are multiples of a step.
 class Place {
  public:
-  Place() = default;  // of no elements
+  Place() = default;  // no elements
 
   // Strides count elements of `size` bytes.
   Place(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
@@ -24,25 +23,26 @@ class Place {
 
   [[nodiscard]] bool is_empty() const { return span_ == 0; }
 
-  // Whether addresses reach from the first element to the last.
+  // Returns whether the bytes from the first element to the last fit in the address space.
   [[nodiscard]] bool is_reachable() const { return reachable_; }
 
-  // Whether no two elements meet: each axis steps over all that the shorter ones span.
+  // Returns whether no two elements overlap: each axis steps over the whole extent of the shorter
+  // ones.
   [[nodiscard]] bool keeps_elements_apart() const { return apart_; }
 
-  // True wherever both hold the same byte. Interleaved arrays, such as the dq, dk and dv of one
-  // packed array, are told apart when all that steps over the blocks of one also steps over those
-  // of the other; where not, arrays overlap that lie between each other's first and last bytes.
+  // Returns whether both arrays may share a byte; never false if they do. Interleaved arrays, such
+  // as dq, dk and dv in one packed array, are separated if the steps of one also step over the
+  // blocks of the other. Otherwise arrays overlap if their address ranges do.
   [[nodiscard]] bool overlaps(const Place& other) const;
 
  private:
-  std::uint64_t begin_ = 0, span_ = 0;  // from the first byte to behind the last
+  std::uint64_t begin_ = 0, span_ = 0;  // first address, bytes to the end
   std::uint64_t block_ = 0;             // bytes of a block
-  std::uint64_t step_ = 0;              // 0: there is one block
+  std::uint64_t step_ = 0;              // bytes between blocks; 0 for one block
   bool reachable_ = true, apart_ = true;
 };
 
-// The arrays of one call. Those without data take no place.
+// The arrays of one call. Arrays without data occupy no memory.
 class Places {
  public:
   explicit Places(std::string_view function) : function_(function) {}
@@ -55,7 +55,7 @@ class Places {
     add(name, place_of(tensor.data, size_of(tensor.type), tensor), false);
   }
 
-  // Throws Error when elements of the array meet each other, or one of an array before it.
+  // Throws Error if elements of the array overlap each other or an earlier array.
   template <typename T, std::size_t Rank>
   void write(std::string_view name, const View<T, Rank>& view) {
     add(name, place_of(view.data, sizeof(T), view), true);

@@ -33,14 +33,13 @@ void validate(const ConstTensor& rows, const View<std::int8_t, 4>& codes,
   places.write("scales", scales);
 }
 
-// Below 2^-126 a scale would have few digits itself, and above that of the largest float its
-// product with 127 would be infinite.
+// Below 2^-126 a scale would be denormal; above the float maximum / 127, dequantizing overflows.
 float scale_of(float largest) {
   constexpr float kMost = 0x1.020406p121f;
   return std::clamp(largest / kMostCode, std::numeric_limits<float>::min(), kMost);
 }
 
-// Added to 1.5 * 2^23, a number is rounded to an integer, which then ends the bits of the sum.
+// Adding 1.5 * 2^23 rounds a number to an integer in the low bits of the sum.
 std::int8_t code_of(float quotient) {
   return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(quotient + 0x1.8p23f));
 }

@@ -3,8 +3,7 @@
 namespace isentrope {
 namespace {
 
-// A task is long enough to be worth a thread: this many looks at a mask, or a sixteenth of it in
-// logarithms.
+// Work of one task: this many mask lookups, or a sixteenth as many logarithms.
 constexpr std::int64_t kTask = 1 << 16;
 
 }  // namespace
@@ -53,7 +52,7 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
   });
 }
 
-// A rule that reads nothing of a row has one scale for all rows of a head.
+// A rule that reads no length has one scale for all rows of a head.
 void ScaleTable::fill(const AttentionOptions& options, std::int64_t dim) {
   for (std::int64_t head = 0; head < heads_; ++head) {
     resolve(options, dim, 0, head * queries_);

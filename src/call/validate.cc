@@ -31,7 +31,7 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
       if (extent < 0) check.fail(name, "have no negative extent", text_of(tensor->extents));
       elements *= static_cast<double>(std::max<std::int64_t>(extent, 1));
     }
-    // Of broadcast tensors too: the products of extents below are then exact.
+    // The limit holds for broadcast tensors too, so that products of extents are exact below.
     if (elements > 0x1p56) check.fail(name, "have at most 2^56 elements", text_of(tensor->extents));
   }
   if (dim < 1) check.fail("q", "have a head dimension of at least 1", text_of(in.q.extents));
@@ -109,8 +109,8 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
 }
 
-// Gradients of statistics, and the results of the forward pass that they need: lse even where there
-// is none of them.
+// Checks upstream gradients of statistics and the results of the forward pass that they need. lse
+// is always required.
 void check_gradients(const Checks& check, const AttentionGradientInput& gradient,
                      const Shape<3>& rows) {
   const auto is_needed = [&](std::string_view result) {
@@ -146,7 +146,7 @@ void add_inputs(Places& places, const AttentionInput& in, const AttentionOptions
   });
 }
 
-// What is written lies where nothing else of the call does.
+// Throws Error if an output overlaps another array of the call.
 void check_forward_places(const AttentionInput& in, const AttentionOptions& options,
                           const AttentionOutput& out) {
   Places places("attention");

@@ -1,26 +1,25 @@
-// The one validator: every front end goes through it before anything is written.
+// Validation that every front end calls before anything is written.
 #pragma once
 
 #include "isentrope/attention.h"
 
 namespace isentrope {
 
-// Throw Error naming the argument, what is required of it and what was got. Types, shapes and
-// numbers: nothing of an array is read, wherever it lies.
+// Checks types, shapes and numbers. Throws Error naming the argument, the requirement and the
+// value. Does not read arrays, which may be on a device.
 void validate_input(const char* function, const AttentionInput& input,
                     const AttentionOptions& options);
-// What page table and documents hold, of input that validate_input() let through. Reads them, so it
-// runs where they lie: in the host's memory.
+// Checks the contents of page tables and documents, after validate_input(). Reads them, so they
+// must be in host memory.
 void validate_tables(const char* function, const AttentionInput& input,
                      const AttentionOptions& options);
-// Shapes, types and places of what is written, of input that validate_input() let through. Nothing
-// of an array is read.
+// Checks shapes, types and overlap of outputs, after validate_input(). Does not read arrays.
 void validate_output(const AttentionInput& input, const AttentionOptions& options,
                      const AttentionOutput& output);
-// All of these.
+// Runs all checks above.
 void validate_forward(const AttentionInput& input, const AttentionOptions& options,
                       const AttentionOutput& output);
-// The first two, and what is read and written besides.
+// Runs the first two, and checks all else that the backward pass reads and writes.
 void validate_backward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionGradientInput& gradient, const AttentionGradients& result);
 

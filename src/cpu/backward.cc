@@ -1,4 +1,4 @@
-// The backward pass of one task: a key block of one key head against all queries that see it.
+// Backward pass of one task: a key block of one key head against all queries that see it.
 //
 //   pack the block's keys and values
 //   for each query head of the group, for each tile of its queries
@@ -7,9 +7,8 @@
 //       dz = gradient of the logits   from dp = dO V^T, of the keys that dropout left
 //       dV += P^T dO    dK += dz^T lambda Q    dQ += dz K
 //
-// Every sum runs in an order that the shape alone decides. Where the gradient of max_probability is
-// given, a task of its own finds each row's largest key before: the same products, without the
-// rest.
+// Every sum runs in an order that the shape alone decides. If max_probability has an upstream
+// gradient, LargestKeysTask first finds each row's largest key with the same products.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/backward.cc"
@@ -35,8 +34,8 @@ class BackwardTask : GradientTask {
 
   void run(std::int64_t index) noexcept {
     list_keys(index);
-    // Sums begin at 0, for which tile comes first is a matter of the masks. Those of the keys there
-    // are, in blocks that products may turn: with all that a tile has room for, 16 keys took twice
+    // Sums begin at 0, because masks decide which tile comes first. Only the block's own keys are
+    // cleared, in blocks that products may transpose. Clearing a whole tile for 16 keys took twice
     // as many instructions.
     const std::size_t sums = round_up(keys_.count(), kTurned);
     std::fill_n(sums_.dk.data(), sums * sizes_.columns, 0.0f);
@@ -47,8 +46,8 @@ class BackwardTask : GradientTask {
       return true;
     });
     products_->finish_sums(sums_, keys_.count());
-    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat: hence
-    // ln 2.
+    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat: hence ln
+    // 2.
     for (std::size_t j = 0; j < keys_.count(); ++j) {
       const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
       store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
@@ -66,9 +65,8 @@ class BackwardTask : GradientTask {
     for (std::size_t r = 0; r < tile_.rows; ++r) write_row_gradients(r);
   }
 
-  // `key` counts from the key block's first, the ranges from `key`.
-  // A few rows go through at a time: their logits and dp are still in L1 when the softmax reads
-  // them.
+  // Processes one tile of keys. `key` counts from the key block's first, the ranges from `key`. Few
+  // rows are processed at a time, so that their logits and dp are in L1 for the softmax.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
     const std::size_t columns = tile.last - tile.first;
@@ -80,8 +78,8 @@ class BackwardTask : GradientTask {
         float* weights = tile.weights + r * kGradientKeys + tile.first;
         float* gradients = tile.gradients + r * kGradientKeys + tile.first;
         const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
-        // A dropped weight passes no gradient on, and stays in the softmax: dp is dropped before
-        // dz is made of it, and P afterwards, for dv.
+        // A dropped weight passes no gradient and stays in the softmax. So dp is dropped before dz
+        // is computed, and P afterwards, for dv.
         HWY_ALIGN float kept[kGradientKeys];
         if (call_.dropout) {
           keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
@@ -100,7 +98,7 @@ class BackwardTask : GradientTask {
     products_->add(tile, sums_);
   }
 
-  // P and the gradient of the finished logits, out of these and dp. Columns count from the tile's
+  // Replaces logits and dp by P and the gradient of the logits. Columns count from the tile's
   // first.
   void run_row(const GradientTile& tile, std::size_t r, std::size_t begin, std::size_t end,
                float* weights, float* gradients) const {
@@ -117,20 +115,20 @@ class BackwardTask : GradientTask {
     add_at_largest_key(row, key, first, begin, end, weights, gradients);
   }
 
-  // The gradient of the finished logits, and from it that of bias and scaled score. Columns count
-  // from the tile's first.
+  // Same for rows with soft-cap or bias: also computes the gradients of bias and scaled score.
+  // Columns count from the tile's first.
   void run_row_with_terms(const GradientTile& tile, std::size_t r, std::size_t begin,
                           std::size_t end, float* weights, float* gradients) const {
     HWY_ALIGN float slopes[kGradientKeys];
     const LogitTerms terms = tile.terms(r, tile.first);
     const std::size_t columns = tile.last - tile.first;
     finish_logits(terms, begin, end, columns, weights, slopes);
-    // The soft-cap's slope comes after the softmax's gradient and before the scale, as the chain
-    // rule has it; the bias enters between them and takes its gradient there.
+    // By the chain rule the soft-cap's slope applies after the softmax's gradient and before the
+    // scale. The bias is added between them, so its gradient is taken there.
     run_row(tile, r, begin, end, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
     for (std::size_t j = begin; j < end; ++j) {
-      // A key that mask or bias masks has the weight 0 and may have a dp that is NaN.
+      // A key masked by mask or bias has weight 0, and its dp may be NaN.
       if (terms.is_masked(static_cast<std::int64_t>(j))) gradients[j] = weights[j] = 0;
       if (d_bias) {
         d_bias(item_.batch, tile_.head, tile_.query(r), tile.key_of(tile.first + j)) =
@@ -140,7 +138,7 @@ class BackwardTask : GradientTask {
     }
   }
 
-  // Of a row that sees no key dq is 0, while its q and lambda may be NaN.
+  // A row that sees no key has dq 0, while its q and lambda may be NaN.
   void write_row_gradients(std::size_t r) {
     const std::int64_t query = tile_.query(r);
     const bool is_empty = call_.gradient.statistics.lse(item_.batch, tile_.head, query) ==
@@ -148,10 +146,10 @@ class BackwardTask : GradientTask {
     const float* dq = sums_.dq.at(r * sizes_.columns, sizes_.columns);
     if (const View<float, 3>& d_lambda = call_.d_lambda_of_block[item_.block]) {
       double sum = 0;
-      // d_lambda sums q.k over the keys times dz, which is dq.q: the products need no further pass.
-      // The sum is in double, for its terms cancel.
+      // d_lambda sums q.k times dz over the keys, which equals dq.q: no further pass is needed. The
+      // sum is in double because its terms cancel.
       for (std::size_t c = 0; c < sizes_.dim; ++c) {
-        if (is_empty && dq[c] == 0) continue;  // whatever q holds
+        if (is_empty && dq[c] == 0) continue;  // skips q, which may be NaN
         sum += static_cast<double>(dq[c]) * static_cast<double>(tile_.queries.at(r, c));
       }
       d_lambda(item_.batch, tile_.head, query) = static_cast<float>(sum);
@@ -179,7 +177,7 @@ class LargestKeysTask : GradientTask {
   }
 
  private:
-  // The logits are those that BackwardTask meets, bit for bit.
+  // The logits equal BackwardTask's bit for bit.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
     const std::size_t at_once = products_->rows_at_once();

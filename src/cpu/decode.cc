@@ -1,13 +1,13 @@
-// A decode step of one task: the few queries of one key head against many keys.
+// Decode step of one task: the few queries of one key head against many keys.
 //
-//   for each block of keys              read where they lie, one row after the other
+//   for each block of keys              read in place, one row after the other
 //     scores  S = lambda Q K^T          decode_tile: vectors run along columns
-//     logits  Z                         logits, where there is a soft-cap
-//     -inf where a row sees no key      mask_tile
+//     logits  Z                         logits, if there is a soft-cap
+//     -inf for keys a row does not see  mask_tile
 //     weights P = 2^(Z - max)           softmax_tile, with the rows' states; then dropout
 //     sums    O = rescale * O + P V     decode_tile
 //
-// Each key and value is read once, so that packing them would be most of the work.
+// Each key and value is read once, so packing them would be most of the work.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/decode.cc"
@@ -29,8 +29,8 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// The rows are one row tile at most, so there is one state, and sums for its rows alone: clearing
-// room for a whole query block was a fifth of a step's instructions.
+// The rows are at most one row tile, so there is one state and its sums. Clearing room for a whole
+// query block was a fifth of a step's instructions.
 class DecodeTask {
  public:
   explicit DecodeTask(const ForwardCall& call)
@@ -62,10 +62,10 @@ class DecodeTask {
     item_ = item_of(call_.plan, index);
     state_.clear();
     block_.list(item_);
-    // Scaled once here, a query multiplies keys that are read as they are. Packed queries would
-    // need keys transposed.
+    // Queries are scaled once, and keys are read as they are. Packed queries would need transposed
+    // keys.
     scale_rows(block_.queries(), block_.lambda(), keys_.type(), query_stride(), queries_.data());
-    // Keys are counted in steps of a dilated row, and what it passes over is not read.
+    // Keys count in steps of a dilated row; skipped keys are not read.
     const KeyRange seen = block_.seen();
     for (std::int64_t key = 0; key < seen.size(); key += kBlockKeys) {
       const std::int64_t keys = HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.size() - key);
@@ -79,7 +79,7 @@ class DecodeTask {
                  block_.own_keys_from(0)});
     }
     for (std::size_t row = 0; row < block_.rows(); ++row) {
-      // bf16 values are widened by parity, so their sums come in that order.
+      // bf16 values are widened by parity, so their sums are in that order.
       restore_order(values_.type(), sums_.at(row * sums_stride(), value_columns_), value_columns_,
                     by_row_.at(row * sums_stride(), value_columns_));
     }
@@ -90,8 +90,8 @@ class DecodeTask {
   std::size_t query_stride() const { return round_up(columns_, panel_width()); }
   std::size_t sums_stride() const { return round_up(value_columns_, panel_width()); }
 
-  // Only what some row sees is listed, and so read: the rest of a window's first block, or of a
-  // cache with padding, stays in memory.
+  // Only keys that some row sees are listed and read. The rest of a window's first block, or
+  // padding, stays in memory.
   void list(Operand& operand, const RowTile& tile) const {
     const std::int64_t stride = block_.seen().stride;
     operand.clear();
@@ -101,14 +101,15 @@ class DecodeTask {
     operand.resolve(/*streams=*/are_whole_codes(operand));
   }
 
-  // Tiles are [row][key], as the sums over columns leave them.
+  // Tiles are [row][key], as the sums over columns produce them.
   void run_block(const RowTile& tile) {
     HWY_ALIGN float weights[kStateRows * kBlockKeys];
     HWY_ALIGN float rescale[kStateRows];
     list(keys_, tile);
     list(values_, tile);
     const std::size_t rows = tile.rows, first = tile.ranges.first;
-    // Whole vectors: the softmax then has no tail, and what lies beyond the last key is masked.
+    // Rounded up to whole vectors, so that the softmax has no tail; columns past the last key are
+    // masked.
     const std::size_t columns = round_up(keys_.count(), panel_width());
     score_keys(queries_.data(), query_stride(), rows, keys_, few_keys_.data(), weights, kBlockKeys);
     const bool empty = state_.is_empty(rows);
@@ -119,8 +120,7 @@ class DecodeTask {
       // Most blocks are seen in full by every row, and end in whole vectors.
       if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
     }
-    // Where no row's maximum grew, which is most often so after the first blocks, sums stay as they
-    // are.
+    // If no row's maximum grew, as is usual after the first blocks, sums are not rescaled.
     const bool moved =
         softmax_.of_rows(weights, kBlockKeys, rows, columns,
                          positions_of(tile, first, block_.seen().stride), state_, rescale);
@@ -133,8 +133,8 @@ class DecodeTask {
     add_block_values(tile, weights);
   }
 
-  // Where rows see different keys each adds up the values of its own, so that nothing masked meets
-  // even a weight of 0.
+  // If rows see different keys, each row adds its own keys' values, so that no masked value meets a
+  // weight of 0.
   void add_block_values(const RowTile& tile, const float* weights) {
     const RowTile::Ranges& ranges = tile.ranges;
     if (!ranges.ragged) {
@@ -149,14 +149,14 @@ class DecodeTask {
   }
 
   const ForwardCall& call_;
-  // Without padding: rows are read where they lie.
-  const std::size_t columns_, value_columns_;  // in whole vectors
+  // In whole vectors, without padding, because rows are read in place.
+  const std::size_t columns_, value_columns_;
   const Softmax softmax_;
   QueryBlock block_;
   Operand keys_, values_;
   Buffer<float> queries_;                // lambda q in log2, in the order of vector_of()
-  Buffer<float> few_keys_, few_values_;  // copies of a few rows that do not lie evenly
-  Buffer<float> sums_, by_row_;          // value sums, in that order and in that of the columns
+  Buffer<float> few_keys_, few_values_;  // copies of a few rows that are not evenly spaced
+  Buffer<float> sums_, by_row_;          // value sums, in that order and in columns
   Scratch scratch_;
   RowTileState state_;
   WorkItem item_{};

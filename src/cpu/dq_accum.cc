@@ -21,7 +21,7 @@ void for_each_row(const std::array<std::int64_t, Rank>& extents, const Visit& vi
 
 }  // namespace
 
-// A single block needs no memory of its own, and rounds once.
+// A single block writes the result directly, so it rounds once.
 DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : result_(result) {
   if (plan.blocks == 1) {
     dq_ = {result.dq};
@@ -44,8 +44,8 @@ DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : resul
 void DqAccum::add_up(const ParallelFor& parallel_for) const {
   if (dq_.size() == 1) return;
   const auto [batches, heads, queries, dim] = result_.dq.extents;
-  // Threads take heads; within one the blocks are added in their order, so that bits do not depend
-  // on who was first.
+  // Threads take heads. Within a head, blocks are added in order, so that bits do not depend on
+  // timing.
   const auto add_head = [&, heads = heads, queries = queries, dim = dim](std::int64_t index) {
     const std::int64_t batch = index / heads, head = index % heads;
     std::vector<float> sum(static_cast<std::size_t>(dim));
@@ -53,7 +53,7 @@ void DqAccum::add_up(const ParallelFor& parallel_for) const {
       std::fill(sum.begin(), sum.end(), 0.0f);
       float lambda_sum = 0;
       for (std::size_t block = 0; block < dq_.size(); ++block) {
-        // Shares lie row after row, for their memory is our own. The caller's dq may have any
+        // Partial sums are row-major in memory of the library. The caller's dq may have any
         // strides, hence write_row().
         const std::int64_t at = (index * queries + query) * dim;
         const float* share = static_cast<const float*>(dq_[block].data) + at;
@@ -67,8 +67,7 @@ void DqAccum::add_up(const ParallelFor& parallel_for) const {
   parallel_for(batches * heads, add_head);
 }
 
-// Through write_row(), because a tensor may have any strides and the memory between its rows is the
-// caller's.
+// write_row() supports any strides and leaves the memory between rows untouched.
 void fill_with_zeros(const Tensor& tensor) {
   if (!tensor) return;
   const std::vector<float> zeros(static_cast<std::size_t>(tensor.extents[3]));
@@ -88,13 +87,14 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
                        const View<float, 1>& d_sinks) {
   for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
   if (!gradient.d_output || !options.sinks) return;
-  // In double: a head's gradient is a sum over all rows of all batches, most of it cancelling.
+  // Accumulated in double, because a head's gradient sums over all rows of all batches and mostly
+  // cancels.
   std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
   const auto add_row = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
     const double lse = gradient.statistics.lse(batch, head, query);
-    // A row without keys gives its whole weight to the sink, whatever that is: no gradient.
+    // A row without keys gives all weight to the sink, whatever its logit: no gradient.
     if (std::isinf(lse) && lse < 0) return;
-    // What it leaves the keys, seen from the sink: 1 - that would cancel.
+    // The weight of the sink, by symmetry; 1 - non_sink_weight would cancel.
     const double sink_weight = non_sink_weight(options.sinks(head), lse);
     const double product = output_product(gradient, batch, head, query);
     sums[static_cast<std::size_t>(head)] -= sink_weight * product;

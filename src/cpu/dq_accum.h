@@ -1,4 +1,4 @@
-// Results to which several key blocks contribute, and those that no kernel computes.
+// Results to which several key blocks contribute, and results that no kernel computes.
 #pragma once
 
 #include <vector>
@@ -8,18 +8,17 @@
 
 namespace isentrope {
 
-// dq and d_lambda of each key block. A single block writes the results themselves.
-// FlashAttention's deterministic backward pass does the same: atomic additions would be in no
-// order.
+// dq and d_lambda of each key block. A single block writes the results directly. FlashAttention's
+// deterministic backward pass does the same, because atomic additions have no fixed order.
 class DqAccum {
  public:
   DqAccum(const TilePlan& plan, const AttentionGradients& result);
 
-  // One for each block.
+  // One tensor for each block.
   [[nodiscard]] const Tensor* dq() const { return dq_.data(); }
   [[nodiscard]] const View<float, 3>* d_lambda() const { return d_lambda_.data(); }
 
-  // Adds the blocks in order.
+  // Adds the blocks' sums in order.
   void add_up(const ParallelFor& parallel_for) const;
 
  private:
@@ -32,7 +31,7 @@ class DqAccum {
 void fill_with_zeros(const Tensor& tensor);
 void fill_with_zeros(const View<float, 3>& view);
 
-// d_sink_h = -sum over rows of (1 - w) do.output, w the weight beside the sink.
+// Computes d_sink_h = -sum over rows of (1 - w) do.output, with w the non-sink weight.
 void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
                        const View<float, 1>& d_sinks);
 

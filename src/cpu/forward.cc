@@ -1,14 +1,14 @@
-// The forward pass of one task: a query block of one key head against the keys it sees.
+// Forward pass of one task: a query block of one key head against the keys it sees.
 //
-//   for each block of keys              read where they lie, or copied once
-//     for each row tile                 a panel's width of rows, a lane of the vectors each
+//   for each block of keys              read in place, or copied once
+//     for each row tile                 a panel's width of rows, one vector lane each
 //       scores  S = K (lambda Q)^T      qk_tile
-//       logits  Z                       logits, where there is a soft-cap, a bias or a boolean mask
-//       -inf where a row sees no key    mask_tile
+//       logits  Z                       logits, if there is a soft-cap, a bias or a boolean mask
+//       -inf for keys a row does not see  mask_tile
 //       weights P = 2^(Z - max)         softmax_tile, with the rows' states; then dropout
 //       sums    O = rescale * O + V^T P pv_tile
 //
-// The few rows of a decode step would leave most lanes empty: those are decode.cc's.
+// The few rows of a decode step would leave most lanes empty: decode.cc computes them.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/forward.cc"
@@ -37,9 +37,9 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// The scores of a tile become logits, those a row does not see -inf.
-// Terms of single keys are applied row by row, because a row's bias and mask lie along its keys.
-// Two transpositions cost less than reading both across, and most calls have no terms.
+// Turns the scores of a tile into logits, -inf for keys that a row does not see. Bias and mask are
+// contiguous along a row's keys, so rows are transposed. Two transpositions cost less than strided
+// reads, and most calls have neither.
 void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
   HWY_ALIGN std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
   const std::size_t first = tile.first, keys = tile.keys(), rows = tile.rows;
@@ -63,8 +63,8 @@ void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
   if (tile.ranges.stride > 1) mask_between(logits, begin, tile.ranges.stride, rows, keys);
 }
 
-// What outlives a block of keys: the packed queries, the states of their rows and their value sums.
-// Scores and weights live in one tile on the stack, which never leaves L1.
+// Data kept across blocks of keys: the packed queries, the states of their rows and their value
+// sums. Scores and weights are in one tile on the stack, which stays in L1.
 class ForwardTask {
  public:
   explicit ForwardTask(const ForwardCall& call)
@@ -78,8 +78,8 @@ class ForwardTask {
         qk_pairs_(sizes_.pairs, sizes_.dim),
         pv_f32_(sizes_.value_dim),
         pv_pairs_(sizes_.pairs, sizes_.value_dim),
-        // Values need no look at their numbers: what pairs cannot hold is added afterwards. So
-        // their arithmetic is chosen here, that of the scores with each block.
+        // The arithmetic of values is chosen once, because non-finite values are added afterwards.
+        // That of scores is chosen for each block.
         pv_(sizes_.value_pairs ? static_cast<PvTile&>(pv_pairs_) : pv_f32_),
         scratch_({queries_.pointers(sizes_.rows),
                   queries_.next_pointers(sizes_.rows),
@@ -103,11 +103,11 @@ class ForwardTask {
                   {results_.sums, sizes_.rows * sizes_.value_columns},
                   {results_.by_row, kStateRows * sizes_.value_columns}}) {}
 
-  // more: the next work item is run after this one.
+  // Computes a work item. more: the next one follows.
   void run(std::int64_t index, bool more) noexcept {
     item_ = {index, more, item_of(call_.plan, index)};
     queries_.list(item_.at);
-    // The look at the queries' numbers is taken once; the one at the keys' once a block.
+    // Queries are checked once, keys once a block.
     item_.pairs_fit = sizes_.key_pairs && sizes_.pairs.fits(queries_.queries());
     item_.f32_packed = false;
     for (std::size_t tile = 0; tile * panel_width() < queries_.rows(); ++tile)
@@ -116,8 +116,8 @@ class ForwardTask {
       qk_pairs_.pack_queries(queries_.queries(), queries_.lambda());
       fetch_next_queries();
     }
-    // Keys beyond the union of the rows' ranges are never touched: a causal or windowed call does
-    // the work of the keys it sees.
+    // Keys outside the union of the rows' ranges are never read, so causal and windowed calls do
+    // only the work of visible keys.
     const KeyRange seen = queries_.seen();
     for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys)
       run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - block));
@@ -125,7 +125,7 @@ class ForwardTask {
   }
 
  private:
-  // A key head's query heads share its keys, so the rows of a block are those of all of them.
+  // Query heads of one key head share its keys, so a block holds the rows of all of them.
   struct Sizes {
     explicit Sizes(const ForwardCall& call)
         : dim(static_cast<std::size_t>(call.input.q.extents[3])),
@@ -141,35 +141,34 @@ class ForwardTask {
     std::size_t dim, value_dim, value_columns;
     std::size_t rows;  // of the longest query block, in whole tiles
     Pairs pairs;
-    bool key_pairs, value_pairs;  // whether they serve, numbers permitting
+    bool key_pairs, value_pairs;  // supported, if values permit
     std::size_t key_step;         // of row tiles
   };
-  // What is known of the work item at hand.
+  // State of the current work item.
   struct Item {
     std::int64_t index = 0;
     bool more = false;
     WorkItem at{};
-    bool pairs_fit = false;  // all queries
-    // Packing is put off until a block needs it: a call whose keys all fit never does.
+    bool pairs_fit = false;  // for all queries
+    // Queries are packed in f32 only when a block of keys does not fit pairs.
     bool f32_packed = false;  // queries, for the blocks of keys that pairs do not fit
   };
-  // What grows from block to block, and where a tile is turned round at the end.
+  // Accumulated results, and room to transpose a tile at the end.
   struct Results {
-    Buffer<RowTileState> states;  // one a row tile
+    Buffer<RowTileState> states;  // one for each row tile
     Buffer<float> sums;           // [row tile][value column][row]
-    Buffer<float> by_row;         // of one row tile: [row][value column]
+    Buffer<float> by_row;         // one row tile: [row][value column]
   };
 
-  // A small item's queries travel while the one before it is worked on: 1.03 times at n = 64. Its
-  // keys and values, too, are too much at once: 0.97.
+  // Prefetches the next small item's queries while this one is computed: 1.03 times at n = 64.
+  // Prefetching its keys and values too gave 0.97.
   void fetch_next_queries() {
     if (item_.more && queries_.rows() <= 128)
       queries_.fetch_next(item_of(call_.plan, item_.index + 1));
   }
 
-  // The arithmetic of this block's scores, with its queries packed.
-  // A single denormal sends its block alone to the f32 product, whose results are a matter of the
-  // block's numbers and not of what other blocks hold.
+  // Chooses the arithmetic of this block's scores and packs its queries. A denormal sends only its
+  // own block to the f32 product, so results do not depend on other blocks.
   QkTile& qk_of_block() {
     if (item_.pairs_fit && sizes_.pairs.fits(keys_)) return qk_pairs_;
     if (!item_.f32_packed) {
@@ -182,9 +181,9 @@ class ForwardTask {
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
     const AttentionInput& in = call_.input;
-    // A block between two keys of few rows is not even read.
+    // Dilated rows may skip a whole block, which is then not read.
     if (!queries_.any_sees(block, block + block_keys)) return;
-    // Both lists are made together, for a paged cache has the same pages for keys and values.
+    // Both lists are made together, because a paged cache has the same pages for keys and values.
     for (Operand* operand : {&keys_, &values_}) {
       operand->clear();
       operand->add_keys(in.pages, item_.at.batch, item_.at.kv_head, {block, block + block_keys});
@@ -197,7 +196,7 @@ class ForwardTask {
       const std::size_t rows = HWY_MIN(panel_width(), queries_.rows() - row);
       const RowTile::Ranges ranges(rows, block, block_keys,
                                    [&](std::size_t r) { return queries_.range(row + r); });
-      // Tiles above the diagonal of a causal mask end here.
+      // Tiles above the causal diagonal end here.
       if (ranges.empty()) continue;
       const RowTile tile{
           call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row), sizes_.key_step};
@@ -206,12 +205,12 @@ class ForwardTask {
   }
 
   void run_tile(const RowTile& tile, const QkTile& qk) {
-    // Weights take the place of the logits: one tile of 32 KiB is all that L1 has room for.
+    // Weights replace the logits, because L1 holds only one tile of 32 KiB.
     HWY_ALIGN float weights[kBlockKeys * kPanelRows];
     HWY_ALIGN float rescale[kStateRows];
     RowTileState& state = results_.states[tile.row / panel_width()];
-    // Asked before the softmax counts this block's keys: the first block replaces what is in the
-    // memory of the sums, so that nobody has to clear it.
+    // Read before the softmax counts this block's keys. The first block overwrites the sums, so
+    // nobody clears them.
     const bool empty = state.is_empty(tile.rows);
     qk.run(tile, queries_.lambda() + tile.row, weights);
     finish_logits_of(tile, weights, state);
@@ -221,7 +220,7 @@ class ForwardTask {
     pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 
-  // Sums of a row tile lie together, so that it alone is in the cache while it is worked on.
+  // Sums of a row tile are contiguous, so that only they are in the cache while it is processed.
   float* sums_of(std::size_t row) const {
     return results_.sums.at(row * sizes_.value_columns, panel_width() * sizes_.value_columns);
   }
@@ -231,7 +230,7 @@ class ForwardTask {
     const std::size_t rows = HWY_MIN(width, queries_.rows() - row);
     const RowTileState& state = results_.states[row / width];
     float* by_row = results_.by_row.data();
-    // Sums lie across, [column][row], as the products left them.
+    // Products leave the sums transposed, as [column][row].
     transpose(sums_of(row), width, sizes_.value_dim, width, by_row, columns);
     write_rows(call_, item_.index, row, rows, state, by_row, columns);
   }
@@ -252,11 +251,10 @@ class ForwardTask {
   Item item_;
 };
 
-// Rows of a decode step that run_decode() takes: as many as registers hold, or fewer where products
-// of pairs overtake streams sooner. None where keys and values are not whole vectors, which are
-// read where they lie, or where a row's logits have terms of their own, one a key. Of dilated rows
-// those of one query, whose keys are all the same, and what they pass over only a stream leaves
-// unread; not under dropout, which draws for neighbours.
+// Returns the largest number of rows that run_decode() takes: as many as registers hold, or fewer
+// if pair products are faster sooner. Returns 0 unless rows of keys and values are whole vectors
+// read in place, without bias or boolean mask. Dilated rows are supported for one query, whose rows
+// share their keys, and without dropout, which draws for neighbouring keys.
 std::int64_t most_rows_of_streams(const ForwardCall& call) {
   const AttentionInput& in = call.input;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
@@ -264,7 +262,8 @@ std::int64_t most_rows_of_streams(const ForwardCall& call) {
   if (!whole || call.options.bias || call.options.attn_mask) return 0;
   if (call.options.mask.dilation > 1)
     return in.q.extents[2] > 1 || call.dropout ? 0 : std::int64_t{kRegisterRows};
-  // Of 12 keys tiles took 1.4 to 1.8 times as long, of 100 as long.
+  // Below this many keys packing does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100
+  // keys as long.
   constexpr std::int64_t kWorthPacking = 128;
   const Pairs pairs(in.q.type);
   std::size_t rows = kRegisterRows;

@@ -1,6 +1,6 @@
-// Each row's key of the largest logit. The gradient of the mass of that key alone needs it, so it
-// is looked for when that is asked for, by the backward pass before it begins: a forward pass that
-// kept it would cost everybody.
+// Each row's key with the largest logit, needed only for the gradient of max_probability. The
+// backward pass finds it when asked, because recording it in the forward pass would slow every
+// call.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct LargestKey {
   std::int64_t key = -1;                                  // none
 };
 
-// One of each row in each block of keys.
+// Largest key of each row in each block of keys.
 class LargestKeys {
  public:
   LargestKeys(const TilePlan& plan, const AttentionInput& input, const Mask& mask)
@@ -34,9 +34,9 @@ class LargestKeys {
     return of_blocks_[first_of(batch, head, query) + static_cast<std::size_t>(block)];
   }
 
-  // The first of the row's largest keys; -1 where it has none, or where this call is a part of a
-  // longer sequence and none of its logits reaches the row's largest, which is `max_logit`. The
-  // other call rounded the logit in another way, so one that comes within a thousandth is the same.
+  // Returns the first of the row's largest keys; -1 if there is none. In part of a longer sequence
+  // it is also -1 unless a logit reaches `max_logit`, the row's largest. That was rounded
+  // differently, so logits within a thousandth count as equal.
   [[nodiscard]] std::int64_t of_row(std::int64_t batch, std::int64_t head, std::int64_t query,
                                     float max_logit) const {
     LargestKey largest;

@@ -1,4 +1,4 @@
-// TilePlan: how a call is cut into tasks.
+// TilePlan: cuts a call into tasks.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,11 @@ namespace isentrope {
 }
 
 // A work item is one block of rows (a query block in the forward pass, a key block in the backward
-// pass) of one key head, and in a forward pass with few queries one split of the keys. It copies or
-// packs the other side once, so a block is as long as parallel work allows. A task works on one
-// work item after the other where they are small.
-// The plan is a function of the shape alone, never of the threads: so are the bits of the result.
-// All lengths are counts of rows or keys, not of bytes: types and head dimensions change what an
-// item costs, and hardly how it is best cut.
+// pass) of one key head. In a forward pass with few queries it is also one split of the keys. Each
+// item copies or packs the other operand once, so blocks are as long as parallelism allows. A task
+// runs several small work items in sequence.
+// The plan depends on the shape alone, never on the threads, and so do the bits of the result.
+// Lengths count rows or keys, not bytes: types and head dimensions hardly change the best plan.
 struct TilePlan {
   std::int64_t batches = 0, kv_heads = 0;
   std::int64_t rows = 0;        // of each head
@@ -34,12 +33,11 @@ struct TilePlan {
 struct WorkItem {
   std::int64_t batch, kv_head, block, split;
   std::int64_t begin, end;           // rows
-  std::int64_t first_key, last_key;  // of the split, the last exclusive
+  std::int64_t first_key, last_key;  // of the split; last_key is exclusive
 };
 
-// Splits come first, then blocks, heads and batches: neighbours share their keys while these are in
-// the cache.
-// Work item `index` of the plan.
+// Returns work item `index` of the plan. Splits vary fastest, then blocks, heads and batches, so
+// that neighbours share cached keys.
 [[nodiscard]] inline WorkItem item_of(const TilePlan& plan, std::int64_t index) {
   const std::int64_t split = index % plan.splits, block = index / plan.splits % plan.blocks;
   const std::int64_t kv_head = index / plan.splits / plan.blocks % plan.kv_heads;
@@ -54,7 +52,7 @@ struct WorkItem {
           .last_key = std::min(plan.keys, (split + 1) * plan.split)};
 }
 
-// The rows of a work item of a forward pass are those of `group` query heads, one head after the
+// Rows of a work item of the forward pass are those of `group` query heads, one head after the
 // other.
 [[nodiscard]] inline std::int64_t head_of(const WorkItem& item, std::int64_t group,
                                           std::size_t row) {
@@ -64,19 +62,18 @@ struct WorkItem {
   return item.begin + static_cast<std::int64_t>(row) % (item.end - item.begin);
 }
 
-// Starting a task costs about a microsecond: memory, lists, dispatch. Work items of fewer than 2^18
-// scores are worked on together, while 16 tasks remain for threads to share.
+// Returns the number of work items of a task. Starting a task costs about a microsecond (memory,
+// lists, dispatch). Items of fewer than 2^18 scores are grouped while 16 tasks remain.
 [[nodiscard]] inline std::int64_t items_per_task(const TilePlan& plan,
                                                  std::int64_t scores_of_item) {
   const std::int64_t together = (std::int64_t{1} << 18) / std::max<std::int64_t>(scores_of_item, 1);
   return std::max<std::int64_t>(1, std::min(together, plan.items() / 16));
 }
 
-// group: query heads of one key head, whose rows share a task's keys. Where these are packed that
-// costs a task about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256, and below 192 there
-// is too little work for another thread to be worth it. In between 32 work items are enough for
-// threads to share. A call with so few rows that packing is all its work, a decode step, gets its
-// parallel work from splits of the keys instead.
+// Plans the forward pass. group: query heads of one key head, whose rows share a task's keys.
+// Packing keys costs a task about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256. Below
+// 192 rows another thread does not pay. In between, 32 work items keep threads busy. A decode step
+// has too few rows, so its keys are split instead.
 [[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
                                            std::int64_t group, std::int64_t queries,
                                            std::int64_t keys) {
@@ -93,18 +90,18 @@ struct WorkItem {
                 std::max<std::int64_t>(keys, 1),
                 1};
   if (queries > 0 && group * queries <= 96 && keys >= 4096) {
-    // Splits of 2048 keys and more, in whole blocks of 256: a shorter one costs as much to begin
-    // and to merge as it saves.
+    // Splits have at least 2048 keys, in whole blocks of 256, because starting and merging a
+    // shorter one costs what it saves.
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);
   }
-  // Masks are not looked at: a plan that knew them would have to be made for each batch element.
+  // Masks are ignored, because they may differ by batch element.
   plan.items_per_task = items_per_task(plan, group * block_rows * plan.split);
   return plan;
 }
 
-// Each key block holds its own sum of dq until all are added in order, so there are at most
-// eight: memory stays proportional to queries.
+// Plans the backward pass. Each key block holds its own sum of dq until all are added in order. At
+// most eight blocks keep memory proportional to queries.
 [[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads,
                                             std::int64_t group, std::int64_t queries,
                                             std::int64_t keys) {

@@ -1,4 +1,4 @@
-// Which of a work item's keys each of its rows sees.
+// Key ranges of the rows of a work item.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,16 @@
 
 namespace isentrope {
 
-// Which of the work item's keys row `query` sees.
+// Returns the keys of the work item that row `query` sees.
 inline KeyRange range_of_row(const Mask& mask, const WorkItem& item, std::int64_t query,
                              std::int64_t queries, std::int64_t keys) {
   return row_view(mask, item.batch, query, queries, keys)
       .keys.within(item.first_key, item.last_key);
 }
 
-// Of `queries` queries and `keys` keys in all. The rows of a work item are those of `group` heads,
-// one head after the other, all of which see the same. Returns what holds their union, whose stride
-// is 1 unless they all see the same.
+// Lists the ranges of all rows of a work item, those of `group` heads, one head after the other.
+// `queries` and `keys` are totals of the call. Returns a range that covers their union; its stride
+// is 1 unless all ranges are equal.
 inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int64_t group,
                                 std::int64_t queries, std::int64_t keys, KeyRange* ranges) {
   const auto of_head = static_cast<std::size_t>(item.end - item.begin);
@@ -36,7 +36,7 @@ inline KeyRange list_row_ranges(const Mask& mask, const WorkItem& item, std::int
     if (seen.size() == 0) seen = range;
     if (seen != range) seen = {std::min(seen.begin, range.begin), std::max(seen.end, range.end), 1};
   }
-  // Masks know batches and queries, not heads.
+  // Masks depend on batch and query, not on the head.
   for (std::size_t row = of_head; row < rows; ++row) ranges[row] = ranges[row - of_head];
   return seen;
 }

@@ -1,4 +1,4 @@
-// Scratch: the working memory of a task, declared once and kept by its thread from task to task.
+// Scratch: working memory of a task, declared once and reused by its thread for later tasks.
 #pragma once
 
 #include <cassert>
@@ -17,8 +17,7 @@
 
 namespace isentrope {
 
-// An array of a Scratch, of undefined contents: whatever the last task left. Its bounds are
-// asserted where assertions are on.
+// Array of a Scratch, with undefined contents. Bounds are checked if assertions are enabled.
 template <typename T>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -30,21 +29,21 @@ class Buffer {
     assert(i < size_);
     return data()[i];
   }
-  // Elements first ... first + count - 1, which a kernel may read and write.
+  // Returns elements first ... first + count - 1 for reading and writing.
   [[nodiscard]] T* at(std::size_t first, [[maybe_unused]] std::size_t count) const {
     assert(first + count <= size_);
     return data() + first;
   }
 
  private:
-  // Arrays are placed by the Scratch alone, and all at once.
+  // Only the Scratch places arrays, all at once.
   friend class Scratch;
   void* memory_ = nullptr;
   std::size_t size_ = 0;
 };
 
-// Takes a list of all the arrays a task needs, so that a size stands once, beside the array it is
-// the size of. Under the address sanitizer the gaps between arrays are poisoned.
+// Takes a list of all arrays of a task, so that each size is stated once, next to its array. The
+// address sanitizer poisons the gaps.
 class Scratch {
  public:
   struct Array {
@@ -57,7 +56,7 @@ class Scratch {
   };
 
   explicit Scratch(std::initializer_list<Array> arrays) {
-    // A line more, for where the pool itself may begin.
+    // One more line to align the first array.
     std::size_t bytes = kLine;
     for (const Array& array : arrays) bytes += room_for(array);
     Pool& pool = pool_of_thread();
@@ -65,8 +64,7 @@ class Scratch {
     void* at = pool.memory.get();
     std::size_t space = pool.bytes;
     auto* next = static_cast<std::byte*>(std::align(kLine, bytes - kLine, at, space));
-    // All but the arrays, so that a kernel that runs past the end of one does not read or spoil the
-    // next unseen.
+    // Poisons all but the arrays, so that overruns of an array are detected.
     ASAN_POISON_MEMORY_REGION(pool.memory.get(), pool.bytes);
     for (const Array& array : arrays) {
       array.memory = next;
@@ -74,7 +72,7 @@ class Scratch {
       next += room_for(array);
     }
   }
-  // The pool outlives the task, and the next one divides it anew.
+  // The pool outlives the task and is divided again by the next one.
   ~Scratch() {
     [[maybe_unused]] const Pool& pool = pool_of_thread();
     ASAN_UNPOISON_MEMORY_REGION(pool.memory.get(), pool.bytes);
@@ -87,14 +85,14 @@ class Scratch {
     std::unique_ptr<std::byte[]> memory;
     std::size_t bytes = 0;
   };
-  // A pool grows and never shrinks: a thread that works on one call mostly works on another like
-  // it, and memory of the size of a task takes as long to get and to clear as some of the work.
+  // A pool grows and never shrinks, because a thread's calls are mostly alike. Allocating and
+  // clearing it would take as long as some tasks.
   static Pool& pool_of_thread() {
     thread_local Pool pool;
     return pool;
   }
 
-  static constexpr std::size_t kLine = 64;  // of the cache: arrays begin on one of their own
+  static constexpr std::size_t kLine = 64;  // of the cache: arrays are aligned to lines
 #if defined(__SANITIZE_ADDRESS__)
   static constexpr std::size_t kGap = kLine;
 #else

@@ -1,4 +1,4 @@
-// The softmax of a tile for every set of sums and every instruction set.
+// Softmax of a tile, for every set of sums and every instruction set.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/cpu/softmax_tile.cc"
@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<Floats> max_lanes_of(const float* logits, std::size_t columns
   return max;
 }
 
-// Over the keys of a transposed tile, a vector of rows.
+// Returns the maxima over the keys of a transposed tile, for a vector of rows.
 HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) {
   const Floats d;
   const std::size_t width = panel_width();
@@ -39,17 +39,16 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
   return hn::Max(max, other);
 }
 
-// Sums over a row's weights w = 2^t, a vector of lanes each. prefixes: of the running sums of w,
-// which is sum_j w_j (count - j) and costs an addition where sum_j w_j |i - j| would take three
-// operations.
+// Sums over a row's weights w = 2^t, one vector each. `prefixes` sums the running sums of w, which
+// is sum_j w_j (count - j). That is one addition; sum_j w_j |i - j| would take three operations.
 struct LaneSums {
-  // Written out, for GCC gives what it writes itself none of the instruction set's attributes, and
-  // NEON's vectors are then not inlined.
+  // Defined explicitly, because GCC's implicit constructor lacks the target attribute, and NEON's
+  // vectors are then not inlined.
   HWY_INLINE LaneSums() {}
   hn::Vec<Floats> s0 = hn::Zero(Floats()), s1 = s0, s1_prime = s0, s2 = s0, prefixes = s0;
 };
 
-// A vector of logits becomes weights, in place.
+// Replaces a vector of logits by weights.
 template <unsigned kSums>
 HWY_INLINE void weigh(float* HWY_RESTRICT logits, hn::Vec<Floats> origin, LaneSums& sums) {
   const Floats d;
@@ -68,7 +67,7 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, hn::Vec<Floats> origin, LaneSu
   if constexpr (kSums & kDistance) sums.prefixes = hn::Add(sums.prefixes, sums.s0);
 }
 
-// sum_j w_j |own_key - j| of one row, whose weights lie one after the other.
+// Returns sum_j w_j |own_key - j| of one row with contiguous weights.
 HWY_INLINE double distances_of_row(const float* weights, std::size_t columns, double own_key) {
   const Floats d;
   const auto own = hn::Set(d, static_cast<float>(own_key));
@@ -80,8 +79,8 @@ HWY_INLINE double distances_of_row(const float* weights, std::size_t columns, do
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
 }
 
-// Of rows of a transposed tile, a lane each, whose own keys are so many keys from the tile's first:
-// `before` becomes what the prefixes are when a row's own key is reached, by the last key at least.
+// For a vector of rows of a transposed tile: records in `before` the prefixes when a row's own key
+// is reached, at the latest after the last key. `own` counts from the tile's first key.
 template <unsigned kSums>
 HWY_INLINE LaneSums weigh_and_split(float* HWY_RESTRICT tile, std::size_t keys,
                                     hn::Vec<Floats> origin, hn::Vec<Floats> own,
@@ -104,7 +103,7 @@ HWY_INLINE LaneSums weigh_and_split(float* HWY_RESTRICT tile, std::size_t keys,
   return sums;
 }
 
-// The own keys of rows r, r + 1, ... of a tile, as its keys or the end of it that is nearer.
+// Returns the own keys of rows r, r + 1, ..., clamped to the tile.
 HWY_INLINE hn::Vec<Floats> own_keys_within(const RowPositions& positions, std::size_t r,
                                            std::size_t keys) {
   const Doubles d;
@@ -126,7 +125,7 @@ HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> before, doub
   const hn::Rebind<float, Doubles> df;
   HWY_ALIGN float s0[hn::MaxLanes(Floats())], split[hn::MaxLanes(Floats())];
   hn::Store(sums.s0, Floats(), s0);
-  // Twice a number is exact, and the difference is what float has room for.
+  // Doubling is exact, and the difference fits in a float.
   hn::Store(hn::Sub(hn::Add(before, before), sums.prefixes), Floats(), split);
   for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
     const auto away = hn::Abs(hn::Sub(hn::Set(d, end), hn::LoadU(d, own_keys + i)));
@@ -137,8 +136,8 @@ HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> before, doub
   }
 }
 
-// Two passes over a tile that is in L1: carrying the running maximum instead would put a serial
-// max-exp-rescale chain on every vector.
+// Two passes over a tile in L1. A running maximum would put a serial max-exp-rescale chain on every
+// vector.
 template <unsigned kSums>
 bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
                      std::size_t columns, const RowPositions& positions, RowTileState& state,
@@ -185,7 +184,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
                         float* HWY_RESTRICT rescale) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d), width = panel_width();
-  // Maxima of all rows come first, so that the states are raised in vectors of rows.
+  // Maxima of all rows are computed first, so that states are updated in vectors of rows.
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   for (std::size_t r = 0; r < rows; r += lanes)
     hn::Store(max_over_keys(tile + r, keys), d, max + r);
@@ -211,7 +210,8 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   return moved;
 }
 
-// An instance for every set of sums: a branch within the loop would cost those who ask for none.
+// One instance for each set of sums, because a branch in the loop would slow calls without
+// statistics.
 template <unsigned kSums>
 constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
 
@@ -221,7 +221,7 @@ Softmax softmax_for(unsigned sums) {
   static constexpr Softmax kAll[] = {
       kSoftmax<0>,  kSoftmax<1>,  kSoftmax<3>,  kSoftmax<3>, kSoftmax<4>,  kSoftmax<5>,
       kSoftmax<7>,  kSoftmax<7>,  kSoftmax<8>,  kSoftmax<9>, kSoftmax<11>, kSoftmax<11>,
-      kSoftmax<12>, kSoftmax<13>, kSoftmax<15>, kSoftmax<15>};  // s1_prime brings s1
+      kSoftmax<12>, kSoftmax<13>, kSoftmax<15>, kSoftmax<15>};  // s1_prime implies s1
   return kAll[sums];
 }
 

@@ -8,8 +8,8 @@
 namespace isentrope {
 namespace {
 
-// Highway numbers better targets lower.
-// Asked once: the answer cannot change while the program runs.
+// Returns the targets that this CPU runs, best first: Highway numbers better ones lower. Computed
+// once, because it cannot change.
 const std::vector<std::int64_t>& targets_of_this_cpu() {
   static const std::vector<std::int64_t> targets = [] {
     const std::int64_t compiled = HWY_TARGETS;
@@ -23,7 +23,7 @@ const std::vector<std::int64_t>& targets_of_this_cpu() {
   return targets;
 }
 
-// What use_target() chose; 0 while Highway's own choice, the best, holds.
+// Target set by use_target(); 0 for Highway's own choice, the best.
 std::atomic<std::int64_t> chosen_target = 0;
 
 }  // namespace
@@ -34,7 +34,7 @@ std::vector<std::string> supported_targets() {
   return names;
 }
 
-// Highway would answer with the targets it may choose from; what it chose is the best of them.
+// Highway returns the set of targets it may choose from; the best of them is active.
 std::string active_target() {
   const std::int64_t target = chosen_target;
   return hwy::TargetName(target != 0 ? target : targets_of_this_cpu().front());
@@ -45,7 +45,7 @@ void use_target(std::string_view name) {
   for (const std::int64_t target : targets_of_this_cpu()) {
     if (hwy::TargetName(target) == name) {
       chosen_target = target;
-      // Every dispatch reads this choice, in any thread.
+      // Every dispatch in every thread reads this choice.
       hwy::GetChosenTarget().Update(target);
       return;
     }

@@ -12,9 +12,8 @@
 namespace isentrope::cpu {
 namespace {
 
-// Threads take whole tasks: which one takes which has no influence on the bits, for each item is
-// computed by one thread in an order of its own.
-// run(begin, end) for the work items begin ... end - 1 of each task.
+// Calls run(begin, end) with the work items of each task. Which thread takes a task does not change
+// bits, because each item is computed by one thread in a fixed order.
 template <typename Run>
 void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const Run& run) {
   parallel_for(plan.tasks(), [&](std::int64_t task) {
@@ -23,8 +22,8 @@ void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const 
   });
 }
 
-// Items of one kind that follow each other share a task's memory. Both kinds occur where the last
-// query block of a head is short.
+// Consecutive items of one kind share a task's memory. Both kinds occur if the last query block of
+// a head is short.
 void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
                std::int64_t most_decode_rows) {
   const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
@@ -55,11 +54,12 @@ void forward(const AttentionInput& in, const AttentionOptions& options, const Sc
              const AttentionOutput& output, const ParallelFor& parallel_for) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
-  // A paged cache knows how many keys it holds; its tensor's third extent is that of a page.
+  // The third extent of a paged tensor is the page size, so the number of keys comes from the page
+  // table.
   const TilePlan plan = plan_forward(batches, kv_heads, group, queries, in.keys());
 
-  // Where the keys are split each split has a state and sums of its own, which wait for the
-  // merge: a result must not depend on which thread was first.
+  // Each split has its own state and sums, which are merged later, so that results do not depend on
+  // timing.
   Partials partials{.rows = group * plan.block_rows};
   const bool split = plan.splits > 1;
   if (split) {
@@ -81,17 +81,17 @@ void backward(const AttentionInput& in, const AttentionOptions& options, const S
               const ParallelFor& parallel_for) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
-  // The kernels visit the keys that a range holds, and d_bias covers all.
+  // Kernels visit only keys in ranges, and d_bias covers all keys.
   fill_with_zeros(result.d_bias);
   if (result.d_sinks) add_sink_gradient(options, gradient, result.d_sinks);
   if (batches * heads * queries * keys == 0) {
-    // The kernels have nothing to visit, but the results are the caller's all the same.
+    // There is nothing to compute, but the results must still be written.
     for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
     return fill_with_zeros(result.d_lambda);
   }
   const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
-  // Several key blocks add to the same dq. Each writes a share of its own, so that no two threads
-  // meet, and the shares are summed in the order of the blocks.
+  // Several key blocks add to the same dq. Each writes its own partial sum, and these are added in
+  // order.
   const DqAccum accum(plan, result);
   std::optional<LargestKeys> largest;
   if (asks_for_largest_keys(gradient)) largest.emplace(plan, in, options.mask);

@@ -1,5 +1,4 @@
-// A call on the CPU, once it is validated and its scales are known: cut into tasks, which threads
-// share.
+// A call on the CPU, after validation and with its scales known: cut into tasks for threads.
 #pragma once
 
 #include "isentrope/attention.h"

@@ -13,7 +13,8 @@ double at_or_0(const std::vector<double>& values, std::size_t index) {
   return values.empty() ? 0 : values[index];
 }
 
-// dp_j = w m_j do.v_j for each key that a row sees, w the non-sink weight, m_j dropout's factor.
+// Returns dp_j = w m_j do.v_j for each key that a row sees, w the non-sink weight, m_j dropout's
+// factor.
 std::vector<Sum> weight_gradients(const Input& in, const Row& row,
                                   const std::vector<double>& d_output) {
   const std::int64_t value_dim = in.v.extents[3];
@@ -32,7 +33,7 @@ std::vector<Sum> weight_gradients(const Input& in, const Row& row,
   return result;
 }
 
-// Whether rounding in f32 may decide which of two keys is the larger.
+// Returns whether rounding in f32 may decide which of two keys is the larger.
 bool is_near(const Row& row, const Key& a, const Key& b) {
   const auto error = [&](const Key& key) {
     const double factor = std::abs(row.before_cap * row.after_cap);
@@ -41,7 +42,7 @@ bool is_near(const Row& row, const Key& a, const Key& b) {
   return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
 }
 
-// dz_j = p_j [ dp_j - w sum_i p_i dp_i + what statistics add ].
+// Returns dz_j = p_j [ dp_j - w sum_i p_i dp_i + gradients of statistics ].
 std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                                  const GradientInput& g) {
   Sum mean;
@@ -64,7 +65,7 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   return result;
 }
 
-// The places of one key's terms in the gradients.
+// Indices of one key's terms in the gradients.
 struct Places {
   Places(const Input& in, const Row& of, const Key& key)
       : row(static_cast<std::int64_t>(of.index)),
@@ -81,7 +82,7 @@ double& element(std::vector<double>& values, std::int64_t index) {
   return values[static_cast<std::size_t>(index)];
 }
 
-// What reaches the gradients where a key's p_j d_P counts or does not.
+// Adds the contribution to the gradients that depends on whether a key is the largest.
 void add_doubt(const Input& in, const Row& row, const Key& key, double doubt, GradientFields& to) {
   const Places at(in, row, key);
   const double of_score = doubt * std::abs(key.slope);
@@ -95,7 +96,7 @@ void add_doubt(const Input& in, const Row& row, const Key& key, double doubt, Gr
   element(to.d_lambda, at.row) += of_score * std::abs(key.score);
 }
 
-// Keys that tie with the largest, or nearly do: any of them may be taken for it.
+// Keys that tie with the largest, exactly or nearly: a kernel may choose any of them.
 void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
   const std::size_t largest = largest_key(row.keys);
   bool tied = false, nearly_tied = false;
@@ -112,7 +113,7 @@ void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
   if (nearly_tied) add(largest, r.nearly_tied);
 }
 
-// The results' flat arrays, with their magnitudes beside them.
+// Flat arrays of the results, each with the sum over magnitudes.
 class Sums {
  public:
   Sums(Gradients& gradients, std::vector<double> GradientFields::* field, std::int64_t count)
@@ -165,7 +166,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       }
       d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
       element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
-      // Logits that are all -inf leave the sink no key to share with.
+      // If all logits are -inf, the sink has all the weight.
       const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!alone) {
         d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,

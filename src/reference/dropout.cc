@@ -6,7 +6,7 @@
 namespace isentrope::reference {
 namespace {
 
-// Philox4x32-10 as its authors define it. Nothing is shared with what the kernels draw.
+// Philox4x32-10 as its authors define it. It shares no code with the kernels' generator.
 using Counter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 

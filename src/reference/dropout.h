@@ -1,4 +1,4 @@
-// What a weight of the reference counts for under dropout.
+// Factor of a weight of the reference under dropout.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace isentrope::reference {
 
-// 0 where it is dropped, else 1 / (1 - dropout_p). `query` and `key` are of the call.
+// Returns 0 for a dropped weight, else 1 / (1 - dropout_p). `query` and `key` count in the call.
 [[nodiscard]] double dropout_factor(const AttentionOptions& options, std::int64_t batch,
                                     std::int64_t head, std::int64_t query, std::int64_t key);
 

@@ -60,7 +60,7 @@ bool MaskedRow::sees_place(std::int64_t at) const {
   return mask_.chunk_size == 0 || chunk_of(at) == chunk_of(position_);
 }
 
-// Division that rounds down, for a row may lie before the first key.
+// Rounds the quotient down, because a row may be before the first key.
 std::int64_t MaskedRow::chunk_of(std::int64_t at) const {
   const std::int64_t size = mask_.chunk_size, from = at - padding_;
   return from >= 0 ? from / size : -((size - 1 - from) / size);

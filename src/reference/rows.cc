@@ -18,13 +18,13 @@ double bias_of(const Input& in, const AttentionOptions& options, const Row& row,
   return options.bias ? options.bias(row.batch, row.head, row.query, j) : 0;
 }
 
-// Whether boolean mask and bias leave the row this key.
+// Returns whether boolean mask and bias leave the key visible to the row.
 bool is_seen(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
   if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
   return bias_of(in, options, row, j) != -kInfinity;
 }
 
-// What the rule may know of the row. A boolean mask is of this call's keys, and so is their number.
+// Returns the row's length for rules. A boolean mask covers this call's keys only.
 RowLength length_of(const Input& in, const AttentionOptions& options, const Row& row,
                     const MaskedRow& mask) {
   RowLength length = mask.length();

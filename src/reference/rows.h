@@ -8,7 +8,7 @@
 
 namespace isentrope::reference {
 
-// A key that a row sees.
+// Key that a row sees.
 struct Key {
   std::int64_t index;
   double score;            // q.k
@@ -16,21 +16,21 @@ struct Key {
   double logit;
   double slope;      // d logit / d (lambda q.k)
   double distance;   // from the row's position to the key's, in keys
-  double kept;       // what dropout multiplies its weight by; 1 without
+  double kept;       // dropout's factor of its weight; 1 without dropout
   double log_p = 0;  // ln of its weight in the row's softmax
 };
 
 struct Row {
   std::int64_t batch, head, kv_head, query;
-  std::size_t index;  // of the row, row-major
+  std::size_t index;  // row-major
   double before_cap, after_cap, on_bias;
-  std::vector<Key> keys;  // that it sees
+  std::vector<Key> keys;  // keys that the row sees
   RowStats statistics;
-  double non_sink_weight;  // what the sink leaves the keys; 1 without one
-  double sink_weight;      // its own, with the digits that 1 - non_sink_weight would cancel
+  double non_sink_weight;  // weight that the sink leaves to keys; 1 without a sink
+  double sink_weight;      // weight of the sink, without the cancellation of 1 - non_sink_weight
 };
 
-// Every row, in row-major order: one at a time, for a row holds all its keys.
+// Visits every row in row-major order, one at a time because a row holds all its keys.
 void for_each_row(const Input& input, const AttentionOptions& options,
                   const std::function<void(const Row&)>& visit);
 

@@ -5,8 +5,8 @@
 
 namespace isentrope::reference {
 
-// Every statistic as its definition reads. None of this is shared with the sums that kernels merge:
-// what judges them must not repeat their mistakes.
+// Computes every statistic from its definition. It shares no code with the kernels' merged sums, so
+// that it cannot repeat their mistakes.
 RowStats statistics_of(std::vector<Key>& keys) {
   RowStats stats;
   if (keys.empty()) return stats;
@@ -15,7 +15,8 @@ RowStats statistics_of(std::vector<Key>& keys) {
     if (std::isnan(key.logit) || key.logit > stats.max_logit) stats.max_logit = key.logit;
     if (std::isnan(key.logit)) break;
   }
-  // From the largest on: then no weight is above 1, and a row of logits near 1e9 loses no digits.
+  // Measured from the largest logit, so that no weight exceeds 1 and logits near 1e9 lose no
+  // digits.
   double sum = 0;
   for (const Key& key : keys) {
     if (key.logit != -std::numeric_limits<double>::infinity())
@@ -23,7 +24,7 @@ RowStats statistics_of(std::vector<Key>& keys) {
   }
   stats.lse = stats.max_logit + std::log(sum);
   for (Key& key : keys) key.log_p = (key.logit - stats.max_logit) - std::log(sum);
-  double mean = 0;  // of z - max, whose digits ln p would lose where logits are nearly equal
+  double mean = 0;  // of z - max: ln p would lose digits if logits are nearly equal
   for (const Key& key : keys) {
     const double p = std::exp(key.log_p);
     stats.collision += p * p;
@@ -53,16 +54,17 @@ std::size_t largest_key(const std::vector<Key>& keys) {
   return largest;
 }
 
-// With x = ln p_j and u = x + H, the chain rule through each statistic gives
+// Returns the gradient of the statistics with respect to the logit. With x = ln p_j and u = x + H,
+// it is
 //
 //   d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)
 //         + d_P ((j is the largest key) - P)
 //
-// R the distance, P the mass of the largest key, the first of several.
+// R is the distance and P the mass of the largest key, the first of several.
 Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
                      const StatisticFields<double>& d) {
   const double x = key.log_p, p = std::exp(x), largest = is_largest ? 1 : 0;
-  const double u = p == 0 ? 0 : x + stats.entropy;  // p u vanishes, and x may be -inf
+  const double u = p == 0 ? 0 : x + stats.entropy;  // p u is 0, and x may be -inf
   Sum sum;
   sum.add(d.lse, std::abs(d.lse));
   sum.add(-d.entropy * u, std::abs(d.entropy) * (std::abs(u) + 1));

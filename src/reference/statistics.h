@@ -9,7 +9,7 @@
 
 namespace isentrope::reference {
 
-// A sum, and the same sum over magnitudes.
+// Sum, and the same sum over magnitudes.
 struct Sum {
   double value = 0, magnitude = 0;
 
@@ -19,13 +19,13 @@ struct Sum {
   }
 };
 
-// Also sets the keys' log_p.
+// Computes the statistics of a row and sets the keys' log_p.
 [[nodiscard]] RowStats statistics_of(std::vector<Key>& keys);
 
-// The first of those with the largest logit.
+// Returns the first key with the largest logit.
 [[nodiscard]] std::size_t largest_key(const std::vector<Key>& keys);
 
-// What the gradients d of the statistics of a row add to dz_j / p_j of one of its keys.
+// Returns the contribution of a row's upstream gradients d to dz_j / p_j of one key.
 [[nodiscard]] Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
                                    const StatisticFields<double>& d);
 

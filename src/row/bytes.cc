@@ -1,5 +1,5 @@
-// The byte form of a state (attention_state.h), read and written one number at a time: neither the
-// machine's byte order nor the layout of a struct shows in it.
+// The byte form of a state (attention_state.h). It is read and written one number at a time, so
+// that byte order and struct layout do not show.
 
 #include <bit>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr char kMagic[] = "ISENSTAT";
 constexpr std::uint32_t kVersion = 3;
 constexpr std::size_t kHeader = 48;
 
-// f64 numbers of a row: the statistics of its keys, in the order of their list.
+// Count of f64 numbers per row: the statistics of its keys, in the order of their list.
 constexpr std::uint32_t kNumbers = [] {
   std::uint32_t count = 0;
   for_each_statistic([&](const Statistic& statistic) { count += statistic.of_row != nullptr; });
@@ -26,7 +26,7 @@ constexpr std::uint32_t kNumbers = [] {
 }();
 constexpr std::size_t kRow = 8 * (kNumbers + 1);
 
-// Calls visit(number of the row).
+// Calls visit(number) for each number of the row.
 template <typename Row, typename Visit>
 void for_each_number(Row& row, const Visit& visit) {
   for_each_statistic([&](const Statistic& statistic) {
@@ -74,8 +74,7 @@ std::array<std::int64_t, 4> take_shape(std::span<const std::byte>& from) {
   return shape;
 }
 
-// Bytes that follow the header. Without overflow: each product is checked against what there can
-// be.
+// Bytes after the header. Each product is checked against the limits first, so that none overflows.
 std::size_t payload_of(const std::array<std::int64_t, 4>& shape) {
   constexpr double kMost = 0x1p48;
   double rows = 1;
@@ -107,7 +106,7 @@ void check_row(const RowStats& stats, std::span<const float> output, std::size_t
     if (!statistic.of_row) return;
     const double number = stats.*statistic.of_row, of_no_key = nothing.*statistic.of_row;
     neutral = neutral && number == of_no_key;
-    // A number that is 0 without keys is never below it; the others are logits.
+    // A statistic that is 0 for an empty row is never negative; the others are logits.
     if (of_no_key == 0 && (number < 0 || std::isinf(number))) {
       fail(std::string(statistic.name) + " must be finite and not negative",
            std::to_string(number) + where);
@@ -137,7 +136,7 @@ std::vector<std::byte> to_bytes(const AttentionState& state) {
 
 AttentionState state_from_bytes(std::span<const std::byte> bytes) {
   const std::array<std::int64_t, 4> shape = take_shape(bytes);
-  // Before anything is allocated: a few bytes cannot ask for much memory.
+  // Checked before any allocation, so that a few bytes cannot request much memory.
   if (const std::size_t payload = payload_of(shape); bytes.size() != payload) {
     fail("the shape takes " + std::to_string(payload) + " bytes after the header",
          std::to_string(bytes.size()));

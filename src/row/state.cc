@@ -9,8 +9,8 @@
 #include "src/row/sink.h"
 #include "src/shape.h"
 
-// Contracting w_a x + w_b y into fused products would round the two sides differently and cost
-// merge() its exact commutativity: src/CMakeLists.txt turns that off for this file.
+// merge() is exactly commutative only if w_a x + w_b y is not contracted into fused products.
+// src/CMakeLists.txt turns contraction off for this file.
 
 namespace isentrope {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// How much of the merged row comes from a side.
+// Share of each side in the merged row.
 struct Weights {
   double a, b;
 };
@@ -28,16 +28,16 @@ double entropy_of(const Weights& w) {
   return term(w.a) + term(w.b);
 }
 
-// 0 for a side of weight 0: it may be NaN where all its logits are -inf.
+// Returns 0 for a side of weight 0, whose value may be NaN because all its logits are -inf.
 double term(double weight, double value, bool weightless) {
   return weightless ? 0 : weight * value;
 }
 
-// Rows without weight on both sides have no shares: what these would make is NaN.
+// Rows without weight on both sides have no shares; computing them would give NaN.
 double merged_number(Merge how, const RowStats& a, const RowStats& b, double RowStats::* of,
                      const Weights& w) {
   const bool no_a = a.lse == -kInfinity, no_b = b.lse == -kInfinity;
-  if (how == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // of 0 and -0 always 0
+  if (how == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // 0 for 0 and -0
   if (no_a && no_b) return kNaN;
   const bool twice = how == Merge::squares;
   const double x = term(twice ? w.a * w.a : w.a, a.*of, no_a),
@@ -46,7 +46,7 @@ double merged_number(Merge how, const RowStats& a, const RowStats& b, double Row
 }
 
 RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
-  // Always the same NaN: a sum of two passes on the first one's sign and payload, and would not
+  // Returns one fixed NaN: a sum of two NaNs keeps the first one's sign and payload and would not
   // commute.
   const bool is_number = !std::isnan(a.lse) && !std::isnan(b.lse);
   RowStats merged;
@@ -90,7 +90,7 @@ AttentionState::AttentionState(const std::array<std::int64_t, 4>& extents) : sha
   constexpr std::int64_t kMost = std::int64_t{1} << 48;
   std::int64_t elements = 1;
   for (const std::int64_t extent : extents) {
-    // Counted as if no extent were 0, so that the product of any three is small as well.
+    // Counts extents of 0 as 1, so that the product of any three is bounded as well.
     const std::int64_t factor = std::max<std::int64_t>(extent, 1);
     if (extent < 0 || factor > kMost / elements) {
       throw Error(

@@ -14,7 +14,7 @@ using enum ParameterKind;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRequired = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestGain = 1e9;  // together with the exponents' domains, keeps lambda finite
-constexpr double kLargestLength = 1e18;  // beyond it a double cannot count keys anyway
+constexpr double kLargestLength = 1e18;  // a double cannot count keys beyond this
 
 constexpr RuleParameter gain(std::string_view name, double fallback) {
   return {name, number, fallback, -kLargestGain, kLargestGain};
@@ -28,8 +28,8 @@ constexpr RuleParameter train_length(std::string_view name, double fallback) {
 
 const RuleParameter kGrowth = {"growth", growth, 0, 0, 5};
 
-// One rule a paragraph: name, parameters, formula, source, use, value at n = 1, what n counts and
-// why, closed form.
+// One rule a paragraph: name, parameters, formula, source, use, value at n = 1, which length n
+// counts and why, closed form.
 // clang-format off
 
 // Constants: the same scale at every length.
@@ -174,7 +174,7 @@ std::vector<RuleInfo> rules_beyond_training() {
   };
 }
 
-// What belongs to a rotary embedding that was stretched.
+// Factors that accompany a stretched rotary embedding.
 std::vector<RuleInfo> rules_of_stretched_rope() {
   return {
     {"yarn_mscale", {{"factor", number, 4, 0, kLargestLength, true}, gain("mscale", 1)},
@@ -240,7 +240,7 @@ std::vector<RuleInfo> rules_of_laws() {
   };
 }
 
-// Whatever has no name of its own.
+// Rules given by numbers alone.
 std::vector<RuleInfo> rules_of_any_form() {
   return {
     {"table", {{"n", list, kRequired, 1, kLargestLength},
@@ -273,7 +273,7 @@ std::vector<RuleInfo> rules_of_any_form() {
 
 // clang-format on
 
-// In the order of the documentation.
+// Lists the rules in the order of the documentation.
 std::vector<RuleInfo> make_catalogue() {
   std::vector<RuleInfo> all;
   for (auto* family : {rules_without_length, rules_of_ln_n, rules_beyond_training,

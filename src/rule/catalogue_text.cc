@@ -1,4 +1,4 @@
-// Rules by name, as text: what each takes, and which one a misspelt word may have meant.
+// Text about rules: their signatures, and the most likely meaning of a misspelt word.
 
 #include <algorithm>
 #include <cmath>

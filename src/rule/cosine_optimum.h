@@ -1,5 +1,5 @@
-// The scale that lets most gradient through a softmax over cosine scores. It stands in the core,
-// not in the theory, because grad_max_cosine(dim=...) is solved where its text is read.
+// The scale with the largest gradient through a softmax over cosine scores. It is in the core and
+// not in the theory, because parsing grad_max_cosine(dim=...) solves for it.
 #pragma once
 
 namespace isentrope {

@@ -20,7 +20,7 @@ bool contains(double value, double low, double high, bool open) {
   return (open ? value > low : value >= low) && value <= high;
 }
 
-// "scale must be in [0, 1e+09]".
+// Returns "scale must be in [0, 1e+09]".
 std::string domain_of(std::string_view name, double low, double high, bool open) {
   const std::string from =
       std::string(name) + " must be " + (open ? "above " : "at least ") + number_text(low);

@@ -27,7 +27,7 @@ double growth_of(const ClosedForm& form, double u, double dim, std::int64_t head
     case Growth::one:
       return 1;
     case Growth::log:
-      // A quotient of equal logarithms is exactly 1: at its base a rule is the model it extends.
+      // Returns exactly 1 at u == unit: at its base a rule is the model it extends.
       return std::log(u) / std::log(form.unit);
     case Growth::log_floor:
       return std::log1p(std::floor(u / form.unit));
@@ -43,7 +43,7 @@ double growth_of(const ClosedForm& form, double u, double dim, std::int64_t head
   return 1;
 }
 
-// std::pow for the exponents that occur, several times faster.
+// Returns std::pow for the exponents that occur, several times faster.
 double power_of(double value, double exponent) {
   if (exponent == 1) return value;
   if (exponent == 0.5) return std::sqrt(value);
@@ -81,7 +81,7 @@ double length_of(const LengthPolicy& policy, const RowLength& row) {
 double base_of(const ClosedForm& form, std::int64_t dim, std::int64_t head) {
   const double d = static_cast<double>(dim);
   const double c = of_head(form.c, head);
-  // The common powers as everyone writes them, so that "standard" is 1 / sqrt(d) to the last bit.
+  // Common powers use sqrt, so that "standard" is 1 / sqrt(d) to the last bit.
   if (form.p == -0.5) return c / std::sqrt(d);
   if (form.p == 0) return c;
   if (form.p == -1) return c / d;

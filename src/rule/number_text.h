@@ -11,7 +11,7 @@
 
 namespace isentrope {
 
-// The shortest text that reads back as the same double: "512", "0.1", "1e-30", "inf".
+// Returns the shortest text that reads back as the same double: "512", "0.1", "1e-30", "inf".
 inline std::string number_text(double value) {
   std::array<char, 32> text;
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);

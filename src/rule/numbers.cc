@@ -5,7 +5,8 @@
 namespace isentrope {
 namespace {
 
-// Which length a term reads: what reads none, the base included, goes with the visible keys.
+// Returns the length that a term reads. Terms without a length, the base included, count with the
+// visible keys.
 LengthSource source_of(const ScaleRule::Term& term) {
   const LengthSource source = term.form.length.source;
   const bool reads = term.form.growth != Growth::one && source != LengthSource::fixed;

@@ -1,4 +1,4 @@
-// A rule in numbers, for kernels that look it up on a device.
+// Tables of a rule's factors, for kernels that look them up on a device.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,16 @@
 
 namespace isentrope {
 
-// factors [3, heads, count], of lengths first, first + 1, ...: the factor before the soft-cap,
-// after it, and on the bias.
+// Factors [3, heads, count] for lengths first, first + 1, ...: before the soft-cap, after it, and
+// on the bias.
 struct RuleNumbers {
   std::int64_t heads = 0, count = 0;
   std::vector<double> factors;
 };
 
-// Not capped: without a soft-cap the first is the product of what stands before it and after. Of
-// the rule's terms only those that read `source`: the numbers of all sources multiply. Without such
-// terms there are no numbers for position and total, and of visible the first two, for rows without
-// keys and with some.
+// Tabulates the terms that read `source`; the factors of all sources multiply. Without a soft-cap
+// the first factor is the product of both, not clamped. If no term reads `source`, the tables are
+// empty for position and total, and have two entries for visible: rows without keys and with keys.
 [[nodiscard]] RuleNumbers rule_numbers(const ScaleRule& rule, LengthSource source, std::int64_t dim,
                                        std::int64_t first, std::int64_t count, bool capped);
 

@@ -56,7 +56,7 @@ Series debye_series(double v, double p) {
   return sum;
 }
 
-// What the recurrence in the order carries; q = r / a stays regular at a = 0.
+// Values that the recurrence in the order carries; q = r / a stays regular at a = 0.
 struct State {
   double log, log_scaled, q, gap;
 };

@@ -7,7 +7,7 @@ namespace isentrope {
 // to (1 - s^2)^((d-3)/2), and g(a) = E[e^(a s)] = Gamma(d/2) (2/a)^(d/2-1) I_(d/2-1)(a):
 struct SphereMoment {
   double log;         // ln g(a) >= 0
-  double log_scaled;  // ln g(a) - a <= 0, without the cancellation that difference has at large a
+  double log_scaled;  // ln g(a) - a <= 0, without the cancellation of that difference at large a
   double mean;        // r = (ln g)'(a) = I_(d/2)(a) / I_(d/2-1)(a), in [0, 1): E[s] under e^(a s)
   double gap;         // 1 - r, without cancellation at large a
 };

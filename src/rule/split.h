@@ -1,4 +1,4 @@
-// Text that is cut where its brackets allow.
+// Splits text at separators outside brackets.
 #pragma once
 
 #include <cctype>
@@ -14,7 +14,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The parts between those separators that lie outside () and [], without the space around them.
+// Returns the parts between separators outside () and [], trimmed.
 inline std::vector<std::string_view> split_outside_brackets(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;

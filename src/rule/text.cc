@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 6> kPolicyKeys = {"length", "n_min", "n_m
                                                          "offset", "where", "scale_bias"};
 constexpr std::size_t kLongestText = 1 << 20;
 
-// A user's text as a message can carry it: one line, not too long.
+// Returns a user's text for a message: one line, shortened.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 120;
   std::string line(text.substr(0, kLongest));
@@ -134,7 +134,7 @@ std::string suggestion(std::string_view word, std::span<const std::string_view> 
               "; got " + quoted(name) + suggestion(name, known));
 }
 
-// Applies length=..., n_min=..., where=... to a rule; false when the key is none of these.
+// Applies length=..., n_min=..., where=... to a rule; returns false for any other key.
 bool apply_policy(ScaleRule& rule, std::string_view key, std::string_view value) {
   ScaleRule::LengthChange length;
   if (key == "length") {

@@ -1,4 +1,4 @@
-// The arguments of a rule as text, one by one: what text() joins and the JSON form keeps apart.
+// Arguments of a rule as separate texts, which text() joins and the JSON form keeps apart.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct NamedText {
 // "visible", "position", "total", "fixed".
 [[nodiscard]] std::string_view source_name(LengthSource source);
 
-// In the order of the catalogue; the length policy and flags follow, where they are not the rule's
-// own.
+// Returns the arguments in the order of the catalogue, then length policy and flags that differ
+// from the rule's defaults.
 [[nodiscard]] std::vector<NamedText> argument_texts(const ScaleRule::Term& term);
 
 }  // namespace isentrope

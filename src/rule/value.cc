@@ -252,7 +252,7 @@ std::vector<ScaleRule> all_rules(const double* train_len) {
   std::vector<ScaleRule> rules;
   for (const RuleInfo& rule : rule_catalogue()) {
     std::vector<PerHead> arguments;
-    bool complete = rule.name != "closed_form";  // its defaults repeat another rule
+    bool complete = rule.name != "closed_form";  // its defaults are another rule
     for (const RuleParameter& parameter : rule.parameters) {
       const bool tied = train_len != nullptr && parameter.kind == ParameterKind::length;
       complete = complete && !std::isnan(parameter.fallback);

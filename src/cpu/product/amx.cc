@@ -1,9 +1,9 @@
-// The dot products of AMX: 16 rows by 16 columns and 16 pairs deep in one instruction, in 16
-// cycles. Those of f16 are those of bf16 with another instruction.
+// Products of AMX: 16 rows by 16 columns and 16 pairs deep in one instruction, in 16 cycles. f16
+// differs from bf16 in the instruction only.
 //
-// Every product goes over blocks of 2 x 2 tiles of C, which four tiles of A and B feed for every
-// step of the depth: 32 cycles of loading beside 64 of multiplying. A block joins C in AVX-512,
-// with its factors, once the next one is on its way through the tiles.
+// Every product computes blocks of 2 x 2 tiles of C from four tiles of A and B for each step of the
+// depth: 32 cycles of loading and 64 of multiplying. AVX-512 adds a block to C, with its factors,
+// while the next one is multiplied.
 
 #include "src/cpu/product/amx_tiles.h"
 #include "src/cpu/product/pair_kernels.h"
@@ -28,8 +28,8 @@ using Product = TileProduct<Pair>;
 constexpr std::size_t kBlock = 2 * kSide;  // rows and columns of a block of C, a panel's width
 constexpr std::size_t kPairs = kBlock;     // from one row to the next in a panel of pairs
 
-// Tiles of A, `rows` rows: tile (t, step) begins at data + t * tile + step / 2 * two_steps +
-// step % 2 * one_step, and its rows are `stride` apart, all in pairs.
+// Tiles of A with `rows` rows: tile (t, step) begins at data + t * tile + step / 2 * two_steps +
+// step % 2 * one_step. Its rows are `stride` apart. All units are pairs.
 struct LeftTiles {
   const Pair* data;
   std::size_t rows, stride, tile, one_step, two_steps;
@@ -39,12 +39,12 @@ struct RightTiles {
   const Pair* data;
   std::size_t stride;
 };
-// Where a block belongs in C: tile (i, j) begins at data + i * down + j * across, in floats.
+// Place of a block in C: tile (i, j) begins at data + i * down + j * across, in floats.
 struct BlockOfC {
   float* data;
   std::size_t stride, down, across;
   const float* of_rows = nullptr;     // factors of the block's rows
-  const float* of_columns = nullptr;  // and of its columns
+  const float* of_columns = nullptr;  // factors of its columns
 };
 struct Block {
   LeftTiles a;
@@ -52,7 +52,7 @@ struct Block {
   BlockOfC c;
 };
 
-// The caller's rows end where they end: those that a tile lacks are 0.
+// The caller's rows may end within a tile; the rest of the tile is 0.
 template <int kTile>
 ISENTROPE_AVX512 void load_some_rows(const Pair* from, std::size_t rows, std::size_t stride) {
   alignas(64) Pair whole[kSide * kSide];
@@ -69,7 +69,7 @@ void load_left(const Pair* from, std::size_t rows, std::size_t stride) {
   load_some_rows<kTile>(from, rows, stride);
 }
 
-// Tiles 0 to 3 are C's, 4 and 5 A's, 6 and 7 B's. The lower two of C wait where A has no second.
+// Tiles 0 to 3 hold C, 4 and 5 A, 6 and 7 B. If A has one tile only, the lower two of C are unused.
 // kWhole: A has all its rows.
 template <DType kType, bool kWhole>
 void multiply_block(const LeftTiles& a, const RightTiles& b, std::size_t steps) {
@@ -103,20 +103,21 @@ void store_block(const BlockOfC& to, bool has_lower) {
   amx::store<2>(lower, stride), amx::store<3>(lower + to.across, stride);
 }
 
-// C = (A B) times its row's factor, or its column's; C times its column's factor + A B; C + A B.
+// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; C +
+// A B.
 enum class Into { times_row, times_column, scale, add };
 
-// Where C is replaced a block is stored in it, and times its factors where it stands: 1.13 times
-// the speed of a block apart.
+// To replace C, a block is stored in it and multiplied in place: 1.13 times the speed of a separate
+// block.
 template <Into kInto>
 constexpr bool kInPlace = kInto == Into::times_row || kInto == Into::times_column;
 
-// Weights, which are at most 1, are rounded to f16 2^14 times as large: those of 2^-28 and more
-// lose no bits of 11, and the smallest are 2^-39 off. Their sums are divided again before they join
-// others.
+// Weights, which are at most 1, are multiplied by 2^14 before rounding to f16. Weights of at least
+// 2^-28 then keep 11 bits, and smaller ones are off by at most 2^-39. The sums are divided again
+// before they are added.
 constexpr float kWeightFactor = 0x1p14f;
 
-// A block that was stored joins C.
+// Adds a stored block to C.
 template <DType kType, Into kInto>
 ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const BlockOfC& c) {
   [[maybe_unused]] __m512 by[2];
@@ -151,8 +152,8 @@ ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const Blo
   }
 }
 
-// A by rows `a_stride` apart, whose steps of the depth lie side by side, two in a panel where there
-// are panels; B in panels. Blocks of a panel of B come one after the other.
+// A has rows `a_stride` apart with contiguous depth, two steps to a panel if it is packed. B is in
+// panels; blocks of one panel are consecutive.
 template <Into kInto>
 Block block_of_rows(const Product& t, std::size_t index, std::size_t a_stride,
                     std::size_t two_steps) {
@@ -175,7 +176,7 @@ Block block_of_dq(const Product& t, std::size_t index) {
   return block_of_rows<Into::add>(t, index, kGradientKeys / 2, 2 * kSide);
 }
 
-// The left tiles of a turned panel.
+// Returns the left tiles of a transposed panel.
 LeftTiles turned(const Pair* panel, std::size_t rows) {
   return {panel, rows, kPairs, kSide, kSide * kPairs, 2 * kSide * kPairs};
 }
@@ -187,8 +188,8 @@ Block block_of_values(const Product& t, std::size_t index) {
           {t.c + column, t.c_stride, kSide * t.c_stride, kSide, nullptr, t.factors + column}};
 }
 
-// C^T += B^T A: B is turned when it is packed, which is seldom, where A would have to be turned for
-// each tile. So the sums are turned as well, block by block.
+// Computes C^T += B^T A. Packing transposes B, which is rare; A would need it for each tile. The
+// sums are therefore transposed block by block.
 Block block_of_transposed(const Product& t, std::size_t index) {
   const std::size_t down = (t.rows + kBlock - 1) / kBlock;
   const std::size_t row = index % down * kBlock, panel = index / down;
@@ -197,7 +198,7 @@ Block block_of_transposed(const Product& t, std::size_t index) {
           {t.c + row * t.c_stride + panel * kBlock, t.c_stride, kSide, kSide * t.c_stride}};
 }
 
-// A block joins C while the next one is multiplied.
+// Adds a block to C while the next one is multiplied.
 template <DType kType, Into kInto, Block (*kBlockOf)(const Product&, std::size_t)>
 void multiply(const Product& t) {
   const std::size_t down = kInto == Into::scale ? 1 : (t.rows + kBlock - 1) / kBlock;
@@ -224,15 +225,15 @@ void multiply(const Product& t) {
 void begin() { amx::configure(amx::Configuration()); }
 void end() { amx::release(); }
 
-// 16 numbers times the factor of weights, as f16 in the lower halves of their lanes. Masked, for
-// GCC 12 warns of what the same functions without a mask leave undefined.
+// Rounds 16 numbers times kWeightFactor to f16 in the lower halves of their lanes. Masked, because
+// GCC 12 warns of undefined values in the unmasked functions.
 constexpr __mmask16 kAllLanes = 0xffff;
 ISENTROPE_AVX512 inline __m512i weights_in_f16(const float* from) {
   const __m512 weights = _mm512_mul_ps(_mm512_set1_ps(kWeightFactor), _mm512_load_ps(from));
   const __m256i rounded = _mm512_maskz_cvtps_ph(kAllLanes, weights, _MM_FROUND_TO_NEAREST_INT);
   return _mm512_maskz_cvtepu16_epi32(kAllLanes, rounded);
 }
-// As AVX-512's to bf16.
+// Same as AVX-512's rounding to bf16.
 ISENTROPE_AVX512 Pair* round_tile_to_f16(float* tile, std::size_t rows) {
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
   Pair* to = pairs;
@@ -249,7 +250,7 @@ ISENTROPE_AVX512 Pair* round_tile_to_f16(float* tile, std::size_t rows) {
   return pairs;
 }
 
-// Pairs of rows that a step of the depth lacks are 0.
+// Pairs of rows past the end of the depth are 0.
 template <DType kType>
 Pair* round_tile(float* tile, std::size_t rows) {
   Pair* const pairs = kType == DType::f16 ? round_tile_to_f16(tile, rows)
@@ -280,7 +281,7 @@ const char* why_not() {
                                                            : amx::why_not();
 }
 
-// What the forward pass takes.
+// Kernels of the forward pass.
 template <DType kType>
 PairKernels forward_kernels() {
   return {.name = kType == DType::f16 ? "AMX-FP16" : "AMX",

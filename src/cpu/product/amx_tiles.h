@@ -1,8 +1,7 @@
-// AMX's tiles: eight registers of 16 rows of 64 bytes, whether there are any, and what is done with
-// them.
+// AMX's tiles: eight registers of 16 rows of 64 bytes, their detection and their instructions.
 //
-// Written as assembly, because the compilers' own functions come under names, headers and options
-// that differ, and some of them tell the compiler nothing of the memory they read.
+// Written as assembly, because compilers' intrinsics differ in names, headers and options. Some do
+// not tell the compiler which memory they read.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
@@ -24,7 +23,7 @@
 
 namespace isentrope::amx {
 
-// Of a tile in full: its rows, and what 64 bytes hold of floats or of pairs of 16-bit numbers.
+// Rows of a full tile, and the floats or pairs of 16-bit numbers in 64 bytes.
 inline constexpr std::size_t kSide = 16;
 
 inline bool cpu_has_tiles() {
@@ -32,12 +31,12 @@ inline bool cpu_has_tiles() {
   constexpr unsigned kBf16 = 1u << 22, kTiles = 1u << 24;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTiles) == 0)
     return false;
-  // Palette 1: eight tiles or more, of 16 rows of 64 bytes.
+  // Palette 1 has at least eight tiles of 16 rows of 64 bytes.
   return __get_cpuid_count(0x1d, 1, &a, &b, &c, &d) && (b & 0xffff) == 4 * kSide && b >> 16 >= 8 &&
          (c & 0xffff) == kSide;
 }
 
-// Products of f16 came with a later CPU, and this is all that is missing then.
+// Products of f16 came with a later CPU.
 inline bool cpu_multiplies_f16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 21) != 0;
@@ -52,20 +51,20 @@ inline bool system_saves_tiles() {
   return (low & kTileStates) == kTileStates;
 }
 
-// Linux gives a process room for tiles when it asks; children and threads have it then, too.
+// Linux allocates tile state when a process requests it; threads and children inherit it.
 inline bool process_may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// What has to be there, in this order: nobody asks for what he could not use.
+// Requirements, in the order of the checks: permission is requested last.
 struct Needs {
   bool (*cpu_has_tiles)() = amx::cpu_has_tiles;
   bool (*cpu_rounds)() = [] { return __builtin_cpu_supports("avx512bf16") != 0; };
   bool (*system_saves_tiles)() = amx::system_saves_tiles;
   bool (*process_may_use_tiles)() = amx::process_may_use_tiles;
 };
-// Why tiles cannot be used; null where they can.
+// Returns why tiles cannot be used; null if they can.
 inline const char* why_not(const Needs& needs) {
   if (!needs.cpu_has_tiles()) return "this CPU does not have it";
   if (!needs.cpu_rounds()) return "AVX-512 BF16, which rounds for it, is hidden";
@@ -73,14 +72,14 @@ inline const char* why_not(const Needs& needs) {
   if (!needs.process_may_use_tiles()) return "the operating system refused the process its tiles";
   return nullptr;
 }
-// Why this process cannot. Asked once, for the answer stays.
+// Returns why this process cannot use tiles. Computed once, because the answer is constant.
 inline const char* why_not() {
   static const char* const reason = why_not(Needs());
   return reason;
 }
 
-// What LDTILECFG reads. All tiles are whole: products pad their operands instead, for a change of
-// the configuration takes 204 cycles, as long as 13 products of tiles.
+// Operand of LDTILECFG. All tiles are whole, and products pad their operands instead. A change of
+// configuration takes 204 cycles, as long as 13 tile products.
 struct alignas(64) Configuration {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -91,14 +90,14 @@ static_assert(sizeof(Configuration) == 64);
 inline void configure(const Configuration& configuration) {
   asm volatile("ldtilecfg %0" : : "m"(configuration));
 }
-// The tiles are as they were before configure(), and a switch of threads does not save them.
+// Releases the tiles, so that a context switch does not save them.
 inline void release() { asm volatile("tilerelease"); }
 
 template <int kTile>
 inline void zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
 }
-// 16 rows of 64 bytes, `stride` bytes apart.
+// Loads 16 rows of 64 bytes, `stride` bytes apart.
 template <int kTile>
 inline void load(const void* from, std::size_t stride) {
   asm volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(kTile), "r"(from), "r"(stride) : "memory");
@@ -107,7 +106,7 @@ template <int kTile>
 inline void store(void* to, std::size_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(kTile), "r"(to), "r"(stride) : "memory");
 }
-// C += A B: floats of C, pairs along the rows of A and down the columns of B.
+// Computes C += A B: floats in C, pairs along the rows of A and down the columns of B.
 template <DType kType, int kC, int kA, int kB>
 inline void multiply_pairs() {
   if constexpr (kType == DType::bf16) {

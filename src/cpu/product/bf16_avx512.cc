@@ -1,4 +1,4 @@
-// The dot products of AVX-512 BF16.
+// Dot products of AVX-512 BF16.
 
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/product/pair_kernels.h"
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <limits>
 
-// Highway 1.0.3, which Debian 12 has, knows no bf16 dot product.
-// Of this function alone: the rest of the library runs on CPUs without.
+// Highway 1.0.3 of Debian 12 has no bf16 dot product. The attribute applies to one function,
+// because the rest of the library runs on CPUs without.
 #define ISENTROPE_BF16 __attribute__((target("avx512f,avx512bw,avx512bf16")))
 
 namespace isentrope {
@@ -26,14 +26,14 @@ ISENTROPE_BF16 inline __m512bh pairs_at(const Pair* from) {
   return reinterpret_cast<__m512bh>(_mm512_load_si512(from));
 }
 ISENTROPE_BF16 inline __m512bh pair_everywhere(const Pair* from) {
-  // The caller's pairs lie at any even address, and a Pair says so; the broadcast does not mind.
+  // Pairs may be at any even address, as Pair declares; the broadcast allows it.
   int bits;
   std::memcpy(&bits, from, sizeof(bits));
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(bits));
 }
 
-// Where pair (row, k) of the left operand lies: row * kRow + k * kDepth, up to kChunk of the depth
-// in a panel.
+// Offset of pair (row, k) of the left operand: row * kRow + k * kDepth, for up to kChunk of the
+// depth in a panel.
 template <std::size_t kRow, std::size_t kDepth,
           std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct Left {
@@ -44,27 +44,27 @@ struct LeftRows : Left<0, 1> {
   static std::size_t row(const Product& t) { return t.a_stride; }
 };
 
-// C = (A B) times its row's factor, times its column's; C times its column's factor + A B; or C + A
-// B.
+// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; or
+// C + A B.
 enum class Into { times_row, times_column, scale, add };
 
-// The factor of a row that sees nothing may be NaN.
+// The factor of a row that sees no key may be NaN.
 ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
   return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ), factor, x);
 }
 
-// The order of two vectors' bf16 numbers, one behind the other, in pairs.
+// Permutation that interleaves the bf16 numbers of two vectors into pairs.
 alignas(64) constexpr std::uint16_t kBeside[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                    11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
-// Pairs of what lies side by side.
+// Rounds two vectors to pairs of their lanes.
 ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i beside) {
   return _mm512_permutexvar_epi16(beside,
                                   reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
-// The loops are those of panel_product() in f32-inl.h, which says why.
+// Same loops as panel_product() in f32-inl.h, which has the reasons.
 template <std::size_t kCount, typename Left, Into kInto>
 ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t column) {
   __m512 low[kCount], high[kCount];
@@ -110,7 +110,7 @@ ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t
   }
 }
 
-// Rows that are left over come in fours: 64 keys are five tiles of 12 and one of 4, not six of 12.
+// Remaining rows are processed in fours: 64 keys are five tiles of 12 and one of 4, not six of 12.
 template <typename Left, Into kInto>
 void multiply(const Product& t) {
   for (std::size_t column = 0; column < t.columns; column += kColumns) {
@@ -137,7 +137,8 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
   }
 }
 
-// Two rows of 32 floats become one row of 32 pairs, half as long: what is written has been read.
+// Rounds two rows of 32 floats to one row of 32 pairs, in place. It is half as long, so only data
+// already read is overwritten.
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   const __m512i beside = _mm512_load_si512(kBeside);
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
@@ -153,7 +154,7 @@ ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   return pairs;
 }
 
-// The factors are multiplied in before rounding, so that each number is rounded once.
+// Multiplied before rounding, so that each number is rounded once.
 ISENTROPE_BF16 void round_two_rows(const float* first, const float* second, const float factors[2],
                                    std::size_t count, Pair* to) {
   const __m512i beside = _mm512_load_si512(kBeside);
@@ -165,7 +166,7 @@ ISENTROPE_BF16 void round_two_rows(const float* first, const float* second, cons
   }
 }
 
-// Keeps results alive, and the operands unknown to the compiler.
+// Keeps results alive and hides the operands from the compiler.
 volatile float observed = 0.5f;
 
 ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
@@ -174,7 +175,7 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   const auto halves = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));
   __m512 sums[kSums];
 #pragma GCC unroll 16
-  for (auto& sum : sums) sum = _mm512_set1_ps(observed);  // each apart, for all the compiler knows
+  for (auto& sum : sums) sum = _mm512_set1_ps(observed);  // hidden from the compiler
   for (std::size_t i = 0; i < times; ++i) {
 #pragma GCC unroll 16
     for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, halves, halves);
@@ -184,8 +185,8 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   return kSums * 16 * 4;
 }
 
-// Strides that are known when the kernel is compiled leave the addresses to the load instruction:
-// hence an instance for every layout of the left operand.
+// Strides known at compile time become part of the load instruction, hence one instance for each
+// layout of the left operand.
 constexpr PairKernels kKernels = {
     .name = "AVX-512 BF16",
     .why_not = why_not,

@@ -1,10 +1,9 @@
-// The matrix products of Arm's FEAT_BF16: BFMMLA adds a product of 2 x 4 by 4 x 2 numbers to 2 x 2
+// Matrix products of Arm's FEAT_BF16: BFMMLA adds a product of 2 x 4 by 4 x 2 numbers to 2 x 2
 // sums.
 //
-// A vector holds what lies in two rows and two columns. Operands are packed as the pairs of other
-// instruction sets are, and zipped on their way into registers: for every four numbers of the depth
-// 24 products beside 10 zips, or beside 6, where a packed operand that meets many rows is arranged
-// once.
+// A vector holds two rows and two columns. Operands are packed in pairs as for other instruction
+// sets, and zipped when loaded. Four numbers of the depth take 24 products and 10 zips, or 6 if
+// arrange() zipped the right operand before.
 
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/product/pair_kernels.h"
@@ -18,7 +17,7 @@
 #include <cstdint>
 #include <limits>
 
-// Of this function alone: the rest of the library runs on CPUs without.
+// Applies to one function, because the rest of the library runs on CPUs without.
 #define ISENTROPE_BF16 __attribute__((target("+bf16")))
 
 namespace isentrope {
@@ -28,7 +27,7 @@ constexpr std::size_t kRows = 12, kColumns = 8;  // of the register tile
 constexpr std::size_t kDepth = 2;                // pairs of the depth in one product
 using Product = TileProduct<Pair>;
 
-// The caller's pairs lie at any even address.
+// Pairs may be at any even address.
 ISENTROPE_BF16 inline uint32x4_t four_pairs(const Pair* from) {
   return vreinterpretq_u32_u16(vld1q_u16(reinterpret_cast<const std::uint16_t*>(from)));
 }
@@ -40,7 +39,7 @@ ISENTROPE_BF16 inline uint32x2_t two_pairs(const Pair* from) {
 struct FourRows {
   uint32x4_t two[2];
 };
-// Where pair (row, k) of the left operand lies: at row * row() + k * step, up to `chunk` of the
+// Offset of pair (row, k) of the left operand: row * row() + k * step, for up to `chunk` of the
 // depth in a panel.
 template <std::size_t kRow, std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct AlongRows {
@@ -77,7 +76,7 @@ ISENTROPE_BF16 inline EightColumns zipped(const Pair* b) {
 ISENTROPE_BF16 inline EightColumns arranged(const Pair* b) {
   return {{four_pairs(b), four_pairs(b + 4), four_pairs(b + 8), four_pairs(b + 12)}};
 }
-// In place, once for all rows that they meet.
+// Zips packed panels in place, once for all rows of the left operand.
 ISENTROPE_BF16 void arrange(Pair* panels, std::size_t pairs) {
   for (Pair* at = panels; at < panels + pairs; at += kDepth * kColumns) {
     const EightColumns columns = zipped(at);
@@ -87,15 +86,15 @@ ISENTROPE_BF16 void arrange(Pair* panels, std::size_t pairs) {
   }
 }
 
-// C = (A B) times its row's factor, times its column's; C times its column's factor + A B; or C + A
-// B.
+// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; or
+// C + A B.
 enum class Into { times_row, times_column, scale, add };
 
 ISENTROPE_BF16 inline float32x4_t multiply(float32x4_t sums, uint32x4_t left, uint32x4_t right) {
   return vbfmmlaq_f32(sums, vreinterpretq_bf16_u32(left), vreinterpretq_bf16_u32(right));
 }
 
-// Four columns of a row join C.
+// Adds four columns of a row to C.
 template <Into kInto>
 ISENTROPE_BF16 inline void join(float32x4_t sum, const float* factor, float* to) {
   if constexpr (kInto == Into::add) {
@@ -152,7 +151,7 @@ ISENTROPE_BF16 void panel_product(const Product& t, std::size_t row, std::size_t
   }
 }
 
-// Rows that are left over come in fours.
+// Remaining rows are processed in fours.
 template <typename Left, Into kInto>
 void multiply(const Product& t) {
   for (std::size_t column = 0; column < t.columns; column += kColumns) {
@@ -169,7 +168,7 @@ void multiply(const Product& t) {
 }
 
 const char* why_not() {
-  constexpr unsigned long kBf16 = 1ul << 14;  // of HWCAP2
+  constexpr unsigned long kBf16 = 1ul << 14;  // bit of HWCAP2
   return getauxval(AT_HWCAP2) & kBf16 ? nullptr : "this CPU does not have it";
 }
 
@@ -180,7 +179,7 @@ ISENTROPE_BF16 inline uint16x8_t rounded(const float* from) {
 ISENTROPE_BF16 inline void store(Pair* to, uint16x8_t pairs) {
   vst1q_u16(reinterpret_cast<std::uint16_t*>(to), pairs);
 }
-// Eight pairs of what lies side by side.
+// Rounds two vectors to eight pairs of their lanes and stores them.
 ISENTROPE_BF16 inline void store_pairs(Pair* to, uint16x8_t first, uint16x8_t second) {
   store(to, vzip1q_u16(first, second));
   store(to + 4, vzip2q_u16(first, second));
@@ -190,8 +189,8 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
   for (std::size_t j = 0; j < count; j += 8) store(to + j / 2, rounded(row + j));
 }
 
-// Two rows of 8 floats become one row of 8 pairs, half as long: what is written has been read.
-// Pairs that the last product lacks are 0.
+// Rounds two rows of 8 floats to one row of 8 pairs, in place. It is half as long, so only data
+// already read is overwritten. Pairs past the end of the depth are 0.
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
   const uint16x8_t none = vdupq_n_u16(0);
@@ -204,8 +203,8 @@ ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   return pairs;
 }
 
-// The factor of a row that sees nothing may be NaN. It is multiplied in before rounding, so that
-// each number is rounded once.
+// Multiplies before rounding, so that each number is rounded once. The factor of a row that sees no
+// key may be NaN.
 ISENTROPE_BF16 inline uint16x8_t rounded_product(const float* from, float factor) {
   alignas(16) float products[8];
   for (std::size_t i = 0; i < 8; i += 4) {
@@ -222,7 +221,7 @@ ISENTROPE_BF16 void round_two_rows(const float* first, const float* second, cons
                 rounded_product(second + j, factors[1]));
 }
 
-// Keeps results alive, and the operands unknown to the compiler.
+// Keeps results alive and hides the operands from the compiler.
 volatile float observed = 0.5f;
 
 ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
@@ -231,7 +230,7 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   const uint32x4_t halves = vdupq_n_u32(0x3f003f00);
   float32x4_t sums[kSums];
 #pragma GCC unroll 24
-  for (auto& sum : sums) sum = vdupq_n_f32(observed);  // each apart, for all the compiler knows
+  for (auto& sum : sums) sum = vdupq_n_f32(observed);  // hidden from the compiler
   for (std::size_t i = 0; i < times; ++i) {
 #pragma GCC unroll 24
     for (auto& sum : sums) sum = multiply(sum, halves, halves);

@@ -29,11 +29,11 @@ inline constexpr std::size_t kRegisterRows = 12;
 #else
 inline constexpr std::size_t kRegisterRows = 6;
 #endif
-// A shorter row tile comes in thirds, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
+// The last rows use a tile of a third of the height, so that 64 rows are 5 x 12 + 4 and not 6 x 12.
 // Instances for every height would be twelve times the code.
 inline constexpr std::size_t kRegisterRowStep = kRegisterRows / 3;
 
-// Columns of the register tile, the width of every packed panel.
+// Columns of the register tile, and width of every packed panel.
 HWY_INLINE std::size_t panel_width() { return 2 * hn::Lanes(Floats()); }
 
 HWY_INLINE constexpr std::size_t round_up(std::size_t count, std::size_t step) {
@@ -43,12 +43,12 @@ HWY_INLINE constexpr std::size_t round_down(std::size_t count, std::size_t step)
   return count / step * step;
 }
 
-// What becomes of the value that C already holds: nothing, it is added, or times its column's
+// Operation on the value of C: it is replaced, added to, or first multiplied by its column's
 // factor.
 enum class Into { replace, add, scale };
 
-// Where element (row, k) of the left operand lies: row * row() + k * depth(). Strides known when
-// the kernel is compiled leave the address arithmetic to the load instruction.
+// Offset of element (row, k) of the left operand: row * row() + k * depth(). Strides known at
+// compile time become part of the load instruction.
 template <std::size_t kRow, std::size_t kDepth>
 struct LeftLayout {
   static constexpr std::size_t row(const TileProduct<float>&) { return kRow; }
@@ -58,10 +58,9 @@ struct LeftLayout {
   static void fetch(const TileProduct<float>&, const float* /*a*/, std::size_t /*k*/) {}
 };
 
-// Rows as they lie in memory, and the same read across: rows of the operand are columns in memory.
-// Both fetch into L1 what a tile reads next, a cache line each of the rows after its own or of rows
-// further down: 1.09 times at n = 64, where rows are read once, 1.01 at n = 2048, and up to 1.04
-// while other work shares the caches. A tile of few columns mostly lies in one line.
+// Rows in memory, and the same read transposed (LeftColumns). Both prefetch the next cache lines
+// into L1: 1.09 times at n = 64, where rows are read once, 1.01 at n = 2048. With other work on the
+// shared caches it is up to 1.04.
 struct LeftRows : LeftLayout<0, 1> {
   static std::size_t row(const TileProduct<float>& t) { return t.a_stride; }
   template <std::size_t kRows>
@@ -83,14 +82,14 @@ struct LeftColumns : LeftLayout<1, 0> {
   static constexpr std::size_t kAhead = 20;  // 8: 0.95 times at n = 64; 32 or 48: 0.99
 };
 
-// Rows as pack_rows() leaves them, panel after panel of the depth: the operand that another product
-// reads as its right one serves as a left one too, without being transposed.
+// Rows as pack_rows() packs them, in panels of the depth: a right operand reused as a left one
+// without a transposition.
 struct LeftPanels : LeftLayout<0, 1> {
   static std::size_t row(const TileProduct<float>&) { return panel_width(); }
   static std::size_t chunk() { return panel_width(); }
 };
 
-// Columns [column, column + kVectors vectors) of C, rows row ... row + kRows - 1.
+// Computes columns [column, column + kVectors vectors) of rows row ... row + kRows - 1 of C.
 template <std::size_t kRows, std::size_t kVectors, typename Left, Into kInto>
 HWY_INLINE void panel_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const Floats d;
@@ -137,8 +136,8 @@ HWY_INLINE void panel_product(const TileProduct<float>& t, std::size_t row, std:
   }
 }
 
-// The height is a constant of each instance, because sums that a loop indexes at run time would
-// live in memory and not in registers.
+// Dispatches to instances with constant height, because sums indexed at run time would be in
+// memory, not in registers.
 template <std::size_t kVectors, typename Left, Into kInto>
 HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const std::size_t rows = t.rows - row;
@@ -151,7 +150,7 @@ HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::
   }
 }
 
-// A panel of the right operand stays in L1 while the left one's rows stream past it.
+// A panel of the right operand stays in L1 while rows of the left one stream past.
 template <typename Left, Into kInto>
 HWY_INLINE void multiply(const TileProduct<float>& t) {
   for (std::size_t column = 0; column < t.columns; column += panel_width()) {
@@ -165,9 +164,8 @@ HWY_INLINE void multiply(const TileProduct<float>& t) {
   }
 }
 
-// multiply<Left, Into::add>(), the same sums in the same order, hence the same bits, over the pairs
-// (row, k) that sees() names only. A masked operand that is not finite must not meet even a
-// weight of 0.
+// Same sums in the same order as multiply<Left, Into::add>(), hence the same bits, but only over
+// pairs (row, k) that sees() allows. A masked non-finite operand must not meet a weight of 0.
 template <typename Left, typename Sees>
 HWY_INLINE void multiply_where(const TileProduct<float>& t, const Sees& sees) {
   const Floats d;

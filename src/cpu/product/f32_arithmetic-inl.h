@@ -1,4 +1,4 @@
-// F32: the arithmetic of floats, for operands of every type.
+// F32: arithmetic of floats, for operands of every type.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -19,21 +19,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// What an arithmetic is: what one element of its operands holds, how rows become elements, and the
-// products of those. Pairs is the other one.
+// Interface of an arithmetic: its element type, the packing of rows, and products. Pairs is the
+// other one.
 struct F32 {
   using Element = float;
-  static constexpr std::size_t kNumbers = 1;  // of an element
+  static constexpr std::size_t kNumbers = 1;  // numbers in an element
 
-  // Rows transposed, in panels of rows: to[panel][element][row], times a factor each where factors
-  // are given.
+  // Packs rows transposed, in panels: to[panel][element][row], times a factor per row if `factors`
+  // is given.
   static HWY_INLINE void pack_transposed(const Operand& from, const float* factors, float* to) {
     for_type(from.type(),
              [&](auto type) HWY_ATTR { transpose_panels<decltype(type)>(from, factors, to); });
   }
 
-  // Rows for multiply_rows(), where they lie or, where they cannot be read there, copied to memory
-  // with `stride` elements from row to row.
+  // Returns rows for multiply_rows(): in place, or copied with `stride` elements from row to row.
   static HWY_INLINE Strided<float> read_rows(const Operand& from, std::size_t stride,
                                              float* memory) {
     if (const auto rows = from.in_place<float>()) return *rows;
@@ -42,8 +41,8 @@ struct F32 {
     return {memory, static_cast<std::ptrdiff_t>(stride)};
   }
 
-  // Rows for both sides of the backward products. Floats carry their row's factor, and serve on the
-  // left and on the right alike. Returns whether all are finite.
+  // Packs rows for both sides of the backward products. Floats are multiplied by their row's factor
+  // and serve as left and right operand. Returns whether all are finite.
   static HWY_INLINE bool pack_both(const Operand& from, const float* factors, float* left,
                                    [[maybe_unused]] float* right) {
     return pack_rows(from, from.count(), left, factors);
@@ -51,14 +50,14 @@ struct F32 {
   static HWY_INLINE bool pack_right(const Operand& from, float* right) {
     return pack_rows(from, from.count(), right);
   }
-  static std::size_t right_rows_of(std::size_t /*rows*/) { return 0; }  // no other than the left
+  static std::size_t right_rows_of(std::size_t /*rows*/) { return 0; }  // the left operand serves
   static float* right_of(float* left, [[maybe_unused]] float* right) { return left; }
 
-  // C = A B, with the rows of A where they lie, and B transposed rows that carry their factors.
+  // Computes C = A B, with rows of A in place, and B transposed rows that include their factors.
   static HWY_INLINE void multiply_rows(const TileProduct<float>& product) {
     multiply<LeftRows, Into::replace>(product);
   }
-  // C = A B of packed rows: A from pack_both(), B from pack_transposed().
+  // Computes C = A B of packed rows: A from pack_both(), B from pack_transposed().
   static HWY_INLINE void multiply_packed(const TileProduct<float>& product) {
     multiply<LeftPanels, Into::replace>(product);
   }

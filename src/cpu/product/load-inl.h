@@ -1,4 +1,4 @@
-// Floats from what callers store: f32, bf16 or f16, widened exactly.
+// Loads f32, bf16 or f16 as floats, widened exactly.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// d's lanes of consecutive numbers.
+// Loads consecutive numbers into d's lanes.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
   return hn::LoadU(d, from);
@@ -38,7 +38,7 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(load_bits(d, from)));
 }
 
-// Codes of 8 bits, exactly.
+// Widens 8-bit codes exactly.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const std::int8_t* from) {
   const hn::Rebind<std::int32_t, D> wide;
@@ -46,8 +46,8 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const std::int8_t* from) {
   return hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from)));
 }
 
-// As to_float() does it: shifted into place the exponent is 112 too low, and a product mends that
-// and normalises denormals. Highway's own conversion loses inf and NaN where the CPU has none.
+// Same as to_float(): the exponent of shifted bits is 112 too low, which a product corrects; it
+// also normalises denormals. Highway's own conversion loses Inf and NaN if the CPU has none.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const Float16* from) {
   const hn::Rebind<std::uint32_t, D> du;

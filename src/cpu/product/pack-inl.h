@@ -1,4 +1,4 @@
-// Packing: from rows of the caller's type to the layouts the tile product reads, in float.
+// Packing: copies rows of the caller's type into the layouts that products read, in float.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -23,8 +23,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Calls visit(T()) with the type that the list's rows hold.
-// Settled once a block, so that the loops within know their type.
+// Calls visit(T()) with the type of the rows. Called once a block, so that inner loops know their
+// type.
 template <typename Visit>
 HWY_INLINE void for_type(DType type, const Visit& visit) {
   switch (type) {
@@ -34,17 +34,16 @@ HWY_INLINE void for_type(DType type, const Visit& visit) {
       return visit(BFloat16());
     case DType::f16:
       return visit(Float16());
-    case DType::i8:  // an operand's codes are floats by then
+    case DType::i8:  // codes are floats after resolve()
       return;
   }
 }
 
-// Rows ahead of the one being packed: strided rows are too short for the hardware to see the next
-// one coming.
+// Distance of prefetching, because strided rows are too short for the hardware prefetcher.
 inline constexpr std::size_t kRowsAhead = 8;
 
-// A row begins to travel to the cache while others are packed: 5 % of the forward pass at n = 64,
-// where every row is read once, from L3.
+// Prefetches a row while others are packed: 5 % of the forward pass at n = 64, where every row is
+// read once, from L3.
 HWY_INLINE void prefetch_row(const Operand& from, std::size_t row) {
   if (row >= from.count()) return;
   for (std::size_t byte = 0; byte < from.row_bytes(); byte += 64)
@@ -59,8 +58,8 @@ HWY_INLINE float load_float(const T* from) {
   return to_float(number);
 }
 
-// A vector of a panel's rows, first ... first + count - 1, then zeros: to[column][row], times
-// factors[row] where factors are given.
+// Packs a vector of a panel's rows, first ... first + count - 1, then zeros: to[column][row], times
+// factors[row] if given.
 template <typename T>
 HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size_t count,
                                const float* factors, float* HWY_RESTRICT to) {
@@ -70,8 +69,7 @@ HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size
   const T* rows[hn::MaxLanes(Floats())];
   for (std::size_t r = 0; r < lanes; ++r) {
     prefetch_row(from, first + r + lanes);
-    // A row that is missing reads the last one, so that no load needs a condition; it counts as 0
-    // below.
+    // Missing rows read the last one, so that no load needs a condition; they count as 0 below.
     rows[r] = reinterpret_cast<const T*>(from.row(HWY_MIN(first + r, from.count() - 1)));
   }
   std::size_t c = 0;
@@ -97,8 +95,8 @@ HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size
   }
 }
 
-// The rows transposed, in panels of panel_width() rows: to[panel][column][row]. Missing rows of the
-// last panel are 0; factors reach over them.
+// Packs rows transposed, in panels of panel_width() rows: to[panel][column][row]. Missing rows of
+// the last panel are 0; `factors` has an entry for each of them.
 template <typename T>
 HWY_INLINE void transpose_panels(const Operand& from, const float* factors,
                                  float* HWY_RESTRICT to) {
@@ -111,8 +109,8 @@ HWY_INLINE void transpose_panels(const Operand& from, const float* factors,
   }
 }
 
-// to[0, count) = factor * from[0, count); adds NaN to `poison` where the source is not finite, else
-// 0.
+// Computes to[0, count) = factor * from[0, count). Adds NaN to `poison` if a number is non-finite,
+// else 0.
 template <typename T>
 HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::size_t count, float factor,
                           float* HWY_RESTRICT to, hn::Vec<Floats>& poison) {
@@ -131,7 +129,7 @@ HWY_INLINE void scale_row(const T* HWY_RESTRICT from, std::size_t count, float f
   }
 }
 
-// The look for NaN and inf rides along, since every number passes through a register here.
+// NaN and Inf are detected here, because every number passes through a register.
 template <typename T>
 HWY_INLINE bool pack_rows_of(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                              const float* scale) {
@@ -150,10 +148,9 @@ HWY_INLINE bool pack_rows_of(const Operand& from, std::size_t padded_rows, float
   return hn::GetLane(hn::SumOfLanes(Floats(), poison)) == 0;
 }
 
-// The rows as they are, in panels of panel_width() columns: to[panel][row][column], times
-// scale[row] where a scale is given. Missing columns are 0; a panel has room for padded_rows.
-// Returns whether every element is finite: where a mask hides others, a product with 0 would let
-// them through.
+// Packs rows in panels of panel_width() columns: to[panel][row][column], times scale[row] if given.
+// Missing columns are 0; a panel has room for padded_rows. Returns whether every element is finite,
+// because a masked non-finite one must not meet a weight of 0.
 HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                           const float* scale = nullptr) {
   bool finite = true;
@@ -163,9 +160,8 @@ HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* H
   return finite;
 }
 
-// to[row][column], rows `stride` numbers apart; what lies between them stays undefined.
-// In the order of the rows, because they come from memory: only the copy has to be fit for a
-// product.
+// Copies to to[row][column], rows `stride` numbers apart; the gap stays undefined. Rows are copied
+// in order, because they come from memory.
 template <typename T>
 HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
@@ -179,7 +175,7 @@ HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RE
   }
 }
 
-// A read of the block that most calls are spared: only where something is masked does it matter.
+// Reads the block once more, which only masked calls need.
 HWY_INLINE bool all_finite(const Strided<float>& rows, std::size_t count, std::size_t columns) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);

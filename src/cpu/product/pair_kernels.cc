@@ -6,7 +6,7 @@
 namespace isentrope {
 namespace {
 
-// The best first, where a CPU has several.
+// Returns the kernels in order of preference.
 std::array<const PairKernels*, 4> all() {
   return {amx_pair_kernels(DType::bf16), amx_pair_kernels(DType::f16), avx512_pair_kernels(),
           neon_pair_kernels()};

@@ -1,4 +1,4 @@
-// Pairs: the arithmetic of bf16 and f16 rows whose numbers go in pairs to a dot product.
+// Pairs: arithmetic of bf16 and f16 rows, whose numbers enter dot products in pairs.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -23,14 +23,14 @@ namespace isentrope::HWY_NAMESPACE {
 class Pairs {
  public:
   using Element = Pair;
-  static constexpr std::size_t kNumbers = 2;  // of an element
+  static constexpr std::size_t kNumbers = 2;  // numbers in an element
 
   explicit Pairs(DType type) : kernels_(pair_kernels(type)) {}
 
-  // Only where serves() says so.
+  // Requires serves().
   [[nodiscard]] const PairKernels& kernels() const { return *kernels_; }
 
-  // Around all products of a task, where the instructions ask for it.
+  // Calls begin and end of the kernels around all products of a task.
   class Session {
    public:
     Session(const Pairs& pairs, bool needed) : kernels_(needed ? pairs.kernels_ : nullptr) {
@@ -46,31 +46,29 @@ class Pairs {
     const PairKernels* kernels_;
   };
 
-  // Pairs of two neighbouring rows that `rows` rows become, with those that pad the depth.
+  // Returns the pairs of neighbouring rows for `rows` rows, padded to the kernels' depth.
   [[nodiscard]] std::size_t pairs_of(std::size_t rows) const {
     return rows == 0 ? 0 : round_up((rows + 1) / 2, kernels().depth);
   }
 
-  // Whether this target's tiles are those of the CPU's dot products, and the rows of a tensor whole
-  // vectors of their type.
-  // Any such tensor could be padded to whole vectors, but few models have heads of other
-  // dimensions.
+  // Returns whether the CPU's dot products have this target's tiles, and the tensor's rows are
+  // whole vectors. Rows could be padded, but few models have other head dimensions.
   [[nodiscard]] HWY_INLINE bool serves(const ConstTensor& tensor) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<std::uint16_t>()));
     return kernels_ && kernels_->columns == panel_width() && tensor.type == kernels_->type &&
            tensor.extents[3] % lanes == 0;
   }
 
-  // Whether the dot product serves every number: no denormals, which it drops, and nothing of 2^60
-  // or more, whose sums may overflow before lambda scales them. NaN and inf stay what they are.
-  // Products of f16 numbers are 0 or 2^-48 to 2^32: their sums have room on both sides.
+  // Returns whether the dot product supports every number. bf16 products drop denormals, and sums
+  // of numbers of 2^60 or more may overflow before lambda scales them. NaN and Inf are kept.
+  // Products of f16 numbers are 0 or 2^-48 to 2^32, so their sums always fit.
   [[nodiscard]] HWY_INLINE bool fits(const Operand& from) const {
     if (kernels().type == DType::f16) return true;
     const hn::ScalableTag<std::int16_t> d;
     const std::size_t lanes = hn::Lanes(d);
     const auto zero = hn::Zero(d), one = hn::Set(d, 1), normal = hn::Set(d, 0x0080);
     const auto huge = hn::Set(d, (127 + 60) << 7), infinity = hn::Set(d, 0x7f80);
-    // Gathered without a branch, and asked about once at the end: blocks that do not fit are rare.
+    // Collected without a branch and tested once at the end, because unfit blocks are rare.
     auto unfit = zero;
     for (std::size_t row = 0; row < from.count(); ++row) {
       const auto* bits = reinterpret_cast<const std::int16_t*>(from.row(row));
@@ -84,7 +82,7 @@ class Pairs {
     return hn::AllTrue(d, hn::Eq(unfit, zero));
   }
 
-  // As those of F32. Pairs are not scaled: products take the factors instead.
+  // Same as F32's, but pairs are not scaled: products take the factors instead.
   HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) const {
     transpose_panels<float>(from, nullptr, as_floats(to));
     if (kernels().arrange)
@@ -103,7 +101,7 @@ class Pairs {
   [[nodiscard]] std::size_t right_rows_of(std::size_t rows) const { return pairs_of(rows); }
   static Pair* right_of(Pair* /*left*/, Pair* right) { return right; }
 
-  // Pairs of neighbouring columns, in panels of them: to[panel][row][pair].
+  // Packs pairs of neighbouring columns in panels: to[panel][row][pair].
   static HWY_INLINE void pack_left(const Operand& from, Pair* to) {
     const Floats d;
     const std::size_t lanes = hn::Lanes(d), width = panel_width(), rows = from.count();
@@ -117,9 +115,9 @@ class Pairs {
     }
   }
 
-  // Pairs of neighbouring rows, in panels of columns: to[panel][pair][column]. What is not finite
-  // becomes 0, as do rows beyond the last that the last pairs hold: a dot product would let NaN
-  // through a weight of 0. Returns whether everything was finite.
+  // Packs pairs of neighbouring rows, in panels of columns: to[panel][pair][column]. Non-finite
+  // numbers and rows past the end become 0, because a dot product would pass NaN through a weight
+  // of 0. Returns whether everything was finite.
   HWY_INLINE bool pack_right(const Operand& from, Pair* to) const {
     const hn::ScalableTag<std::uint32_t> d;
     const hn::Rebind<std::uint16_t, decltype(d)> narrow;
@@ -147,7 +145,7 @@ class Pairs {
     return hn::AllTrue(d, hn::Eq(nonfinite, hn::Zero(d)));
   }
 
-  // The same for products that want it turned.
+  // Same, transposed for kernels that need it.
   HWY_INLINE bool pack_turned(const Operand& from, Pair* to) const {
     const bool finite = pack_right(from, to);
     if (kernels().is_turned)
@@ -156,7 +154,7 @@ class Pairs {
     return finite;
   }
 
-  // Keys at whose multiples a sum over pairs of them may begin.
+  // Granularity of the first key of a sum over pairs of keys.
   [[nodiscard]] std::size_t key_step() const {
     return HWY_MAX(std::size_t{4}, 2 * kernels().depth);
   }
@@ -167,11 +165,10 @@ class Pairs {
   }
 
  private:
-  // Where pairs move without being computed with, the vectors that carry them are of floats: any
-  // bits are fine.
+  // Pairs are moved as floats, whose bits do not matter.
   static float* as_floats(Pair* pairs) { return reinterpret_cast<float*>(pairs); }
 
-  const PairKernels* kernels_;  // null where the CPU has none
+  const PairKernels* kernels_;  // null if the CPU has none
 };
 
 }  // namespace isentrope::HWY_NAMESPACE

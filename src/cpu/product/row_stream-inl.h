@@ -1,5 +1,4 @@
-// How a decode step reads keys and values: a few rows in one go, one after the other, where they
-// lie.
+// Streams keys and values of a decode step: groups of a few rows, in order and in place.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -27,25 +26,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Keys that are read in one go. Their values are summed by themselves, and read from L1 by all rows
-// but the first ones.
+// Keys in a group. Their values are summed separately, and all rows but the first read them from
+// L1.
 inline constexpr std::size_t kFewKeys = 16;
 
-// Columns come in pieces of as many vectors, and what is left of them in single ones.
+// Vectors of columns processed together; remaining vectors are processed one by one.
 inline constexpr std::size_t kPiece = 4;
 
 template <typename T>
 inline constexpr bool kAreCodes = std::is_same_v<T, std::int8_t>;
 
-// A few rows of a block, evenly apart. Codes of 8 bits stand for numbers times the scale of their
-// group of columns. Other rows are one group.
+// A few evenly spaced rows of a block. Codes of 8 bits are numbers divided by the scale of their
+// group of columns. Rows of other types are one group.
 template <typename T>
 struct FewRows {
   Strided<T> rows;
-  std::size_t groups, group;         // of a row, and the columns of one
-  const float* const* first_scales;  // of each row
+  std::size_t groups, group;         // groups of a row, and columns of a group
+  const float* const* first_scales;  // for each row
   std::ptrdiff_t scale_stride;       // from group to group
-  std::ptrdiff_t ahead;              // bytes from a row to the one that is fetched meanwhile
+  std::ptrdiff_t ahead;              // bytes from a row to the one that is prefetched meanwhile
 
   HWY_INLINE const T* row(std::size_t r) const {
     return rows.data + static_cast<std::ptrdiff_t>(r) * rows.stride;
@@ -55,26 +54,25 @@ struct FewRows {
   }
 };
 
-// What numbers of a group with that scale stand for.
+// Dequantizes numbers of a group.
 template <typename T>
 HWY_INLINE hn::Vec<Floats> times([[maybe_unused]] const float* scale, hn::Vec<Floats> numbers) {
   if constexpr (kAreCodes<T>) return hn::Mul(hn::Set(Floats(), *scale), numbers);
   return numbers;
 }
 
-// Whether rows are codes of which a vector has one scale.
+// Returns whether rows are codes whose vectors each have one scale.
 HWY_INLINE bool are_whole_codes(const Operand& rows) {
   return rows.are_codes() && rows.group() % hn::Lanes(Floats()) == 0;
 }
 
-// visit(T()) with the type that rows are read as.
+// Calls visit(T()) with the type that rows are read as.
 template <typename Visit>
 HWY_INLINE void for_type_of(const Operand& rows, const Visit& visit) {
   rows.are_codes() ? visit(std::int8_t()) : for_type(rows.type(), visit);
 }
 
-// Rows to the one that is fetched while one is read: whole groups that are read in one go, which a
-// page has whole.
+// Distance of prefetching in rows: whole groups, which are contiguous within a page.
 template <typename T>
 HWY_INLINE std::size_t rows_ahead(std::size_t columns) {
   constexpr std::size_t kBytes = 4096;
@@ -82,8 +80,8 @@ HWY_INLINE std::size_t rows_ahead(std::size_t columns) {
   return round_up(kBytes, few_bytes) / few_bytes * kFewKeys;
 }
 
-// Rows begin ... end - 1 where they lie or, where they do not lie evenly, in `memory`.
-// One core reads 24 GB/s where it computes addresses, 15 where it reads them from the list.
+// Returns rows begin ... end - 1 in place or, unless evenly spaced, copied to `memory`. One core
+// reads 24 GB/s with computed addresses and 15 with addresses from a list.
 template <typename T>
 HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
                                std::size_t rows_ahead, float* HWY_RESTRICT memory) {
@@ -100,7 +98,7 @@ HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size
     few.ahead = from.distance(begin, rows_ahead);
     return few;
   }
-  // A copy in L1 is read as fast as the original, and the loop that reads it stays the same.
+  // The copy is in L1 and read at the same speed, so that one loop serves both.
   T* to = reinterpret_cast<T*>(memory);
   few.rows = {to, static_cast<std::ptrdiff_t>(columns)};
   for (std::size_t r = begin; r < end; ++r, to += columns)
@@ -108,8 +106,8 @@ HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size
   return few;
 }
 
-// What lies `ahead` of `bytes` from `at` on begins to travel to the cache: several rows read side
-// by side are no stream that the hardware would fetch ahead of.
+// Prefetches `bytes` bytes at `at + ahead`, because the hardware prefetcher does not follow several
+// interleaved rows.
 HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
   const auto from = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
@@ -118,8 +116,8 @@ HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t by
     hwy::Prefetch(reinterpret_cast<const std::byte*>(from + byte));
 }
 
-// visit(first column, std::integral_constant of vectors) for the columns, in pieces and what is
-// left.
+// Calls visit(first column, std::integral_constant of vectors) for pieces of columns and single
+// vectors at the end.
 template <typename Visit>
 HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
   const std::size_t lanes = hn::Lanes(Floats());
@@ -129,14 +127,14 @@ HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
   for (; c < columns; c += lanes) visit(c, std::integral_constant<std::size_t, 1>());
 }
 
-// Whether two vectors hold the even columns and the odd ones: a shift and an And make floats of two
-// bf16 numbers, where a vector in the order of the columns takes a permutation and a shift.
+// Whether two vectors hold the even and the odd columns. A shift and an And widen two bf16 numbers;
+// in the order of columns it takes a permutation and a shift.
 template <typename T, std::size_t kVectors>
 inline constexpr bool kByParity =
     (std::is_same_v<T, BFloat16>) && (kVectors % 2 == 0) && (HWY_TARGET != HWY_SCALAR) &&
     (std::endian::native == std::endian::little);
 
-// Vector i of kVectors from `from` on.
+// Returns vector i of kVectors from `from` on.
 template <std::size_t kVectors, typename T>
 HWY_INLINE hn::Vec<Floats> vector_of(const T* from, std::size_t i) {
   const Floats d;
@@ -152,8 +150,8 @@ HWY_INLINE hn::Vec<Floats> vector_of(const T* from, std::size_t i) {
   }
 }
 
-// to[row][...] = factors[row] from[row][...], rows `stride` floats apart, in the order in which
-// vector_of() reads rows of type `order`: theirs, or f32.
+// Computes to[row][...] = factors[row] from[row][...], rows `stride` floats apart. The order is
+// that in which vector_of() reads rows of type `order`: the rows' own, or f32.
 HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType order,
                            std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
@@ -174,7 +172,7 @@ HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType orde
   });
 }
 
-// Sums in that order, in the order of the columns.
+// Reorders sums from that order to the order of columns.
 HWY_INLINE void restore_order(DType type, const float* HWY_RESTRICT from, std::size_t columns,
                               float* HWY_RESTRICT to) {
   const Floats d;

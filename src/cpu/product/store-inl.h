@@ -1,4 +1,4 @@
-// Rows of floats, to the caller's types and strides.
+// Stores rows of floats in the caller's types and strides.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -19,10 +19,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// write_row() with vectors, where columns lie side by side in floats.
+// Same as write_row(), with vectors if columns are contiguous floats.
 HWY_INLINE void store_row(const Tensor& to, std::int64_t batch, std::int64_t head, std::int64_t row,
                           float factor, const float* HWY_RESTRICT from) {
-  // Rounding to bf16 and f16 goes number by number: results are a thousandth of what is read.
+  // bf16 and f16 are rounded one by one, because results are a thousandth of what is read.
   if (to.type != DType::f32 || to.strides[3] != 1)
     return write_row(to, batch, head, row, factor, from);
   const Floats d;

@@ -1,4 +1,4 @@
-// Rows of a tensor, number by number, whatever its type and strides.
+// Reads and writes rows of a tensor one number at a time, for any type and strides.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,8 @@
 
 namespace isentrope {
 
-// Slow, one switch a number: for results of single rows, and for numbers that are not finite, which
-// are rare. Kernels that read whole rows settle the type first.
-// Number `offset` of an array of the type.
+// Returns number `offset` of an array. Slow, one switch a number: used for results of single rows
+// and rare non-finite numbers. Kernels that read whole rows dispatch on the type first.
 [[nodiscard]] inline float float_at(DType type, const void* data, std::int64_t offset) {
   switch (type) {
     case DType::f32:
@@ -43,7 +42,7 @@ inline void write_row(const Tensor& to, std::int64_t batch, std::int64_t head, s
       return write(static_cast<BFloat16*>(to.data));
     case DType::f16:
       return write(static_cast<Float16*>(to.data));
-    case DType::i8:  // no result is
+    case DType::i8:  // not a type of results
       return;
   }
 }

@@ -1,4 +1,4 @@
-// Transposing rows of floats, a vector of rows at a time.
+// Transposes rows of floats, a vector of rows at a time.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
-// The vector whose b-th four lanes are block(b).
+// Returns the vector whose b-th four lanes are block(b).
 template <typename D, typename Block>
 HWY_INLINE hn::Vec<D> from_blocks([[maybe_unused]] D d, const Block& block, std::size_t first = 0) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -32,9 +32,9 @@ HWY_INLINE hn::Vec<D> from_blocks([[maybe_unused]] D d, const Block& block, std:
   }
 }
 
-// Four numbers of each of D's rows, four(r) those of row r, to lane r of to[0, 4). Loads put the
-// rows where two interleavings can finish: whole vectors are stored, which later loads need not
-// wait for, as they do for four stores of a quarter each. Up to 1.03 times at n = 64.
+// Transposes four numbers of each of D's rows: those of row r, four(r), become lane r of to[0, 4).
+// Loads place rows so that two interleavings finish, and whole vectors are stored. Later loads
+// would wait for four stores of a quarter each. Up to 1.03 times at n = 64.
 template <typename D, typename Four>
 HWY_INLINE void transpose_four_columns(D d, const Four& four, hn::Vec<D> to[4]) {
   const auto rows = [&](std::size_t i) HWY_ATTR {
@@ -49,7 +49,7 @@ HWY_INLINE void transpose_four_columns(D d, const Four& four, hn::Vec<D> to[4]) 
   to[3] = hn::InterleaveUpper(d, high02, high13);
 }
 
-// Columns [0, done) of D's rows, the first of them at `from`. Returns done.
+// Transposes columns [0, done) of D's rows, starting at `from`. Returns done.
 template <typename D>
 HWY_INLINE std::size_t transpose_band(D d, const float* HWY_RESTRICT from, std::size_t from_stride,
                                       std::size_t columns, float* HWY_RESTRICT to,
@@ -67,7 +67,7 @@ HWY_INLINE std::size_t transpose_band(D d, const float* HWY_RESTRICT from, std::
 }
 #endif
 
-// to[column][row] = from[row][column].
+// Computes to[column][row] = from[row][column].
 HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_stride, std::size_t rows,
                           std::size_t columns, float* HWY_RESTRICT to, std::size_t to_stride) {
   std::size_t r = 0;
@@ -77,7 +77,7 @@ HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_strid
     done = transpose_band(d, from + r * from_stride, from_stride, columns, to + r, to_stride);
     r += hn::Lanes(d);
   };
-  // Then bands of four, and rows one by one: tiles of odd heights are few.
+  // Then bands of four, then single rows, because tiles of odd heights are rare.
   while (r + hn::Lanes(Floats()) <= rows) band(Floats());
   while (r + 4 <= rows) band(hn::Full128<float>());
 #endif
@@ -88,10 +88,11 @@ HWY_INLINE void transpose(const float* HWY_RESTRICT from, std::size_t from_strid
   }
 }
 
-// Rows of floats and blocks of them that are transposed where they stand.
+// Side of the blocks that turn_blocks() transposes in place.
 inline constexpr std::size_t kTurned = 16;
 
-// numbers[rows][columns], both multiples of kTurned: each kTurned x kTurned of them is transposed.
+// Transposes each kTurned x kTurned block of numbers[rows][columns] in place. Both must be
+// multiples of kTurned.
 HWY_INLINE void turn_blocks(float* numbers, std::size_t rows, std::size_t columns) {
   HWY_ALIGN float turned[kTurned * kTurned];
   for (std::size_t row = 0; row < rows; row += kTurned) {

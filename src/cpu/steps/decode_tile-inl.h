@@ -1,6 +1,6 @@
-// Products for a few rows with the caller's keys and values where they lie: a decode step reads
-// each of them once, so packing would be most of its work (7 GB/s of cache where the memory gives
-// 26). What is read becomes floats in registers, once for four rows.
+// Products for a few rows with the caller's keys and values in place. A decode step reads each
+// once, so packing would be most of its work (7 GB/s of cache instead of the memory's 26). Numbers
+// become floats in registers, once for four rows.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -22,10 +22,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Rows that share what is read: as many as four vectors of sums each leave registers for.
+// Rows that share loaded keys: as many as registers hold with four vectors of sums each.
 inline constexpr std::size_t kSharingRows = kRegisterRows > 6 ? 4 : 2;
 
-// visit(row, std::integral_constant of rows) for as many at a time as share what is read.
+// Calls visit(row, std::integral_constant of rows) for groups of rows that share loads.
 template <typename Visit>
 HWY_INLINE void for_sharing_rows(std::size_t rows, const Visit& visit) {
   for (std::size_t r = 0; r < rows; r += kSharingRows) {
@@ -45,12 +45,12 @@ HWY_INLINE void for_sharing_rows(std::size_t rows, const Visit& visit) {
   }
 }
 
-// Four keys of a few. The last group takes its last key again for those that are not there: behind
-// the last one scores may hold anything, but there is nothing to read.
+// Four keys of a few. The last group repeats its last key for missing ones: their scores may be
+// anything, but nothing past the end is read.
 template <typename T>
 struct FourKeys {
   const T* rows[4];
-  const float* scales[4];  // of the first group, and then of the next
+  const float* scales[4];  // of the first group, then of later ones
   std::ptrdiff_t ahead;
 
   HWY_INLINE FourKeys(const FewRows<T>& keys, std::size_t first, std::size_t count)
@@ -63,7 +63,7 @@ struct FourKeys {
   }
 };
 
-// sums[r][i] += q_r.k_i of four keys over kVectors vectors from column `c` on.
+// Computes sums[r][i] += q_r.k_i of four keys over kVectors vectors from column `c` on.
 template <std::size_t kVectors, std::size_t kRows, typename T>
 HWY_INLINE void add_products(const float* HWY_RESTRICT queries, std::size_t queries_stride,
                              const FourKeys<T>& keys, std::size_t c,
@@ -88,7 +88,7 @@ HWY_INLINE void add_products(const float* HWY_RESTRICT queries, std::size_t quer
   }
 }
 
-// scores[r][i] = q_r.k_i of four keys of a few.
+// Computes scores[r][i] = q_r.k_i of four keys of a few.
 template <std::size_t kRows, typename T>
 HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t queries_stride,
                            const FewRows<T>& few, FourKeys<T> keys, float* HWY_RESTRICT scores,
@@ -113,7 +113,7 @@ HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t querie
   for (std::size_t r = 0; r < kRows; ++r) reduce_four(sums[r], add, scores + r * stride);
 }
 
-// scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` is that of few_rows().
+// Computes scores[r][j] = q_r.k_j. Writes whole groups of four keys. `memory` is for few_rows().
 HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std::size_t rows,
                            const Operand& keys, float* memory, float* scores, std::size_t stride) {
   const std::size_t keys_count = keys.count();
@@ -134,9 +134,9 @@ HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std
   });
 }
 
-// sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j] of `count` keys, of columns `c` on,
-// in the order of vector_of(). They are summed by themselves first: one by one, thousands of
-// additions to a large sum would cost two bits.
+// Computes sums[r][0, kVectors vectors) += sum_j weights[r][j] values[j] for `count` keys and
+// columns from `c` on, in the order of vector_of(). A few keys are summed separately first, because
+// thousands of additions to a large sum would cost two bits.
 template <std::size_t kRows, std::size_t kVectors, typename T>
 HWY_INLINE void add_piece(const float* HWY_RESTRICT weights, std::size_t stride,
                           const FewRows<T>& values, std::size_t count, std::size_t c,
@@ -179,7 +179,8 @@ HWY_INLINE void add_piece(const float* HWY_RESTRICT weights, std::size_t stride,
   }
 }
 
-// sums[r] += sum_j weights[r][j] values[j], j in [first, last), as score_keys().
+// Computes sums[r] += sum_j weights[r][j] values[j], j in [first, last); `memory` as for
+// score_keys().
 HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t rows,
                            const Operand& values, std::size_t first, std::size_t last,
                            float* memory, float* sums, std::size_t sums_stride) {

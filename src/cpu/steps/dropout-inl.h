@@ -1,4 +1,4 @@
-// Dropout of the weights of a tile, once the rows' states have summed them.
+// Dropout of the weights of a tile, after the rows' states have summed them.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -22,8 +22,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Of a transposed tile, weights[key][row], from the tile's first key on. A vector of rows draws
-// four keys at once.
+// Drops weights[key][row] of a transposed tile, from its first key on. A vector of rows draws four
+// keys at once.
 HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
   const Floats d;
   const Words dw;
@@ -45,7 +45,7 @@ HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
       hn::Vec<Words> words[4] = {hn::Set(dw, static_cast<std::uint32_t>(four / 4)),
                                  hn::Load(dw, queries + r), hn::Load(dw, heads + r), batch};
       philox(dropout.seed, words[0], words[1], words[2], words[3]);
-      // Blocks may begin in the midst of four keys, and end there.
+      // A block may begin or end within a group of four keys.
       for (std::int64_t key = std::max(first, four); key < std::min(end, four + 4); ++key) {
         float* at = weights + static_cast<std::size_t>(key - first) * panel_width() + r;
         const auto is_dropped = hn::RebindMask(d, hn::Lt(words[key - four], least));
@@ -60,8 +60,8 @@ struct WeightRow {
   std::int64_t batch, head, query;
 };
 
-// factors[j] = 0 where weight j is dropped, else `factor`, of the keys from first_key on: a whole
-// number of vectors of them, kBlockKeys at most. A vector draws four keys in each lane.
+// Sets factors[j] to 0 if weight j is dropped, else to `factor`, for keys from first_key on. Covers
+// whole vectors, at most kBlockKeys. Each lane of a vector draws four keys.
 HWY_INLINE void keep_factors(const Dropout& dropout, const WeightRow& row, std::int64_t first_key,
                              std::size_t columns, float factor, float* HWY_RESTRICT factors) {
   const Floats d;
@@ -69,7 +69,7 @@ HWY_INLINE void keep_factors(const Dropout& dropout, const WeightRow& row, std::
   const std::size_t lanes = hn::Lanes(d);
   HWY_ALIGN std::uint32_t bits[kBlockKeys + 8 * hn::MaxLanes(Floats())];
   const std::int64_t first = first_key + dropout.key_offset;
-  const auto before = static_cast<std::size_t>(first % 4);  // of the first four, which are not ours
+  const auto before = static_cast<std::size_t>(first % 4);  // keys before first_key
   for (std::size_t j = 0; j < before + columns; j += 4 * lanes) {
     const auto four = static_cast<std::uint32_t>(first / 4 + static_cast<std::int64_t>(j / 4));
     auto a = hn::Iota(dw, four),
@@ -86,7 +86,7 @@ HWY_INLINE void keep_factors(const Dropout& dropout, const WeightRow& row, std::
   }
 }
 
-// values[j] *= factors[j], over whole vectors. What is dropped while it is no number stays none.
+// Computes values[j] *= factors[j] over whole vectors. A dropped NaN stays NaN.
 HWY_INLINE void multiply_by(const float* HWY_RESTRICT factors, std::size_t columns,
                             float* HWY_RESTRICT values) {
   const Floats d;
@@ -94,7 +94,7 @@ HWY_INLINE void multiply_by(const float* HWY_RESTRICT factors, std::size_t colum
     hn::Store(hn::Mul(hn::Load(d, values + j), hn::Load(d, factors + j)), d, values + j);
 }
 
-// Of row r of a tile whose rows lie one after the other, from key `first` of the block on.
+// Drops weights of row r of a tile with contiguous rows, from key `first` of the block on.
 HWY_INLINE void drop_weights_of_row(const RowTile& tile, std::size_t r, std::size_t first,
                                     std::size_t columns, float* weights) {
   HWY_ALIGN float kept[kBlockKeys];

@@ -18,23 +18,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Kernels measure logits in log2, as multiples of ln 2: e^z is then 2^t, whose reduction to a small
-// argument is a subtraction. In nats it would be three of 15 multiplications that compete with the
-// products' own units: a row's weights took 21 cycles a vector, and take 15.
+// Kernels measure logits in log2, as multiples of ln 2. e^z is then 2^t, whose range reduction is
+// one subtraction. In nats it takes three of 15 multiplications, on the units that products use. A
+// vector of weights took 21 cycles in nats, and takes 15.
 inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
-// Below it a weight is 0: relative to the row's maximum, whose weight is 1, it is nothing.
+// Below this a weight is 0: it is negligible against the row's maximum, whose weight is 1.
 inline constexpr float kMinLog2 = -127;
 
-// 2^t for t <= about 0, with an error of at most 1.1 units in the last place (tests/exp_test.cc
-// measures it). Where the weight is 0, t becomes kMinLog2, so that t may be multiplied by the
-// weight. NaN stays NaN; Highway's own Exp turns it into 0, which drops a poisoned key silently.
+// Returns 2^t for t <= about 0, with an error of at most 1.1 units in the last place
+// (tests/exp_test.cc measures it). If the weight is 0, t becomes kMinLog2, so that t times the
+// weight is 0. NaN stays NaN; Highway's Exp returns 0 for it, which would hide a NaN key.
 HWY_INLINE hn::Vec<Floats> weight_of(hn::Vec<Floats>& t) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   t = max_or_nan(hn::Set(d, kMinLog2), t);
-  // Adding 1.5 * 2^23 + 127 rounds t to an integer n and leaves its biased exponent in the low
-  // bits.
+  // Adding 1.5 * 2^23 + 127 rounds t to an integer n with its biased exponent in the low bits.
   const auto magic = hn::Set(d, 12582912.0f + 127);
   const auto biased = hn::Add(t, magic);
   const auto r = hn::Sub(t, hn::Sub(biased, magic));

@@ -1,5 +1,5 @@
-// The products of the backward pass: logits Z = lambda Q K^T and dp = dO V^T of a tile, and the
-// sums dQ += dz K, dK += dz^T lambda Q, dV += P^T dO that it adds to.
+// Products of the backward pass: logits Z = lambda Q K^T and dp = dO V^T of a tile, and the sums dQ
+// += dz K, dK += dz^T lambda Q, dV += P^T dO.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -21,34 +21,34 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Sums that tiles add to: dq of a query tile, without lambda; dk and dv of a key block, dk in log2
-// as the queries are. Rows are whole panels apart.
+// Sums over tiles: dq of a query tile, without lambda; dk and dv of a key block, dk in log2 like
+// the queries. Rows are whole panels apart.
 struct GradientSums {
   std::size_t columns, value_columns;
   Buffer<float> dq, dk, dv;
 };
 
-// Which arithmetic serves depends on the numbers of a key block and of all its queries: hence an
-// interface. What is not finite must not meet even a weight of 0 where a row does not see it.
+// Interface of both arithmetics, because the numbers of a key block and its queries decide which
+// one is used. Non-finite numbers must not meet a weight of 0 in rows that do not see them.
 class GradientProducts {
  public:
   virtual void pack_keys(const Operand& keys, const Operand& values) noexcept = 0;
   virtual void pack_queries(const QueryTile& queries) noexcept = 0;
-  // Logits and dp of rows row ... row + rows - 1, over the tile's whole panels.
+  // Computes logits and dp of rows row ... row + rows - 1, over the tile's whole panels.
   virtual void multiply(GradientTile& tile, std::size_t row, std::size_t rows) const noexcept = 0;
-  // Called with the same rows once they hold P and dz.
+  // Adds to the sums; called with the same rows once they hold P and dz.
   virtual void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept = 0;
   virtual void add(const GradientTile& tile, const GradientSums& to) const noexcept = 0;
-  // Called once all tiles are added, before the rows of dk and dv are read: so many keys.
+  // Called after all tiles are added, before the rows of dk and dv of `keys` keys are read.
   virtual void finish_sums(const GradientSums& /*of*/, std::size_t /*keys*/) const noexcept {}
-  // Rows that multiply() and finish_rows() are best called with.
+  // Preferred number of rows for multiply() and finish_rows().
   [[nodiscard]] virtual std::size_t rows_at_once() const noexcept { return kRegisterRows; }
 
  protected:
   ~GradientProducts() = default;
 };
 
-// What both arithmetics pack, and the products of a tile's logits and dp.
+// Packing shared by both arithmetics, and the products of a tile's logits and dp.
 template <typename Arithmetic>
 class GradientOperands : public GradientProducts {
  public:
@@ -59,7 +59,7 @@ class GradientOperands : public GradientProducts {
         dims_{dim / Arithmetic::kNumbers, value_dim / Arithmetic::kNumbers},
         columns_{round_up(dim, panel_width()), round_up(value_dim, panel_width())} {}
 
-  // What the task's Scratch holds for `keys` keys, in whole tiles, and a query tile.
+  // Arrays for the task's Scratch, for `keys` keys in whole tiles, and a query tile.
   Scratch::Array keys_across(std::size_t keys) { return {across_[0], keys * dims_[0]}; }
   Scratch::Array values_across(std::size_t keys) { return {across_[1], keys * dims_[1]}; }
   Scratch::Array key_rows(std::size_t keys) {
@@ -71,8 +71,8 @@ class GradientOperands : public GradientProducts {
   Scratch::Array d_output_right(std::size_t rows) { return {right_[1], right_size(rows, 1)}; }
 
   void pack_keys(const Operand& keys, const Operand& values) noexcept override {
-    // Keys are the right operand twice: across for the logits, and in rows for dq. Values are
-    // needed across alone.
+    // Keys are a right operand twice: transposed for the logits and in rows for dq. Values are
+    // needed transposed only.
     keys_ = &keys;
     arithmetic_.pack_transposed(keys, nullptr, across_[0].data());
     arithmetic_.pack_transposed(values, nullptr, across_[1].data());
@@ -86,7 +86,7 @@ class GradientOperands : public GradientProducts {
       rows_finite_ &= arithmetic_.pack_both(tile.d_output, tile.non_sink_weight, left_[1].data(),
                                             right_[1].data());
     } else {
-      // Without an upstream gradient of the output dp is 0, and the gradients of statistics remain.
+      // Without an upstream gradient of the output, dp is 0, and gradients of statistics remain.
       std::fill_n(left_[1].data(), left_[1].size(), Element{});
     }
   }
@@ -119,12 +119,12 @@ class GradientOperands : public GradientProducts {
   }
 
   const Arithmetic arithmetic_;
-  const std::size_t dims_[2];  // of queries and keys, of output gradients and values; in elements
-  const std::size_t columns_[2];  // the same in numbers, whole panels
+  const std::size_t dims_[2];     // queries and keys; output gradients and values; in elements
+  const std::size_t columns_[2];  // same in numbers, in whole panels
   const Operand* keys_ = nullptr;
   Buffer<Element> across_[2];           // keys and values, transposed
   Buffer<Element> key_rows_;            // keys as right operand
-  Buffer<Element> left_[2], right_[2];  // queries and output gradients, as either operand
+  Buffer<Element> left_[2], right_[2];  // queries and output gradients, as left and right operand
   bool keys_finite_ = true, rows_finite_ = true;
 
  private:

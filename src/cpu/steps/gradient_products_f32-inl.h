@@ -26,14 +26,14 @@ class GradientProductsOf<F32> final : public GradientOperands<F32> {
   void finish_rows(GradientTile&, std::size_t, std::size_t) noexcept override {}
 
   void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
-    // The register tile rounds its rows up, over keys of the tile that no query may see.
+    // The register tile rounds rows up, so it may include keys that no query sees.
     const bool narrow = tile.ranges.first > 0 || tile.ranges.last < tile.ranges.block;
     const bool masks = tile.ranges.ragged || narrow || tile.masks_one_by_one();
     masks && !finite() ? add_over<true>(tile, to) : add_over<false>(tile, to);
   }
 
  private:
-  // kWhereSeen: over the pairs of row and key that the tile's sees() names only.
+  // kWhereSeen: restricted to pairs of row and key that the tile's sees() allows.
   template <bool kWhereSeen, typename Left, Into kInto, typename Sees>
   static HWY_INLINE void add_product(const TileProduct<float>& product, const Sees& sees) {
     if constexpr (kWhereSeen) {
@@ -43,15 +43,15 @@ class GradientProductsOf<F32> final : public GradientOperands<F32> {
     }
   }
 
-  // In two instances: one asks sees() for every pair of row and key, which few calls need.
+  // Two instances, because calling sees() for every pair is rarely needed.
   template <bool kWhereSeen>
   void add_over(const GradientTile& tile, const GradientSums& to) const {
     using Rows = LeftLayout<kGradientKeys, 1>;
     using Columns = LeftLayout<1, kGradientKeys>;
     const std::size_t width = panel_width(), rows = tile.queries.rows;
     const std::size_t first = tile.ranges.first, last = tile.ranges.last;
-    // The tile of dz is the left operand along its rows for dq, and along its columns for dk: the
-    // same memory, read in two layouts.
+    // The tile of dz is the left operand along its rows for dq and along its columns for dk, in the
+    // same memory.
     for (std::size_t row = 0; row < rows; row += kRegisterRows) {
       add_product<kWhereSeen, Rows, Into::add>(
           {.rows = HWY_MIN(kRegisterRows, rows - row),

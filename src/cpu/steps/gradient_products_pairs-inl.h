@@ -26,7 +26,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
  public:
   using GradientOperands::GradientOperands;
 
-  // Tiles of dz and P in pairs: of two keys where sums run over keys, of two rows where over rows.
+  // Tiles of dz and P in pairs: of two keys for sums over keys, of two rows for sums over rows.
   Scratch::Array by_key(std::size_t rows) { return {by_key_, rows * kGradientKeys / 2}; }
   Scratch::Array by_row(std::size_t rows) {
     return {by_row_, arithmetic_.pairs_of(rows) * kGradientKeys};
@@ -39,7 +39,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
 
   void pack_queries(const QueryTile& tile) noexcept override {
     GradientOperands::pack_queries(tile);
-    // Pairs that pad the depth meet others that are 0, and must not be NaN.
+    // Pairs that pad the depth meet zeros, and must not be NaN.
     const std::size_t pairs = (tile.rows + 1) / 2;
     const std::size_t padding = arithmetic_.pairs_of(tile.rows) - pairs;
     for (const Buffer<Pair>* sums : {&by_row_, &weights_}) {
@@ -48,8 +48,8 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     }
   }
 
-  // Queries are not scaled here, and output gradients know of no sink: over rows, dz and P carry
-  // lambda and the non-sink weight instead.
+  // Queries are not scaled here, and output gradients do not include the sink. In sums over rows,
+  // dz and P carry lambda and the non-sink weight instead.
   void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept override {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t end = row + rows, first = tile.first, count = tile.last - first;
@@ -57,13 +57,13 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
       const std::size_t at = r * kGradientKeys + first;
       kernels.round_row(tile.gradients + at, count, by_key_.at(at / 2, count / 2));
     }
-    // The missing partner of an odd last row counts as 0: what the tile held there may be NaN.
+    // The missing partner of an odd last row is 0, because the tile may hold NaN there.
     if (rows % 2 == 1) {
       std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
       std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
     }
-    // Sums over keys and sums over rows pair different neighbours, so dz is rounded twice, each
-    // time from f32.
+    // Sums over keys and over rows pair different neighbours, so dz is rounded twice, each time
+    // from f32.
     for (std::size_t r = row; r < end; r += 2) {
       const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
       const std::size_t pair = r / 2 * kGradientKeys + first;
@@ -78,8 +78,8 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t width = panel_width(), rows = tile.queries.rows;
     const std::size_t row_pairs = arithmetic_.pairs_of(rows);
-    // A pair of which one key alone is seen is summed as a whole: dz is 0 at the other, and what
-    // packing left beside it is finite.
+    // A pair with one visible key is summed as a whole: dz is 0 at the other, and packing left its
+    // value finite.
     const std::size_t first = round_down(tile.ranges.first, 2 * kernels.depth), pair = first / 2;
     const std::size_t last = tile.ranges.last, depth = arithmetic_.pairs_of(last - first);
     for (std::size_t row = 0; row < rows; row += kernels.rows) {
@@ -108,7 +108,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
       product.c = to.dv.data() + (tile.key + j) * to.value_columns;
       kernels.add_transposed(product);
     }
-    // Rare, so it goes number by number.
+    // Non-finite numbers are rare, so they are added one by one.
     if (!finite()) add_nonfinite(tile, to);
   }
 
@@ -119,15 +119,14 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   }
 
  private:
-  // Where the sum of a key and a column stands while tiles are added.
+  // Index of the sum of a key and a column while tiles are added.
   [[nodiscard]] std::size_t sum_at(std::size_t key, std::size_t column, std::size_t columns) const {
     if (!arithmetic_.kernels().is_turned) return key * columns + column;
     const std::size_t row = round_down(key, kTurned) + column % kTurned;
     return row * columns + round_down(column, kTurned) + key % kTurned;
   }
 
-  // What packing left out because it is not finite, so that it meets no row or key that does not
-  // see it.
+  // Adds the non-finite numbers that packing replaced by 0, only for rows and keys that see them.
   void add_nonfinite(const GradientTile& tile, const GradientSums& to) const {
     const QueryTile& queries = tile.queries;
     const std::size_t first = tile.ranges.first, last = tile.ranges.last;
@@ -151,7 +150,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     add_rows(queries.d_output, queries.non_sink_weight, tile.weights, to.dv, to.value_columns);
   }
 
-  // add(row, column, number) for whatever is not finite in rows first ... last - 1.
+  // Calls add(row, column, number) for each non-finite number in rows first ... last - 1.
   template <typename Add>
   static void for_each_nonfinite(const Operand& from, std::size_t first, std::size_t last,
                                  const Add& add) {

@@ -1,5 +1,5 @@
-// GradientTask: what a task of the backward pass works on, a key block of one key head and the
-// queries that see it, tile by tile.
+// GradientTask: data of a task of the backward pass, a key block of one key head and the queries
+// that see it, tile by tile.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -27,11 +27,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// What outlives a tile of queries: the packed keys and values of the block, and the sums dk and dv.
-// So it is keys that are cut into blocks here, and each block writes its gradients once.
+// Data kept across tiles of queries: the packed keys and values of the block, and the sums dk and
+// dv. Keys are cut into blocks, so that each block writes its gradients once.
 class GradientTask {
  protected:
-  // Lengths in numbers of the call's own shape, and in the whole panels and tiles of this target.
+  // Lengths in numbers of the call's shape, and in whole panels and tiles of this target.
   struct Sizes {
     explicit Sizes(const BackwardCall& call)
         : group(call.input.q.extents[1] / call.plan.kv_heads),
@@ -48,8 +48,8 @@ class GradientTask {
     std::int64_t group;  // query heads of a key head
     std::size_t dim, value_dim, columns, value_columns;
     std::size_t keys;  // of the longest key block, in whole tiles
-    Pairs pairs;       // of bf16 alone: dz may leave the range of f16
-    bool uses_pairs;   // whether they serve, numbers permitting
+    Pairs pairs;       // bf16 only: dz may overflow f16
+    bool uses_pairs;   // supported, if values permit
     std::size_t pair_keys, pair_rows;
   };
 
@@ -99,15 +99,15 @@ class GradientTask {
     }
   }
 
-  // One arithmetic for a whole key block: dk and dv are sums over all its queries, and a share of
-  // each kind would be rounded in two ways.
+  // One arithmetic serves a whole key block, because dk and dv sum over all its queries and must be
+  // rounded in one way.
   void pack_keys() {
     products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
     products_->pack_keys(keys_, values_);
   }
 
-  // Lists one query tile after the other in tile_ for visit(), until that returns false. Heads come
-  // one after the other, so that the keys and values of a group are packed once for all of them.
+  // Calls visit() with each query tile in tile_, until it returns false. Heads are consecutive, so
+  // that a group's keys and values are packed once.
   template <typename Visit>
   bool for_each_query_tile(const Visit& visit) {
     const std::int64_t first_head = item_.kv_head * sizes_.group;
@@ -120,7 +120,7 @@ class GradientTask {
     return true;
   }
 
-  // Of all queries, too: next to their use against a key block this look costs nothing.
+  // Checks all queries too, which costs nothing next to their products with a key block.
   bool pairs_fit() {
     const Pairs& pairs = sizes_.pairs;
     return sizes_.uses_pairs && pairs.fits(keys_) && pairs.fits(values_) &&
@@ -128,8 +128,8 @@ class GradientTask {
                [&] { return pairs.fits(tile_.queries) && pairs.fits(tile_.d_output); });
   }
 
-  // Calls visit(first key, ranges) for each tile of the block's keys of which some row of the query
-  // tile sees some.
+  // Calls visit(first key, ranges) for each tile of the block's keys that some row of the query
+  // tile sees.
   template <typename Visit>
   void for_each_key_tile(const Visit& visit) {
     const Mask& mask = call_.options.mask;
@@ -140,8 +140,8 @@ class GradientTask {
                                                   call_.input.q.extents[2], call_.plan.keys)
                                              .keys;
     }
-    // A tile of queries that sees no key of this block is not packed: in causal calls that is half
-    // of them.
+    // A query tile that sees no key of this block is not packed; in causal calls that is half of
+    // them.
     bool packed = false;
     for (std::size_t key = 0; key < keys_.count(); key += kGradientKeys) {
       const std::size_t keys = HWY_MIN(kGradientKeys, keys_.count() - key);
@@ -167,11 +167,11 @@ class GradientTask {
   const Sizes sizes_;
   const Pairs::Session session_{sizes_.pairs, sizes_.uses_pairs};
   const StatisticGradients statistics_;
-  Operand keys_, values_;  // of the key block
+  Operand keys_, values_;  // the key block
   QueryTile tile_;
   GradientProductsOf<F32> f32_;
   GradientProductsOf<Pairs> pairs_;
-  GradientProducts* products_ = nullptr;  // of the key block
+  GradientProducts* products_ = nullptr;  // for the key block
   GradientSums sums_;
   Scratch scratch_;
   WorkItem item_{};

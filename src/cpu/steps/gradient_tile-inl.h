@@ -18,13 +18,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// What a row needs for the gradient of its logits. With x = ln p_j, u = x + H:
+// Coefficients of a row for the gradient of its logits. With x = ln p_j, u = x + H:
 //
 //   dz_j = p_j [ dp_j + base + linear u + quadratic u^2 + collision p_j + d_distance (|i - j| - D)
-//                + d_largest where j is the largest key ]
+//                + d_largest if j is the largest key ]
 //
-// which collects, by the chain rule through output, lse, entropy, collision, variance, distance D
-// and max_probability P,
+// By the chain rule through output, lse, entropy, collision, variance, distance D and
+// max_probability P,
 //
 //   base = d_lse - sum_i p_i dp_i - 2 d_C C - d_V V - d_P P    linear = 2 d_V - d_H
 //   quadratic = d_V                                            collision = 2 d_C
@@ -32,26 +32,27 @@ struct RowGradient {
   float lse_log2 = 0, entropy = 0;
   float base = 0, linear = 0, quadratic = 0, collision = 0;
   float d_distance = 0, distance = 0;
-  std::int64_t own_key = 0;  // i, where d_distance may differ from 0
+  std::int64_t own_key = 0;  // i, if d_distance may differ from 0
   float d_largest = 0;
 };
 
 // In:   weights[0, columns) logits in log2, gradients[0, columns) dp; [begin, end) seen.
-// Out:  p and dz in place, both 0 outside [begin, end) by selection: what is masked may be NaN.
-// first_key: of the call, the first column's. kMoments: whether linear, quadratic or collision may
-// differ from 0; kDistance: whether d_distance may.
+// Out:  p and dz in place, both 0 outside [begin, end) by selection, because masked values may be
+// NaN.
+// first_key: key of the first column, counted in the call. kMoments: whether linear, quadratic or
+// collision may differ from 0; kDistance: whether d_distance may.
 template <bool kMoments, bool kDistance>
 void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t begin,
                   std::size_t end, std::size_t columns, float* HWY_RESTRICT weights,
                   float* HWY_RESTRICT gradients) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  // Tiles in the midst of a causal mask, and all without one, are seen whole.
+  // Without a mask, and for most tiles of a causal one, every column is seen.
   const bool all = begin == 0 && end == columns;
   [[maybe_unused]] const auto own_key = static_cast<float>(row.own_key - first_key);
   const auto lse = hn::Set(d, row.lse_log2), base = hn::Set(d, row.base);
   for (std::size_t j = 0; j < columns; j += lanes) {
-    // No logit is above its row's lse, but this lse was rounded: by hundreds where logits are 1e9.
+    // No logit exceeds its row's lse, except by rounding: by hundreds if logits are 1e9.
     auto t = hn::Sub(hn::Load(d, weights + j), lse);
     t = hn::IfThenZeroElse(hn::Gt(t, hn::Zero(d)), t);
     auto p = weight_of(t);
@@ -63,7 +64,7 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
       slope = hn::MulAdd(p, hn::Set(d, row.collision), slope);
     }
     if constexpr (kDistance) {
-      // Of the difference, for both are a million keys where rows are that long.
+      // The difference comes first, because both may be a million keys.
       const auto away = hn::Sub(hn::Set(d, own_key), hn::Iota(d, static_cast<float>(j)));
       const auto beyond = hn::Sub(hn::Abs(away), hn::Set(d, row.distance));
       slope = hn::MulAdd(beyond, hn::Set(d, row.d_distance), slope);
@@ -80,7 +81,7 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
   }
 }
 
-// Its instance for GradientTerms.
+// Instance of gradient_row() for a set of GradientTerms.
 using GradientRow = void (*)(const RowGradient&, std::int64_t, std::size_t, std::size_t,
                              std::size_t, float* HWY_RESTRICT, float* HWY_RESTRICT);
 HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
@@ -89,13 +90,13 @@ HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
                             : gradient_row<false, false>;
 }
 
-// Both are 0 at the keys that a dilated row, which sees key `begin` of the tile, passes over.
+// Clears both at keys that a dilated row skips; the row sees key `begin` of the tile.
 HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t columns,
                               float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const std::size_t lanes = hn::Lanes(d), step = HWY_MIN(stride, columns);
-  // How many keys each lane lies behind one that the row sees.
+  // Distance in keys of each lane from the last key that the row sees.
   HWY_ALIGN std::int32_t behind[hn::MaxLanes(Floats())];
   for (std::size_t i = 0; i < lanes; ++i)
     behind[i] = static_cast<std::int32_t>((i + step - begin % step) % step);
@@ -111,7 +112,7 @@ HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t
   }
 }
 
-// What the largest key alone has, after gradient_row() on the same columns. Keys are those of the
+// Adds the term of the largest key, after gradient_row() on the same columns. `key` counts in the
 // call; -1: none.
 HWY_INLINE void add_at_largest_key(const RowGradient& row, std::int64_t key, std::int64_t first_key,
                                    std::size_t begin, std::size_t end,

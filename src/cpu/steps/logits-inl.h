@@ -1,4 +1,4 @@
-// What stands between the scaled score and the softmax: soft-cap, bias, boolean mask.
+// Steps between the scaled score and the softmax: soft-cap, bias, boolean mask.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -23,30 +23,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// A factor of logits that measures them in log2, as finite as it was.
+// Converts a factor of logits to log2, saturating to a finite value if it was finite.
 HWY_INLINE float scale_log2(float scale) {
   constexpr double kMost = std::numeric_limits<float>::max();
   return static_cast<float>(std::clamp(kLog2E * static_cast<double>(scale), -kMost, kMost));
 }
 
-// The terms of one row, at the first key of its tile.
+// Soft-cap, bias and mask of one row, from the first key of its tile on.
 struct LogitTerms {
   float soft_cap = 0, after_cap = 1, on_bias = 1;
-  std::size_t stride = 1;  // of the keys that the row's range holds
+  std::size_t stride = 1;  // stride of the keys in the row's range
   const float* bias = nullptr;
   std::int64_t bias_stride = 0;
   const std::uint8_t* mask = nullptr;
   std::int64_t mask_stride = 0;
 
-  // Whether boolean mask or bias hide this key from the row.
+  // Returns whether boolean mask or bias hide this key from the row.
   [[nodiscard]] bool is_masked(std::int64_t key) const {
     return (mask && mask[key * mask_stride] == 0) ||
            (bias && bias[key * bias_stride] == -std::numeric_limits<float>::infinity());
   }
 };
 
-// Of row `query` of a head, at key `first`.
-// Pointers to the row's own bias and mask, because both may have any strides, of 0 too.
+// Returns the terms of row `query` of a head, from key `first` on. Bias and mask are addressed by
+// pointers to the row, because both may have any strides, also 0.
 HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadScale& scale,
                                   std::int64_t batch, std::int64_t head, std::int64_t query,
                                   std::int64_t first) {
@@ -69,9 +69,9 @@ struct Tanh {
   hn::Vec<Floats> value, slope;
 };
 
-// Both from e = e^(-2|x|). Near 0 the quotient loses digits that the series keeps: 3e-10 relative
-// at the seam. The slope 4 e / (1 + e)^2 keeps its digits where 1 - tanh^2 would cancel: a
-// saturated soft-cap lets gradients of 1e-6 and less through.
+// Computes both from e = e^(-2|x|). Near 0 a series keeps digits that the quotient loses: 3e-10
+// relative at the switch. The slope 4 e / (1 + e)^2 avoids the cancellation of 1 - tanh^2, so that
+// a saturated soft-cap passes gradients below 1e-6.
 HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   const Floats d;
   const auto one = hn::Set(d, 1.0f), size = hn::Abs(x);
@@ -88,9 +88,9 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   return {hn::CopySign(result, x), slope};
 }
 
-// Soft-caps logits[0, columns) in place, in whole vectors, for which there must be room; leaves d
-// capped / d logit in slopes where given.
-// In vectors, since a soft-cap concerns every logit; what bias and mask do is read key by key.
+// Soft-caps logits[0, columns) in place. Columns are rounded up to whole vectors, so there must be
+// room. Stores d capped / d logit in `slopes` if given. Bias and mask are read key by key, because
+// they concern fewer calls.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;
@@ -102,15 +102,15 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
-// Turns scaled scores into logits, both in log2, and returns how many of [begin, end), of which its
-// range holds every stride-th, the row sees. What the boolean mask or a bias of -inf masks becomes
-// -inf by selection. Columns beyond `end` may be soft-capped.
+// Turns scaled scores into logits, both in log2. Returns how many keys of [begin, end), every
+// stride-th of which is in the row's range, the row sees. Keys hidden by the boolean mask or a bias
+// of -inf become -inf by selection. Columns past `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
                                       float* HWY_RESTRICT slopes = nullptr) {
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
   if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
-  // A bias is in nats, as the caller has it.
+  // The caller's bias is in nats.
   const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
   for (std::size_t j = begin; j < end; j += terms.stride) {

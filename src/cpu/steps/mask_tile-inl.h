@@ -1,4 +1,4 @@
-// Which keys of a tile its rows see: the logits of the others become -inf, of weight 0.
+// Masks a tile: logits of keys that a row does not see become -inf, of weight 0.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Replaces logits outside [begin, end) by -inf, by selection: they may be NaN.
+// Replaces logits outside [begin, end) by -inf, by selection because they may be NaN.
 HWY_INLINE void mask_outside(float* logits, std::size_t begin, std::size_t end,
                              std::size_t columns) {
   const Floats d;
@@ -36,8 +36,8 @@ HWY_INLINE void mask_outside(float* logits, std::size_t begin, std::size_t end,
   }
 }
 
-// The same of a transposed tile, whose row r sees keys [begin[r], end[r]) of its own; both have
-// room for a panel's width.
+// Same for a transposed tile, whose row r sees keys [begin[r], end[r]). Both arrays have room for a
+// panel's width.
 HWY_INLINE void mask_outside(float* tile, const std::int32_t* begin, const std::int32_t* end,
                              std::size_t rows, std::size_t keys) {
   const Floats d;
@@ -59,17 +59,17 @@ HWY_INLINE void mask_outside(float* tile, const std::int32_t* begin, const std::
   }
 }
 
-// Of the keys behind begin[r] a row sees every stride-th: replaces the logits of the others.
+// Replaces logits of keys that a dilated row skips: it sees every stride-th key from begin[r] on.
 HWY_INLINE void mask_between(float* tile, const std::int32_t* begin, std::size_t stride,
                              std::size_t rows, std::size_t keys) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const std::size_t width = panel_width();
-  const auto step = static_cast<std::int32_t>(HWY_MIN(stride, kBlockKeys));  // as good as one more
+  const auto step = static_cast<std::int32_t>(HWY_MIN(stride, kBlockKeys));
   const auto masked = hn::Set(d, -std::numeric_limits<float>::infinity());
   const auto one = hn::Set(di, 1), last = hn::Set(di, step);
   for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
-    // How many keys on each row meets the next that it sees.
+    // Distance in keys to the next key that each row sees.
     HWY_ALIGN std::int32_t next[hn::MaxLanes(Floats())];
     for (std::size_t i = 0; i < hn::Lanes(d); ++i) next[i] = begin[r + i] % step;
     auto away = hn::Load(di, next);

@@ -1,4 +1,4 @@
-// The maximum that keeps NaN, whatever the instruction set's own does.
+// Maximum that keeps NaN on every instruction set.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -15,11 +15,11 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The larger of `least`, which is a number, and x; NaN where x is NaN.
+// Returns the larger of `least`, which is not NaN, and x; NaN if x is NaN.
 //
-// hn::Max leaves open what it makes of NaN: x86 returns the second operand, NEON and Highway's
-// portable targets return the number. It is good for maxima over keys alone, where a logit that is
-// NaN makes the row's weights NaN whether or not the maximum knows of it.
+// hn::Max leaves the result for NaN open: x86 returns the second operand, NEON and Highway's
+// portable targets return the other number. Maxima over keys may use it, because a NaN logit makes
+// the row's weights NaN anyway.
 template <typename V>
 HWY_INLINE V max_or_nan(V least, V x) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128

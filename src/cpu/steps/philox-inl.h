@@ -21,7 +21,7 @@ namespace isentrope::HWY_NAMESPACE {
 
 using Words = hn::RebindToUnsigned<Floats>;
 
-// The halves of the products of 32-bit words.
+// High and low halves of the products of 32-bit words.
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void multiply_wide(hn::Vec<Words> a, std::uint32_t b, hn::Vec<Words>& high,
                               hn::Vec<Words>& low) {
@@ -43,7 +43,7 @@ HWY_INLINE void multiply_wide(hn::Vec<Words> a, std::uint32_t b, hn::Vec<Words>&
 }
 #endif
 
-// The four words of each lane's counter (a, b, c, d), in place.
+// Replaces each lane's counter (a, b, c, d) by its four random words.
 HWY_INLINE void philox(const std::array<std::uint32_t, 2>& seed, hn::Vec<Words>& a,
                        hn::Vec<Words>& b, hn::Vec<Words>& c, hn::Vec<Words>& d) {
   std::uint32_t key_0 = seed[0], key_1 = seed[1];

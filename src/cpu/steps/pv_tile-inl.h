@@ -1,4 +1,4 @@
-// The last step of a row tile: value sums O = rescale * O + V^T P, as [column][row].
+// Last step of a row tile: value sums O = rescale * O + V^T P, as [column][row].
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -23,26 +23,28 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Where the sums of a row tile lie, and what becomes of those of earlier blocks.
+// Value sums of a row tile, and how sums of earlier blocks are updated.
 struct ValueSums {
   float* sums;           // [column][row], a panel's width from column to column
-  const float* rescale;  // a factor for each row
-  bool empty;            // there are none yet, and what `sums` holds means nothing
+  const float* rescale;  // one factor for each row
+  bool empty;            // no earlier block; contents of `sums` are undefined
 };
 
-// Values must not meet even a weight of 0 where they are not finite and a row does not see them.
+// Interface of both arithmetics. Non-finite values must not meet a weight of 0 in rows that do not
+// see them.
 class PvTile {
  public:
   virtual void place_values(const Operand& values) noexcept = 0;
-  // weights[key][row], of the tile's keys from its first on; they may be overwritten.
+  // Adds weights[key][row] times the tile's values, from its first key on. May overwrite the
+  // weights.
   virtual void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept = 0;
 
  protected:
   ~PvTile() = default;
 };
 
-// Written out for each arithmetic: floats look for NaN when a mask asks for it, and pairs when they
-// are packed, so that what each does about it differs.
+// Each arithmetic has its own specialisation: floats look for NaN if a mask requires it, pairs when
+// they are packed.
 template <typename Arithmetic>
 class PvTileOf;
 
@@ -61,8 +63,8 @@ class PvTileOf<F32> final : public PvTile {
   }
 
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
-    // Where every row sees every key of the union, whatever a value holds belongs into every row.
-    // Else a look at the block's values is taken once, and most often finds them finite.
+    // If every row sees every key of the union, non-finite values belong in every row. Otherwise
+    // the block's values are checked once; most often all are finite.
     const bool masks = tile.ranges.ragged || tile.masks_one_by_one();
     if (masks && !finite_) finite_ = all_finite(values_, count_, columns_);
     // The tile begins at a multiple of four keys. Weights before the union's first key are 0, but
@@ -89,13 +91,13 @@ class PvTileOf<F32> final : public PvTile {
              : multiply<LeftColumns, Into::scale>(product);
   }
 
-  // The same sums in the same order, hence the same bits, where RowTile::sees() decides which
-  // values that are not finite a row meets.
+  // Same sums in the same order, hence the same bits, but RowTile::sees() decides which non-finite
+  // values a row meets.
   void add_seen(const RowTile& tile, const float* weights, const ValueSums& to) const {
     const Floats d;
     const std::size_t lanes = hn::Lanes(d), width = panel_width(), first = tile.ranges.first;
-    // This path is for values that are not finite under a mask, which is rare: it is as exact as
-    // the other, not as fast.
+    // Used for non-finite values under a mask, which are rare: as exact as the other path, not as
+    // fast.
     HWY_ALIGN float seen[hn::MaxLanes(Floats())];
     for (std::size_t r = 0; r < tile.rows; r += lanes) {
       for (std::size_t c = 0; c < columns_; ++c) {
@@ -121,10 +123,10 @@ class PvTileOf<F32> final : public PvTile {
   }
 
   const std::size_t columns_, stride_;
-  Buffer<float> copies_;     // of a block whose values cannot be read where they lie
+  Buffer<float> copies_;     // of a block whose values cannot be read in place
   Strided<float> values_{};  // of this block
   std::size_t count_ = 0;
-  std::optional<bool> finite_;  // once a tile asked
+  std::optional<bool> finite_;  // set by the first tile that needs it
 };
 
 template <>
@@ -143,15 +145,15 @@ class PvTileOf<Pairs> final : public PvTile {
     finite_ = arithmetic_.pack_turned(values, pairs_.data());
   }
 
-  // NaN in a value is 0 in its pair, so tiles may begin before the union's first key.
-  // Weights are rounded here, after the row states have summed them as they were.
+  // Non-finite values are 0 in their pair, so tiles may begin before the union's first key. Weights
+  // are rounded here, after the row states have summed them.
   void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept override {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t width = panel_width(), panel = arithmetic_.pairs_of(values_->count()) * width;
     const std::size_t depth = arithmetic_.pairs_of(tile.keys());
     const Pair* pairs = kernels.round_tile(weights, tile.keys());
-    // The dot product only adds: there is no instance that replaces, since the first block is one
-    // of many.
+    // The dot product only adds. An instance that replaces would serve only the first of many
+    // blocks.
     if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
     for (std::size_t column = 0; column < columns_; column += width) {
       const std::size_t at = column / width * panel + tile.first / 2 * width;
@@ -170,7 +172,7 @@ class PvTileOf<Pairs> final : public PvTile {
   }
 
  private:
-  // What packing left out because it is not finite, for the rows that see it.
+  // Adds the non-finite values that packing replaced by 0, for the rows that see them.
   void add_nonfinite(const RowTile& tile, const Pair* weights, float* sums) const {
     const std::size_t width = panel_width();
     for (std::size_t j = tile.first; j < tile.ranges.last; ++j) {
@@ -181,8 +183,7 @@ class PvTileOf<Pairs> final : public PvTile {
         if (std::isfinite(value)) continue;
         for (std::size_t r = 0; r < tile.rows; ++r) {
           if (!tile.sees(r, j)) continue;
-          // The rounded weight, so that a row that sees the value has one and the same weight for
-          // every column.
+          // Uses the rounded weight, so that the row has the same weight in every column.
           const float weight = float_at(arithmetic_.kernels().type, of_key + r, key % 2);
           sums[c * width + r] += weight * value;
         }

@@ -1,4 +1,4 @@
-// The first step of a row tile: scores S = K (lambda Q)^T as [key][row], a lane for every row.
+// First step of a row tile: scores S = K (lambda Q)^T as [key][row], one lane for each row.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -19,13 +19,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Keys are read where they lie, a block at a time; only queries are packed, once a work item. Which
-// arithmetic serves may change from block to block, since bf16 pairs serve not every number: hence
-// an interface.
+// Interface of both arithmetics, because bf16 pairs do not support every number and the choice may
+// change from block to block. Keys are read in place, a block at a time; queries are packed once a
+// work item.
 class QkTile {
  public:
   virtual void place_keys(const Operand& keys) noexcept = 0;
-  // scores[key][row], in log2, of the tile's keys from its first on. lambda: one a row of the tile.
+  // Computes scores[key][row], in log2, from the tile's first key on. lambda: one for each row of
+  // the tile.
   virtual void run(const RowTile& tile, const float* lambda, float* scores) const noexcept = 0;
 
  protected:
@@ -42,12 +43,12 @@ class QkTileOf final : public QkTile {
         depth_(dim / Arithmetic::kNumbers),
         key_stride_(round_up(depth_, panel_width())) {}
 
-  // What the task's Scratch holds for `rows` queries and `keys` keys.
+  // Arrays for the task's Scratch, for `rows` queries and `keys` keys.
   Scratch::Array queries(std::size_t rows) { return {queries_, rows * depth_}; }
   Scratch::Array key_copies(std::size_t keys) { return {key_copies_, keys * key_stride_}; }
 
-  // Apart from place_keys(): queries are packed once a work item, and only by the arithmetic that
-  // some block of keys is in.
+  // Separate from place_keys(), because queries are packed once a work item and only by arithmetics
+  // that are used.
   void pack_queries(const Operand& queries, const float* lambda) noexcept {
     arithmetic_.pack_transposed(queries, lambda, queries_.data());
   }
@@ -74,7 +75,7 @@ class QkTileOf final : public QkTile {
   const Arithmetic arithmetic_;
   const std::size_t depth_, key_stride_;
   Buffer<Element> queries_;     // transposed, in panels of rows
-  Buffer<Element> key_copies_;  // of a block whose keys cannot be read where they lie
+  Buffer<Element> key_copies_;  // of a block whose keys cannot be read in place
   Strided<Element> keys_{};     // of this block
 };
 

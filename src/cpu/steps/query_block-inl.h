@@ -25,8 +25,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// The rows are those of all query heads of the group, one head after the other, so that they share
-// what is read of the keys.
+// Rows are those of all query heads of the group, one head after the other, so that they share
+// loaded keys.
 class QueryBlock {
  public:
   explicit QueryBlock(const ForwardCall& call)
@@ -35,8 +35,8 @@ class QueryBlock {
         queries_(call.input.q),
         next_queries_(call.input.q) {}
 
-  // What the task's Scratch holds for up to `rows` rows. lambda and own_keys reach over the lanes
-  // beyond the last one.
+  // Arrays for the task's Scratch, for up to `rows` rows. lambda and own_keys also cover the lanes
+  // past the last row.
   Scratch::Array pointers(std::size_t rows) { return queries_.pointers(rows); }
   Scratch::Array next_pointers(std::size_t rows) { return next_queries_.pointers(rows); }
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
@@ -51,18 +51,19 @@ class QueryBlock {
     if (asks_distance()) list_own_keys(item);
     list_pointers(item, queries_);
     queries_.resolve();
-    // lambda is gathered here because a row tile may span several heads, whose scales may differ.
+    // lambda is gathered here, because a row tile may span several heads with different scales.
     std::size_t row = 0;
     for (std::int64_t member = 0; member < group_; ++member) {
       const float* scale = call_.scale.of(item.batch, item.kv_head * group_ + member).before_cap;
       for (std::int64_t query = item.begin; query < item.end; ++query)
         lambda_[row++] = scale_log2(scale[query]);
     }
-    // Lanes beyond the last row compute too: with 0 they stay finite, and nobody reads them.
+    // Lanes past the last row compute too; a lambda of 0 keeps them finite, and their results are
+    // not read.
     std::fill(lambda_.data() + row, lambda_.data() + lambda_.size(), 0.0f);
   }
 
-  // Begins to bring the next item's queries to the cache.
+  // Prefetches the next item's queries.
   void fetch_next(const WorkItem& item) noexcept {
     list_pointers(item, next_queries_);
     for (std::size_t row = 0; row < next_queries_.count(); ++row) prefetch_row(next_queries_, row);
@@ -70,18 +71,18 @@ class QueryBlock {
 
   [[nodiscard]] std::size_t rows() const { return rows_; }
   [[nodiscard]] const Operand& queries() const { return queries_; }
-  [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one a row, in log2
+  [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one for each row, in log2
   [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
-  // Whether a row sees one of these keys. Only dilated rows pass over whole blocks of what all see.
+  // Returns whether a row sees one of these keys. Only dilated rows may skip whole blocks within
+  // the union.
   [[nodiscard]] bool any_sees(std::int64_t begin, std::int64_t end) const {
     if (call_.options.mask.dilation <= 1) return true;
     const KeyRange* ranges = ranges_.at(0, rows_);
     return std::any_of(ranges, ranges + rows_,
                        [&](const KeyRange& range) { return range.within(begin, end).size() > 0; });
   }
-  // Of the rows from `row` on, the keys at their own positions; null where nobody asks for
-  // distances.
+  // Returns the keys at the positions of rows from `row` on; null unless distances are needed.
   [[nodiscard]] const double* own_keys_from(std::size_t row) const {
     return asks_distance() ? own_keys_.data() + row : nullptr;
   }
@@ -91,7 +92,7 @@ class QueryBlock {
     return static_cast<bool>(call_.output.statistics.distance);
   }
 
-  // Masks know batches and queries, not heads.
+  // Masks depend on batch and query, not on the head.
   void list_own_keys(const WorkItem& item) {
     const auto of_head = static_cast<std::size_t>(item.end - item.begin);
     isentrope::list_own_keys(call_.options.mask, item.batch, item.begin, item.end,

@@ -1,4 +1,4 @@
-// QueryTile and GradientTile: what the backward pass works on at once.
+// QueryTile and GradientTile: operands of one step of the backward pass.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -25,13 +25,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Two tiles of 48 x 128 floats are live at once. Fewer rows would make dK and dV, whose products
-// are as deep as the tile is tall, spend their time on loading and storing sums.
+// Two tiles of 48 x 128 floats are live at once. With fewer rows, the products dK and dV would
+// spend their time loading and storing sums.
 inline constexpr std::size_t kGradientRows = 4 * kRegisterRows;
 // AMX, whose panels are those of AVX-512, writes scores in whole tiles of 16 rows.
 static_assert(HWY_MAX_BYTES < 64 || (kGradientRows % 16 == 0 && kBlockKeys % 16 == 0));
 using GradientRanges = TileRanges<kGradientRows>;
-static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are of one register tile
+static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are in one register tile
 
 // Up to kGradientRows queries of one head.
 struct QueryTile {
@@ -40,9 +40,8 @@ struct QueryTile {
         queries(of.input.q),
         d_output(of.gradient.d_output ? of.gradient.d_output : of.input.v) {}
 
-  // Begins anew at `first`.
-  // Queries are listed before it is known whether any of them sees a key of the block; packing,
-  // which is the work, waits for that.
+  // Starts a new tile at query `first`. Queries are listed before it is known whether any sees a
+  // key of the block. Packing, the expensive part, waits for that.
   void list(std::int64_t batch_index, std::int64_t head_index, std::int64_t first) {
     batch = batch_index;
     head = head_index;
@@ -65,25 +64,25 @@ struct QueryTile {
   }
 
   const BackwardCall& call;
-  Operand queries, d_output;  // the second has no rows where there is none
+  Operand queries, d_output;  // d_output has no rows without an upstream gradient
   std::int64_t batch = 0, head = 0, first_query = 0;
   std::size_t rows = 0;
   HeadScale scale{};
   KeyRange ranges[kGradientRows];
   RowGradient gradients[kGradientRows];
-  // Queries count times lambda in log2, output gradients times the weight that a sink leaves the
-  // real keys. Both reach over whole steps of rows.
+  // Queries are multiplied by lambda in log2, output gradients by the non-sink weight. Both arrays
+  // cover whole register tiles of rows.
   float lambda[kGradientRows] = {}, non_sink_weight[kGradientRows] = {};
 };
 
-// A query tile by up to kGradientKeys keys of a block.
+// A query tile and up to kGradientKeys keys of a block.
 struct GradientTile {
   const WorkItem& item;  // the key block
   const QueryTile& queries;
-  std::size_t key;               // the tile's first, counted from the block's
+  std::size_t key;               // first key of the tile, counted from the block's
   const GradientRanges& ranges;  // from the tile's first key
-  // The union of the ranges in whole panels.
-  // Keys are the columns of these products, whose panels were packed for the whole block.
+  // The union of the ranges in whole panels, because keys are the columns of these products and
+  // panels are packed for the whole block.
   std::size_t first = ranges.first / panel_width() * panel_width();
   std::size_t last = round_up(ranges.last, panel_width());
 
@@ -94,7 +93,7 @@ struct GradientTile {
                const GradientRanges& seen)
       : item(block), queries(rows), key(first_key), ranges(seen) {}
 
-  // The call's key of the tile's key j.
+  // Returns the call's key for the tile's key j.
   [[nodiscard]] std::int64_t key_of(std::size_t j) const {
     return item.begin + static_cast<std::int64_t>(key + j);
   }
@@ -107,7 +106,7 @@ struct GradientTile {
   [[nodiscard]] bool sees(std::size_t r, std::size_t j) const {
     return ranges.sees(r, j) && !(masks_one_by_one() && terms(r, j).is_masked(0));
   }
-  // Whether a key that a range holds may be masked.
+  // Returns whether bias or boolean mask may hide keys within a range.
   [[nodiscard]] bool masks_one_by_one() const {
     return queries.call.options.bias || queries.call.options.attn_mask;
   }

@@ -1,4 +1,4 @@
-// What the gradient of one row starts from, out of its results and upstream gradients.
+// Coefficients of the gradient of one row, from its results and upstream gradients.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -25,7 +25,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// sum_c a[c] b[c], each product exact.
+// Returns sum_c a[c] b[c]; each product is exact.
 template <typename T>
 HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b,
                                 std::size_t count) {
@@ -33,7 +33,7 @@ HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b
   const hn::Rebind<float, hn::ScalableTag<double>> df;
   const std::size_t lanes = hn::Lanes(d);
   const auto load = [&](const T* from) HWY_ATTR { return hn::PromoteTo(d, load_floats(df, from)); };
-  // Two sums, for one would wait for its own addition.
+  // Two sums, because each addition depends on the previous one.
   auto sum = hn::Zero(d), other = hn::Zero(d);
   std::size_t c = 0;
   for (; c + 2 * lanes <= count; c += 2 * lanes) {
@@ -47,7 +47,7 @@ HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b
   return result;
 }
 
-// do.output. A rounded sum would reach every weight of the row: it is taken in double.
+// Returns do.output, in double because its rounding error would enter every weight of the row.
 HWY_INLINE double row_product(const QueryTile& tile, std::size_t row) {
   const AttentionGradientInput& g = tile.call.gradient;
   const std::int64_t query = tile.query(row);
@@ -64,8 +64,8 @@ HWY_INLINE double row_product(const QueryTile& tile, std::size_t row) {
   return output_product(g, tile.batch, tile.head, query);
 }
 
-// With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule leaves
-// dz_j = p_j w (do.v_j - do.output), so the sink enters as the factor non_sink_weight on do alone.
+// With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule gives dz_j = p_j w
+// (do.v_j - do.output), so the sink enters as the factor non_sink_weight on do alone.
 HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row,
                                     const StatisticGradients& statistics, float& non_sink) {
   const BackwardCall& call = tile.call;
@@ -73,8 +73,8 @@ HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row,
   const std::int64_t batch = tile.batch, head = tile.head, query = tile.query(row);
   const float lse = g.statistics.lse(batch, head, query);
   non_sink = 0;
-  // The row sees no key: whatever its upstream gradients hold goes nowhere. (Should it see
-  // keys whose logits are all -inf, this lse makes them NaN, as its output is.)
+  // The row sees no key, so its upstream gradients are ignored, even NaN. (If it sees keys with
+  // logits all -inf, this lse makes their gradients NaN, like the output.)
   if (lse == -std::numeric_limits<float>::infinity()) return {.lse_log2 = lse};
   const auto& sink = call.options.sinks;
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;

@@ -20,8 +20,8 @@ float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head, 
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums) {
   const RowStats stats = finalize(state);
-  // A division, and no product with a rounded reciprocal of s0: a row of one key must return its
-  // value. An empty row's sums are 0 and stay so. 1 / s0 is exactly 1 for a single key.
+  // Divides instead of multiplying by a rounded reciprocal of s0, so that a row of one key returns
+  // its value. An empty row's sums are 0 and stay 0.
   double factor = state.empty() ? 0 : call.dropout.factor / state.s0;
   const auto& sink = call.options.sinks;
   if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
@@ -30,7 +30,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   const RowStatistics& to = call.output.statistics;
   for_each_statistic(
       [&]<typename T>(const Statistic& statistic, const View<T, 3>& view) {
-        // Lambda is the rule's and support a count: both follow below.
+        // Lambda comes from the rule and support is a count: both follow below.
         if (view && statistic.of_row)
           view(batch, head, query) = static_cast<T>(stats.*statistic.of_row);
       },
@@ -43,8 +43,8 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 
 double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
                       std::int64_t query) {
-  // Each product is exact in double, and their sum keeps what cancels: every weight's gradient of
-  // the row contains it.
+  // Each product is exact in double, and the sum preserves cancellation: it enters every weight's
+  // gradient of the row.
   const auto number = [&](const ConstTensor& of, std::int64_t column) {
     const std::int64_t row = batch * of.strides[0] + head * of.strides[1] + query * of.strides[2];
     return static_cast<double>(float_at(of.type, of.data, row + column * of.strides[3]));
@@ -55,8 +55,8 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
   return sum;
 }
 
-// In the order of the splits, one row after the other: this is some 10^4 numbers a call, next to
-// the millions that the splits read.
+// Merges in the order of the splits, row by row: some 10^4 numbers a call, next to millions that
+// the splits read.
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;

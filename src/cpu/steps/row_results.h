@@ -1,4 +1,4 @@
-// From a row's state and value sums to what the caller asked for.
+// Converts a row's state and value sums to the requested results.
 #pragma once
 
 #include "src/cpu/kernels.h"
@@ -9,12 +9,12 @@ namespace isentrope {
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums);
 
-// The softmax scale of a row with so many keys in its support. One for which the rule counts no key
-// has none, whatever the scale table holds: it is asked where the support is empty, and only there.
+// Returns the softmax scale of a row with `support` keys; 0 if the rule counts no key, whatever the
+// scale table holds. The rule is evaluated only if the support is 0.
 [[nodiscard]] float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                               std::int64_t query, std::int64_t support);
 
-// do.output of one row.
+// Returns do.output of one row.
 [[nodiscard]] double output_product(const AttentionGradientInput& gradient, std::int64_t batch,
                                     std::int64_t head, std::int64_t query);
 

@@ -22,25 +22,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// What all steps from scores to value sums have to know of the rows they work on.
+// Data about its rows that every step from scores to value sums needs.
 struct RowTile {
   using Ranges = TileRanges<kStateRows>;
 
   const ForwardCall& call;
   const WorkItem& item;
   std::int64_t block;      // first key of the block
-  std::size_t row, rows;   // of the item: the first, and how many
+  std::size_t row, rows;   // first row within the work item, and number of rows
   const Ranges& ranges;    // from the block's first key
-  const double* own_keys;  // of the rows, where somebody asks for distances
-  // Keys at whose multiples the tile may begin. Products round their rows, the keys, up to four,
-  // and pairs are of two.
+  const double* own_keys;  // of the rows; null unless distances are needed
+  // Granularity of the tile's first key. Products round their rows, the keys, up to four, and pairs
+  // hold two.
   std::size_t step = 4;
   std::size_t first = ranges.first / step * step;  // the tile's first key
 
   [[nodiscard]] std::size_t keys() const { return ranges.last - first; }
 
-  // What stands between the scores of row r, counted from the tile's first, and its logits, at key
-  // `key` of the block.
+  // Returns soft-cap, bias and mask of row r, counted from the tile's first, at key `key` of the
+  // block.
   [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t key) const {
     const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
     const std::int64_t head = head_of(item, group, row + r);
@@ -50,38 +50,37 @@ struct RowTile {
     return terms;
   }
 
-  // Whether row r sees key `key` of the block.
+  // Returns whether row r sees key `key` of the block.
   [[nodiscard]] bool sees(std::size_t r, std::size_t key) const {
     return ranges.sees(r, key) && !terms(r, key).is_masked(0);
   }
 
-  // Whether soft-cap, bias or boolean mask have a part in the logits.
+  // Returns whether soft-cap, bias or boolean mask apply to the logits.
   [[nodiscard]] bool has_terms() const { return call.options.soft_cap > 0 || masks_one_by_one(); }
-  // Whether a key that a range holds may be masked.
+  // Returns whether bias or boolean mask may hide keys within a range.
   [[nodiscard]] bool masks_one_by_one() const {
     return call.options.bias || call.options.attn_mask;
   }
 };
 
-// Where the rows of a tile lie: the keys at their own positions, which may lie outside the tile,
-// counted as `first`, its first key, is.
+// Own keys of the rows of a tile, which may be outside the tile. They count like `first`, its first
+// key.
 struct RowPositions {
-  const double* own_keys = nullptr;  // null where nobody asks for distances
+  const double* own_keys = nullptr;  // null unless distances are needed
   double first = 0;
   double step = 1;  // from key to key of the tile
 };
 
-// From key `first` of the block on.
+// Returns the positions for keys from `first` of the block on.
 HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first,
                                      std::int64_t step = 1) {
   const auto keys = static_cast<double>(step);
   return {tile.own_keys, static_cast<double>(tile.block) + static_cast<double>(first) * keys, keys};
 }
 
-// The scores of row r become logits. Returns how many keys of [begin, end), counted from the
-// block's key `first`, the row sees.
-// The support is counted here, because only here it is known which keys a boolean mask or a bias of
-// -inf removes.
+// Turns the scores of row r into logits. Returns how many keys of [begin, end), counted from the
+// block's key `first`, the row sees. The support is counted here, because here boolean mask and
+// bias of -inf are read.
 HWY_INLINE std::int64_t finish_row(const RowTile& tile, std::size_t r, std::size_t first,
                                    std::size_t begin, std::size_t end, std::size_t columns,
                                    float* logits) {

@@ -1,6 +1,6 @@
-// RowTileState: what the rows of one row tile know, side by side, so that vectors work on several
-// rows at once. One row at a time, five horizontal sums, a merge and a logarithm took a fifth of
-// the forward pass at n = 64.
+// RowTileState: states of the rows of one row tile as arrays, so that vectors process several rows
+// at once. One row at a time, horizontal sums, merge and logarithm took a fifth of the forward pass
+// at n = 64.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -28,12 +28,13 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 inline constexpr std::size_t kRowsAtOnce = 4;
-// Rows that a row tile may have: a panel's width, or the few of a decode step in whole groups.
+// Maximum number of rows of a row tile: a panel's width, or the few rows of a decode step in whole
+// groups.
 inline constexpr std::size_t kPanelRows = 2 * hn::MaxLanes(Floats());
 inline constexpr std::size_t kStateRows = HWY_MAX(kPanelRows, round_up(kRegisterRows, kRowsAtOnce));
 using Doubles = hn::CappedTag<double, kStateRows>;
 
-// RowState, an array each, with logits in log2.
+// RowState as one array per member, with logits in log2.
 struct RowTileState {
   HWY_ALIGN double max[kStateRows], s0[kStateRows], s1[kStateRows], s1_prime[kStateRows],
       s2[kStateRows], s_distance[kStateRows];
@@ -44,7 +45,7 @@ struct RowTileState {
     for (double* sums : {s0, s1, s1_prime, s2, s_distance}) std::fill_n(sums, kStateRows, 0.0);
     std::fill_n(support, kStateRows, std::int64_t{0});
   }
-  // Whether no row has seen a key: its value sums are then still undefined.
+  // Returns whether no row has seen a key: its value sums are then undefined.
   [[nodiscard]] bool is_empty(std::size_t rows) const {
     return std::all_of(support, support + rows, [](std::int64_t keys) { return keys == 0; });
   }
@@ -54,7 +55,7 @@ struct RowTileState {
   }
 };
 
-// Lane i of to[0, 4) = the sum (maximum, ...) over the lanes of v[i].
+// Stores in lane i of to[0, 4) the sum (maximum, ...) over the lanes of v[i].
 #if HWY_TARGET == HWY_SCALAR
 template <typename Combine>
 HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&,
@@ -86,9 +87,9 @@ HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&
 }
 #endif
 
-// Measures the states from the larger of their own and the block's maxima, which become origin[r]
-// (0 while every logit is -inf: any finite origin gives them the weight 0, and -inf - -inf would be
-// NaN). Returns whether any row moved; rescale[r] is then the factor of its value sums.
+// Raises the states' maxima to the block's where these are larger; origin[r] is the new maximum, or
+// 0 while every logit is -inf (because -inf - -inf is NaN). Returns whether any row's maximum
+// changed; rescale[r] is then the factor of its value sums.
 HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, RowTileState& state,
                       float* HWY_RESTRICT origin, float* HWY_RESTRICT rescale) {
   const Doubles d;
@@ -103,10 +104,11 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
     if (hn::AllTrue(d, hn::Eq(before, max))) continue;
     moved = true;
     hn::Store(max, d, state.max + r);
-    // Nothing but zeros is measured from -inf, and -inf times 0 would be NaN. Rows that see their
-    // first keys need no powers: 1.02 times at n = 64.
+    // A state without weight has only zeros, and -inf times 0 would be NaN. Skipping powers for
+    // rows that see their first keys gives 1.02 times at n = 64.
     if (hn::AllTrue(d, hn::Eq(before, lowest))) continue;
-    // Rows that are NaN get theirs from weights: the emulated target's exponential may not meet it.
+    // NaN rows become NaN through their weights, because the emulated target's exponential may not
+    // handle NaN.
     const auto fall = hn::Sub(before, max);
     const auto falls = hn::And(hn::Gt(before, lowest), hn::Le(fall, hn::Zero(d)));
     const auto shift = hn::IfThenElseZero(falls, fall);
@@ -124,8 +126,8 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
   return moved;
 }
 
-// sums[i] += lane i of v.
-// A block's sums are in f32, of up to 256 weights; those of a row of a million keys are in double.
+// Computes sums[i] += lane i of v. A block's sums of up to 256 weights are in f32; those of a row
+// of a million keys are in double.
 HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
   HWY_ALIGN float added[hn::MaxLanes(Floats())];
   const Doubles d;
@@ -137,15 +139,15 @@ HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
   }
 }
 
-// sums[0, 4) += the sums over the lanes of v[0] ... v[3].
+// Computes sums[0, 4) += the sums over the lanes of v[0] ... v[3].
 HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTRICT sums) {
   HWY_ALIGN float added[kRowsAtOnce];
   reduce_four(v, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); }, added);
   for (std::size_t i = 0; i < kRowsAtOnce; ++i) sums[i] += static_cast<double>(added[i]);
 }
 
-// The statistics of a row tile's rows, and 1 / s0, by which value sums become outputs: 0 for an
-// empty row.
+// Statistics of a row tile's rows, and the factor 1 / s0 from value sums to outputs: 0 for an empty
+// row.
 struct RowColumn {
   RowColumn() {}  // not cleared: every row is written before it is read
   HWY_ALIGN float rows[kStateRows];
@@ -154,9 +156,8 @@ struct RowTileStats : StatisticFields<RowColumn> {
   RowColumn factor;
 };
 
-// finalize() of statistics.h, several rows at once; by itself for a row that is empty or not
-// finite. The first loop takes all rows alike, and the second mends those whose sums it cannot
-// divide by.
+// finalize() of statistics.h for several rows at once. The first loop processes all rows; the
+// second recomputes rows that are empty or non-finite.
 HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
                                   RowTileStats& stats) {
   const Doubles d;
@@ -174,15 +175,15 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     store(hn::Sub(log_s0, mean), stats.entropy);
     store(hn::Mul(hn::Mul(hn::Load(d, state.s2 + r), factor), factor), stats.collision);
     store(max, stats.max_logit);
-    // The difference of two rounded numbers may be below 0, which no variance is.
+    // A variance may not be negative, but the difference of two rounded numbers may.
     store(max_or_nan(hn::Zero(d), hn::NegMulAdd(mean, mean, square)), stats.variance);
     store(hn::Mul(hn::Load(d, state.s_distance + r), factor), stats.distance);
-    store(factor, stats.max_probability);  // the largest key weighs 1
+    store(factor, stats.max_probability);  // the largest key has weight 1
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {
-    // The key of the maximum weighs 1, so a smaller sum, or NaN, is that of an empty row or of
-    // logits that are not finite.
+    // The largest key has weight 1, so a smaller sum, or NaN, means an empty row or non-finite
+    // logits.
     if (state.s0[r] >= 1) continue;
     const RowStats row = finalize(state.row(r));
     for_each_statistic(

@@ -1,7 +1,8 @@
-// Softmax over one tile of logits (in log2): unnormalised weights and the rows' new states out.
+// Softmax over one tile of logits (in log2): computes unnormalised weights and updates the rows'
+// states.
 //
-// The tile of a row tile is transposed, [key][row]: vectors then run along rows, each of which has
-// a lane to itself. A decode step has too few rows to fill them; its tile is [row][key].
+// The tile of a row tile is transposed, [key][row], so that vectors run along rows. A decode step
+// has too few rows to fill them; its tile is [row][key].
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -22,22 +23,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Both loops for a set of sums beside s0: what nobody asked for is not compiled into them.
+// Both loops for a set of sums besides s0. Sums that were not requested are not compiled in.
 struct Softmax {
-  // A decode step's. In: tile[r][0, columns) logits, those outside a row's range -inf; columns a
-  // multiple of the lanes. Out: weights 2^(z - m) in place, 0 where masked, with m the largest
-  // logit of the row so far, and the rows' states, support apart. Returns whether any m grew:
-  // rescale[r] is then the factor 2^(m_before - m) for the row's value sums.
+  // For decode steps. In: tile[r][0, columns) logits, -inf outside a row's range; columns is a
+  // multiple of the lanes. Out: weights 2^(z - m) in place, 0 if masked, with m the row's largest
+  // logit so far; and the rows' states except support. Returns whether any m grew: rescale[r] is
+  // then the factor 2^(m_before - m) of the row's value sums.
   bool (*of_rows)(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
                   std::size_t columns, const RowPositions& positions, RowTileState& state,
                   float* HWY_RESTRICT rescale);
-  // The same of a transposed tile: tile[key][row], and any number of keys.
+  // Same for a transposed tile: tile[key][row], with any number of keys.
   bool (*transposed)(float* HWY_RESTRICT tile, std::size_t rows, std::size_t keys,
                      const RowPositions& positions, RowTileState& state,
                      float* HWY_RESTRICT rescale);
 };
 
-// What a call's statistics need.
+// Returns the sums that a call's statistics need.
 inline unsigned weight_sums_of(const RowStatistics& wanted) {
   unsigned sums = kOnlyS0;
   for_each_statistic(
@@ -46,8 +47,8 @@ inline unsigned weight_sums_of(const RowStatistics& wanted) {
   return sums;
 }
 
-// Compiled in softmax_tile.cc for the forward pass, decode steps and the limits of the machine:
-// the instances of all sets were two fifths of what each of them took to compile.
+// Compiled once in softmax_tile.cc for the forward pass, decode steps and `isentrope bench
+// --limits`, because the instances took two fifths of the compile time of each.
 [[nodiscard]] Softmax softmax_for(unsigned sums);
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// What the gradient of each statistic adds to that of its row's logits.
+// Contribution of each statistic to the gradient of its row's logits.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -21,14 +21,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// The results of one row, 0 where there are none.
+// Results of one row; 0 if they are not needed.
 using RowNumbers = StatisticFields<float>;
 
-// d: the gradient of the row's statistic. of: the row's results, of which it takes up those that
-// the list of statistics says it needs.
+// Adds one statistic's terms. d: its upstream gradient. of: the row's results, restricted to those
+// that the list of statistics names.
 using AddGradient = void (*)(float d, const RowNumbers& of, RowGradient& to);
 
-// In the order of the list. None of those without a gradient.
+// In the order of the list; null for statistics without a gradient.
 inline constexpr StatisticFields<AddGradient> kAddGradient = {
     .lse = [](float d, const RowNumbers&, RowGradient& to) HWY_ATTR { to.base += d; },
     .entropy =
@@ -72,7 +72,7 @@ static_assert(
     }(),
     "a statistic that has a gradient in statistics.h adds it here, and no other one does");
 
-// The statistics of a call whose gradients are given.
+// Statistics of a call whose upstream gradients are given.
 class StatisticGradients {
  public:
   explicit StatisticGradients(const AttentionGradientInput& gradient)
@@ -89,7 +89,7 @@ class StatisticGradients {
         gradient.d_statistics, kAddGradient);
   }
 
-  // GradientTerms of them all.
+  // GradientTerms of all of them.
   [[nodiscard]] unsigned terms() const { return terms_; }
 
   void add(std::int64_t batch, std::int64_t head, std::int64_t query, RowGradient& to) const {

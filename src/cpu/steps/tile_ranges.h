@@ -1,4 +1,4 @@
-// TileRanges: which keys of one block each row of a row tile sees.
+// TileRanges: keys of one block that each row of a row tile sees.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,16 @@
 
 namespace isentrope {
 
-// Counted from the block's first key.
+// Ranges count from the block's first key.
 template <std::size_t kRows>
 struct TileRanges {
   std::array<std::size_t, kRows> begin, end;
-  std::size_t first = 0, last = 0;  // the union over the rows; empty when first == last
+  std::size_t first = 0, last = 0;  // union over the rows; empty if first == last
   std::size_t block = 0;            // keys of the block
-  bool ragged = false;              // some row sees less than the union
+  bool ragged = false;              // whether some row sees less than the union
   std::size_t stride = 1;           // of each row's keys, from its begin on
 
-  // range_of_row(r) is what row r of the row tile sees, over all keys.
+  // range_of_row(r) returns the keys that row r of the row tile sees in the whole call.
   template <typename RangeOfRow>
   TileRanges(std::size_t rows, std::int64_t first_key, std::int64_t block_keys,
              const RangeOfRow& range_of_row)
@@ -27,7 +27,7 @@ struct TileRanges {
     const auto clip = [&](std::int64_t key) {
       return static_cast<std::size_t>(std::clamp(key - first_key, std::int64_t{0}, block_keys));
     };
-    // A row whose range is empty must not widen the union: its begin may lie anywhere.
+    // An empty range must not widen the union, because its begin may be anywhere.
     for (std::size_t r = 0; r < rows; ++r) {
       KeyRange range = range_of_row(r);
       if (range.stride > 1) range = range.within(first_key, first_key + block_keys);
@@ -38,7 +38,7 @@ struct TileRanges {
       last = std::max(last, end[r]);
       stride = static_cast<std::size_t>(range.stride);
     }
-    // A row that sees nothing of the block counts from the union's first key, as the others do.
+    // A row that sees nothing of the block gets an empty range at the union's first key.
     for (std::size_t r = 0; r < rows; ++r) {
       if (begin[r] == end[r]) begin[r] = end[r] = first;
       ragged |= begin[r] != first || end[r] != last || stride > 1;
@@ -48,7 +48,7 @@ struct TileRanges {
   [[nodiscard]] bool sees(std::size_t row, std::size_t key) const {
     return begin[row] <= key && key < end[row] && (stride == 1 || (key - begin[row]) % stride == 0);
   }
-  // How many keys the row sees.
+  // Returns how many keys the row sees.
   [[nodiscard]] std::size_t count(std::size_t row) const {
     const std::size_t hull = end[row] - begin[row];
     return stride == 1 ? hull : (hull + stride - 1) / stride;

@@ -1,4 +1,4 @@
-// The results of a row tile's rows, to where the caller wants them.
+// Writes the results of a row tile's rows to the caller's arrays.
 //
 // Per-target header: compiled once for every instruction set.
 
@@ -35,7 +35,7 @@ HWY_INLINE void write_column(const View<To, 3>& view, const RowIndex& at, const 
   for (std::size_t r = 0; r < count; ++r, to += view.strides[2]) *to = from[r];
 }
 
-// Rows r ... r + count - 1 of the row tile are queries at.query ... of one head.
+// Writes statistics: rows r ... r + count - 1 of the row tile are queries at.query ... of one head.
 HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& state,
                                  const RowTileStats& stats, const RowIndex& at, std::size_t r,
                                  std::size_t count) {
@@ -49,8 +49,8 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
       to, stats);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
-  // Inlined for rows that see a key, which nearly all do: a call for each row was 3 % of the time
-  // of 512 heads of 64 queries.
+  // Inlined for rows that see a key, because a call for each row took 3 % of the time of 512 heads
+  // of 64 queries.
   const HeadScale scale = call.scale.of(at.batch, at.head);
   float lambda[kStateRows];
   for (std::size_t i = 0; i < count; ++i) {
@@ -62,14 +62,14 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
   write_column(to.lambda, at, lambda, count);
 }
 
-// The weight that the sink leaves the real keys of a row.
+// Returns the weight that the sink leaves to a row's keys.
 HWY_INLINE float non_sink_weight_of(const ForwardCall& call, std::int64_t head,
                                     std::int64_t support, float lse) {
   if (!call.options.sinks || support == 0) return 1;
   return static_cast<float>(non_sink_weight(lse, call.options.sinks(head)));
 }
 
-// Output and statistics of rows row ... row + rows - 1 of a work item, all of one row tile.
+// Writes output and statistics of rows row ... row + rows - 1 of a work item, all in one row tile.
 // sums[r], stride floats apart, are the value sums of row row + r.
 HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item, std::size_t row,
                                    std::size_t rows, const RowTileState& state, const float* sums,
@@ -77,8 +77,7 @@ HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item
   const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
   RowTileStats stats;
   finalize_row_tile(state, rows, stats);
-  // A tile of a grouped call may hold the end of one head and the beginning of the next.
-  // The row tile's rows of one head after the other.
+  // Processes the rows of one head at a time, because a tile of a grouped call may span two heads.
   for (std::size_t r = 0; r < rows;) {
     const std::int64_t head = head_of(item, group, row + r), query = query_of(item, row + r);
     const std::size_t count = HWY_MIN(rows - r, static_cast<std::size_t>(item.end - query));
@@ -91,7 +90,7 @@ HWY_INLINE void write_tile_results(const ForwardCall& call, const WorkItem& item
   }
 }
 
-// The same rows' states and value sums, of one split of the keys, for merge_splits().
+// Writes the same rows' states and value sums of one split, for merge_splits().
 HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std::size_t row,
                                std::size_t rows, const RowTileState& state, const float* sums,
                                std::size_t stride) {
@@ -103,10 +102,9 @@ HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std:
   }
 }
 
-// Rows row ... row + rows - 1 of work item `index`, whose value sums are sums[r]: to the caller, or
-// for the merge where the keys are split.
-// Rows without keys get 0 here and not from a factor of 0: nobody wrote their sums, which may be
-// NaN.
+// Writes rows row ... row + rows - 1 of work item `index`, whose value sums are sums[r]: to the
+// caller, or for the merge if the keys are split. Rows without keys are set to 0 explicitly,
+// because their sums were never written and may be NaN.
 HWY_INLINE void write_rows(const ForwardCall& call, std::int64_t index, std::size_t row,
                            std::size_t rows, const RowTileState& state, float* sums,
                            std::size_t stride) {
