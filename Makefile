@@ -7,8 +7,8 @@ PROGRAM := $(BUILD)/bin/isentrope
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-# Other toolchains, in Debian trees of their own. Arm is compiled for in the one that SUITE names: trixie has GCC 14
-# and Highway 1.2, bookworm GCC 12 and Highway 1.0.
+# Other toolchains, in separate Debian trees. SUITE is the tree that cross-compiles for Arm: trixie has GCC 14 and
+# Highway 1.2, bookworm GCC 12 and Highway 1.0.
 SUITE := trixie
 IN_TREE := cmake ninja-build ccache python3 libcli11-dev nlohmann-json3-dev libjs-vega
 LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-math-dev libfmt-dev
@@ -16,22 +16,22 @@ ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test atte
   memory_bounds_test threads_test exp_test c_api_test ebf16_test
 PROBLEMS := 1000
 
-# The tests that reach most branches in the least time in a build without optimisation.
+# Tests that reach most branches in the least time in a build without optimisation.
 COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_test row_paths_test row_state_test \
   attention_state_test mask_test memory_bounds_test threads_test refusals_test amx_test philox_test overlap_test c_api_test scale_rule_test \
   scale_rule_text_test scale_rule_json_test scale_table_test terrible_values_test
 
-# The oldest supported torch, and the newest one tried.
+# Oldest supported torch, and the newest one tested.
 TORCH := 2.10.0 2.14.1
 
-# As many tests at a time as there are processors; and the language model that some of them read.
+# One test for each processor at a time, and the language model that some tests need.
 CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
-# Threads of torch that spin while they wait take the cores from the other tests: a training of one recipe took 45 s of
-# processor time instead of 11.
+# Spinning threads of torch take processors from other tests: a training of one recipe took 45 s of processor time
+# instead of 11.
 run-tests test-all test-torch coverage mutants: export OMP_WAIT_POLICY := passive
 
-# Elsewhere both tiers run, but for the tests named long, which take hours there.
+# Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
@@ -92,7 +92,7 @@ setup:
 setup-programs:
 	@scripts/setup programs
 
-# What runs our programs alone needs none of what tests do.
+# Running programs does not need the tests' dependencies.
 configure: setup
 configure-programs: setup-programs
 configure configure-programs:
@@ -102,7 +102,7 @@ configure configure-programs:
 demo:
 	@scripts/steps setup-programs configure-programs build-demo measure-demo --show measure-demo
 
-# The language model comes over the network while the compiler works.
+# Downloads the language model during compilation.
 build-demo:
 	@cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
 	  scripts/language-model smollm2 && wait $$building
@@ -111,7 +111,7 @@ measure-demo:
 	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
 	  --text data/king-james.txt --program $(PROGRAM) --output results/demo
 
-# What docs/results/study.json holds is not trained again.
+# Trainings in docs/results/study.json are not repeated.
 study: configure-programs
 	@cmake --build $(BUILD) --target programs
 	@"$$(scripts/setup --print)" scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
@@ -122,7 +122,7 @@ note-corpus: setup
 	@scripts/setup --with sentencepiece >&2
 	@"$$(scripts/setup --print)" lab/note/corpus.py data/note
 
-# One training a GPU at a time. PLAN=lab/note/others.json trains causal models and other rules.
+# One training at a time on each GPU. PLAN=lab/note/others.json trains causal models and other rules.
 PLAN := lab/experiments/notes-size.json
 NOTE_RECORDS = $(if $(filter lab/experiments/%,$(PLAN)),docs/results,results/note)/$(basename $(notdir $(PLAN))).json
 note: configure note-corpus
@@ -140,14 +140,14 @@ inspect-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@scripts/inspect-demo $(BUILD) $(ARGS)
 
-# One passage, which shows the measurement, the table and the report, and decides nothing.
+# A demonstration on one passage: measurement, table and report, without conclusions.
 calibrate-demo: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.commands.calibrate \
 	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 
-# Hours; every start goes on where the last one was stopped.
+# Takes hours and resumes.
 MODELS = results/calibrate-study
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
@@ -158,7 +158,7 @@ calibrate-study: configure
 	  --work $(MODELS) --output docs/results/calibration-models.json $(ARGS)
 	@cmake --build $(BUILD) --target docs
 
-# Of SmolLM2's heads those whose entropy a base of log n keeps: a quarter of an hour.
+# Heads of SmolLM2 whose entropy a base of log n keeps constant: a quarter of an hour.
 inspect-bases: configure
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" -m isentrope.commands.inspect "$$(scripts/language-model smollm2)" \
@@ -169,7 +169,7 @@ bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope $(ARGS)
 
-# The chip of the other machine and its Triton: 3.6.0 comes with torch 2.11.
+# GPU and Triton of the other machine; Triton 3.6.0 comes with torch 2.11.
 CHIP := sm_90
 TRITON := 3.6.0
 KERNELS := build/kernels-$(CHIP)-$(TRITON).tar.xz
@@ -203,7 +203,7 @@ test-all: configure
 	@$(MAKE) coverage
 	@$(if $(TORCH),$(MAKE) test-torch)
 
-# For one instruction set, AVX-512.
+# For AVX-512 only.
 coverage:
 	@set -e; \
 	  grep -qw avx512_bf16 /proc/cpuinfo || { echo 'coverage is left out: this CPU has no AVX-512 with bf16'; exit 0; }; \
@@ -217,7 +217,7 @@ coverage:
 mutants: setup
 	@"$$(scripts/setup --print)" scripts/mutate --record docs/results/mutants.json $(ARGS)
 
-# The Python tests of the first tier under other versions of torch, each in an environment of its own.
+# Python tests of the first tier under other versions of torch, each in its own environment.
 test-torch: configure
 	@cmake --build $(BUILD) --target fast_tests
 	@for version in $(TORCH); do \
@@ -226,7 +226,7 @@ test-torch: configure
 	    "$$python" -m pytest -q -m "not long" --ignore tests/python/gpu tests/python || exit 1; \
 	done
 
-# The table and the figure of docs/contributors/numerics.md, from this machine.
+# Table and figure of docs/contributors/numerics.md, measured on this machine.
 numerics: configure-programs
 	@cmake --build $(BUILD) --target isentrope
 	@$(PROGRAM) check --generate 2000 --maxima --json > $(BUILD)/numerics.json

@@ -1,4 +1,4 @@
-# Language level, warnings and sanitizers, the same for every target of the project.
+# Language level, warnings and sanitizers of every target.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -6,7 +6,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
-# Where units are joined, a library is one of them: headers and templates are most of what each takes.
+# In unity builds a library is one unit, because headers and templates take most of each file's time.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
 
 find_program(CCACHE ccache)
@@ -15,21 +15,22 @@ if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # Memory is collected once there is a gigabyte of it: a twelfth of the time that units of many headers take.
+  # GCC collects garbage only above a gigabyte, which saves a twelfth of the time of units with many headers.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 
 if(ISENTROPE_SANITIZE)
-  # A finding ends the test: UBSan would otherwise print and carry on.
+  # A finding ends the test; UBSan would otherwise print and continue.
   add_compile_options(-fsanitize=${ISENTROPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ISENTROPE_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND ISENTROPE_SANITIZE MATCHES address AND ISENTROPE_SANITIZE MATCHES undefined)
-    # With these GCC holds no function's address for a constant (PR 71962); what is null ends at the address sanitizer too.
+    # With these checks GCC does not treat function addresses as constants (PR 71962). The address sanitizer finds null
+    # dereferences as well.
     add_compile_options(-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute)
   endif()
 endif()
 
-# isentrope_target(NAME): warnings for one of our own targets.
+# isentrope_target(NAME): enables warnings for a target of this project.
 function(isentrope_target name)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -40,16 +41,16 @@ function(isentrope_target name)
   endif()
 endfunction()
 
-# isentrope_compile_fast(NAME): for commands, pages and JSON, whose time is that of the libraries' templates they are made
-# of. With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1, and what they do takes none.
+# isentrope_compile_fast(NAME): for commands, pages and JSON, which are mostly template instantiations and need no
+# speed. With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1.
 function(isentrope_compile_fast name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
-# isentrope_use_highway(NAME): kernels for the instruction sets that differ in what they make of them, the portable one
-# included, since tests hold each to the reference (docs/adr/0033). By Highway's bits, since the version of Debian 12 has no
-# names for the newer ones: AVX3_SPR, AVX3_ZEN4 and AVX3_DL, which run what AVX3 runs, and SSSE3. On Arm SVE in its kinds,
-# whose vectors cannot stand in arrays (docs/adr/0009).
+# isentrope_use_highway(NAME): compiles kernels for each instruction set with distinct code, also the portable one,
+# because tests compare each with the reference (docs/adr/0033). Disabled by Highway's bits, because Debian 12's version
+# lacks names for the newer ones: AVX3_SPR, AVX3_ZEN4, AVX3_DL (which run AVX3's code) and SSSE3. On Arm also all kinds
+# of SVE, whose vectors cannot be stored in arrays (docs/adr/0009).
 function(isentrope_use_highway name)
   target_link_libraries(${name} PRIVATE hwy::hwy)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")

@@ -1,18 +1,18 @@
-# What find_package(isentrope) and pkg-config find.
+# Files for find_package(isentrope) and pkg-config.
 
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/isentrope)
 
-# isentrope_install_headers(FOLDER): of include/FOLDER alone, without what lies deeper.
+# isentrope_install_headers(FOLDER): installs the headers directly in include/FOLDER.
 function(isentrope_install_headers folder)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/${folder}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder} COMPONENT development)
 endfunction()
 
-# Headers directly in isentrope/ are those of core and shared, which every build has. Those of another component lie
-# in a folder of its name, and come with its library or not at all. Each has an export set of its own, so that whoever
-# takes one component needs nothing that another is made of.
+# Headers directly in isentrope/ belong to core and shared, which every build has. Other components have a folder of
+# headers each, installed with their library. Each has its own export set, so that a user of one component needs no
+# dependency of another.
 isentrope_install_headers(isentrope)
 foreach(component core shared config theory cuda libtorch)
   if(TARGET isentrope_${component})
@@ -25,19 +25,19 @@ foreach(component core shared config theory cuda libtorch)
   endif()
 endforeach()
 
-# C++ of one libtorch does not link with another.
+# C++ built with one libtorch does not link with another.
 if(TARGET isentrope_libtorch)
   get_directory_property(torch_version DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/libtorch DEFINITION Torch_VERSION)
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/isentrope-config.cmake.in
   ${PROJECT_BINARY_DIR}/isentrope-config.cmake INSTALL_DESTINATION ${package})
-# Before 1.0 a minor version may change anything.
+# Before 1.0 a minor version may break compatibility.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/isentrope-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/isentrope-config.cmake ${PROJECT_BINARY_DIR}/isentrope-config-version.cmake
   DESTINATION ${package} COMPONENT development)
 
-# The folder of a .pc file leads to its prefix, so that an installed tree may be moved.
+# The prefix is relative to the .pc file, so that an installed tree can be moved.
 file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 foreach(file isentrope isentrope-core)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${file}.pc.in ${PROJECT_BINARY_DIR}/${file}.pc @ONLY)
@@ -45,7 +45,7 @@ foreach(file isentrope isentrope-core)
     COMPONENT development)
 endforeach()
 
-# The command line finds its subcommands beside itself.
+# The command line finds its subcommands next to itself.
 if(ISENTROPE_PROGRAMS)
   foreach(program isentrope isentrope_extrapolate isentrope_extrapolate_trainer)
     if(TARGET ${program})

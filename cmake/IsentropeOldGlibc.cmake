@@ -1,7 +1,7 @@
-# ISENTROPE_GLIBC=2.28, say: modules and programs run with that glibc too, where this machine's is newer (docs/adr).
+# ISENTROPE_GLIBC, such as 2.28: modules and programs also run with that glibc, if this machine's is newer (docs/adr).
 set(ISENTROPE_GLIBC "" CACHE STRING "The oldest glibc that modules and programs shall run with, if not this machine's")
 
-# isentrope_old_glibc(TARGET...): libraries in the place of glibc's are linked, and GCC's own from archives.
+# isentrope_old_glibc(TARGET...): links stub libraries instead of glibc's, and GCC's own statically.
 function(isentrope_old_glibc)
   if(NOT ISENTROPE_GLIBC)
     return()
@@ -15,7 +15,7 @@ function(isentrope_old_glibc)
     target_sources(${target} PRIVATE ${sources}/shims.cc)
     set_source_files_properties(${sources}/shims.cc ${sources}/start.cc TARGET_DIRECTORY ${target}
       PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    # libgcc_s is there with every glibc, and asks for that of its own machine.
+    # libgcc_s exists with every glibc and requires that of its own machine.
     target_link_options(${target} PRIVATE -L${stubs} -static-libstdc++ LINKER:--exclude-libs,ALL LINKER:--allow-shlib-undefined)
     get_target_property(type ${target} TYPE)
     if(type STREQUAL EXECUTABLE)

@@ -1,8 +1,8 @@
-# Parts of the project whose needs are not met are left out, with a message that names what is missing: the core and
-# its tests ask for nothing but Highway and GoogleTest. What an option asks for, ISENTROPE_TORCH say, is required.
+# Parts with missing dependencies are left out, with a message that names them: the core and its tests need only Highway
+# and GoogleTest. Parts requested by an option, such as ISENTROPE_TORCH, are required.
 
-# isentrope_missing(RESULT NEED...): the needs that are not met. A need is a target, a package that find_package() was
-# asked for, or a variable that holds what was found.
+# isentrope_missing(RESULT NEED...): lists the missing needs. A need is a target, a package looked for by
+# find_package(), or a variable with a search result.
 function(isentrope_missing result)
   set(missing "")
   foreach(need IN LISTS ARGN)
@@ -13,13 +13,13 @@ function(isentrope_missing result)
   set(${result} "${missing}" PARENT_SCOPE)
 endfunction()
 
-# isentrope_left_out(PART MISSING): says so.
+# isentrope_left_out(PART MISSING): prints that a part is left out.
 function(isentrope_left_out part missing)
   list(JOIN missing ", " missing)
   message(NOTICE "Isentrope: ${part} is left out; not found: ${missing}")
 endfunction()
 
-# isentrope_needs(PART NEED...): in a part's CMakeLists.txt, ends it where a need is not met.
+# isentrope_needs(PART NEED...): returns from a part's CMakeLists.txt if a need is missing.
 macro(isentrope_needs part)
   isentrope_missing(missing ${ARGN})
   if(missing)

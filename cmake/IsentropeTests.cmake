@@ -1,8 +1,8 @@
-# Two tiers of tests. What is labelled `long` is run by `make test-all` alone; the rest by `make test` too, which builds
-# what that takes: the target fast_tests. CONTRIBUTING.md says which test stands for which front door.
+# Two tiers of tests. Tests labelled `long` run in `make test-all` only; the rest also in `make test`, which builds the
+# target fast_tests. CONTRIBUTING.md says which test covers which front door.
 add_custom_target(fast_tests)
 
-# isentrope_add_test(NAME [LONG] [PROGRAMS TARGET...] COMMAND ...): PROGRAMS are what has to be built for it.
+# isentrope_add_test(NAME [LONG] [PROGRAMS TARGET...] COMMAND ...): PROGRAMS are built before the test.
 function(isentrope_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "" "PROGRAMS;COMMAND")
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
@@ -13,8 +13,8 @@ function(isentrope_add_test name)
   endif()
 endfunction()
 
-# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY... [SOURCES FILE...]): a GoogleTest program, of NAME.cc or of the
-# files that are named. All of it is long, or the cases that the filter names are.
+# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY... [SOURCES FILE...]): a GoogleTest program from NAME.cc or the
+# given files. All of it is long, or only the cases of the filter.
 function(isentrope_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "LONG_CASES" "SOURCES")
   set(libraries ${arg_UNPARSED_ARGUMENTS})
@@ -25,7 +25,7 @@ function(isentrope_test name)
   endif()
   if(arg_SOURCES)
     add_executable(${name} ${arg_SOURCES})
-    # What they include, libtorch say, is read once for all of them.
+    # Shared headers, such as libtorch's, are parsed once.
     set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}")
   else()
     add_executable(${name} ${name}.cc)
@@ -33,7 +33,7 @@ function(isentrope_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gtest_main)
   isentrope_target(${name})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a quarter less to compile, and the library does the work
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # compiles in three quarters of the time
   if(arg_LONG)
     isentrope_add_test(${name} LONG COMMAND ${name})
   elseif(arg_LONG_CASES)
@@ -44,8 +44,8 @@ function(isentrope_test name)
   endif()
 endfunction()
 
-# isentrope_command_test(NAME VARIABLE PROGRAM ...): as isentrope_test(), of what runs a program, whose path is the macro
-# VARIABLE.
+# isentrope_command_test(NAME VARIABLE PROGRAM ...): as isentrope_test(), for tests that run a program, whose path is
+# the macro VARIABLE.
 function(isentrope_command_test name variable program)
   isentrope_missing(missing ${program})
   if(missing)

@@ -1,5 +1,4 @@
-# Writes OUTPUT, a file that says which commit of SOURCE is built; run at each build, it leaves the file alone when
-# nothing has changed.
+# Writes OUTPUT, a file with the commit of SOURCE. It runs at each build and leaves an unchanged file alone.
 set(commit unknown)
 find_package(Git QUIET)
 if(GIT_FOUND)

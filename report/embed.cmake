@@ -1,12 +1,12 @@
-# cmake -DOUTPUT=assets.cc -DVEGA=FOLDER -P embed.cmake: writes the definitions of assets.h, next to
-# which the files lie. Run by the build, so that an edited file is embedded anew.
+# cmake -DOUTPUT=assets.cc -DVEGA=FOLDER -P embed.cmake: writes the definitions of assets.h from the files next to it.
+# Run by the build, so that an edited file is embedded again.
 
-# Vega's modules, each after those it needs. Debian ships no bundle; maps, graph layouts and what else
-# needs more modules than these is left out.
+# Vega's modules in order of their dependencies. Debian ships no bundle. Modules for maps, graph layouts and the like
+# are omitted.
 set(MODULES util time format loader dataflow statistics scale canvas scenegraph transforms view-transforms
             encode expression selection event-selector functions runtime parser view interpreter)
 
-# Raw string literals stop at a delimiter none of the files contains.
+# Raw string literals end at a delimiter that no file contains.
 set(DELIMITER isentrope)
 
 function(define name text)
@@ -15,7 +15,7 @@ endfunction()
 
 function(read_source variable path)
   file(READ ${path} text)
-  # Source maps are not shipped, and a debugger would ask the network for them.
+  # Source maps are not shipped, and a debugger would fetch them over the network.
   string(REGEX REPLACE "//# sourceMappingURL=[^\n]*\n?" "" text "${text}")
   set(${variable} "${text}" PARENT_SCOPE)
 endfunction()

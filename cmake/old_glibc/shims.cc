@@ -1,5 +1,5 @@
-// What headers and GCC's libraries of today ask glibc for, and glibc 2.28 lacks. Hidden, so that it
-// serves the library or program that it is linked into and nobody else.
+// Functions that current headers and GCC's libraries need and glibc 2.28 lacks. They are hidden, so
+// that they serve only the library or program that links them.
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -9,17 +9,17 @@
 #pragma GCC visibility push(hidden)
 extern "C" {
 
-// Whether atomics may be skipped; since 2.32.
+// Whether atomics may be skipped; in glibc since 2.32.
 char __libc_single_threaded = 0;
 
-// Since 2.36; std::random_device asks for it.
+// In glibc since 2.36; std::random_device needs it.
 std::uint32_t arc4random() noexcept {
   std::uint32_t bits = 0;
   if (getentropy(&bits, sizeof bits) != 0) std::abort();
   return bits;
 }
 
-// Since 2.33 they have a symbol each. Before, they were these, with the version of the struct.
+// Functions of their own since 2.33. Before, they were these, with the version of the struct.
 int __xstat(int version, const char* path, struct stat* status)
     __attribute__((visibility("default")));
 int __lxstat(int version, const char* path, struct stat* status)

@@ -1,5 +1,5 @@
-// Since 2.34 glibc runs a program's constructors by itself. Before, the program's own first code
-// handed it a function that does, which that of today no longer has: main is started through here.
+// Since 2.34 glibc runs a program's constructors itself. Before, the program's startup code passed
+// it a function that does, which current startup code lacks. So main is started through here.
 
 extern "C" {
 

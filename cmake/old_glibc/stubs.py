@@ -1,9 +1,9 @@
-"""Libraries to link with in the place of this machine's glibc, so that what is linked runs with an older one too.
+"""Makes stub libraries to link with instead of this machine's glibc, so that the result runs with an older one.
 
-    stubs.py FOLDER VERSION COMPILER      # VERSION: the oldest glibc that shall do, such as 2.28
+    stubs.py FOLDER VERSION COMPILER      # VERSION: the oldest glibc to support, such as 2.28
 
-They have this machine's symbols without their code, each in the newest version that the old glibc has: a linker writes down
-names and versions, and the loader finds what they stand for. What came later is missing, so that linking fails.
+They have this machine's symbols without their code, each in the newest version of the old glibc. A linker records names
+and versions, and the loader resolves them. Newer symbols are missing, so that linking with them fails.
 """
 
 import platform
@@ -27,7 +27,7 @@ def numbers(version):
 
 
 def symbols(compiler, library, limit):
-    """Of each name: (version, type, size)."""
+    """Returns (version, type, size) for each name."""
     table = output("readelf", "-W", "--dyn-syms", output(compiler, f"-print-file-name={library}").strip())
     found = {}
     for size, kind, name, version in SYMBOL.findall(table):
@@ -59,7 +59,7 @@ write(compiler, folder, "libc.so.6", {name: x for name, x in of_libc.items() if 
 write(compiler, folder, "libpthread.so.0", {name: x for name, x in of_libc.items() if IN_LIBPTHREAD.match(name)})
 write(compiler, folder, "libm.so.6", symbols(compiler, "libm.so.6", limit))
 write(compiler, folder, LOADER, symbols(compiler, LOADER, limit))
-# What -lm and -lc find. Those in brackets are written down where something of them is used.
+# Linker scripts for -lm and -lc. Libraries in brackets are recorded only if they are needed.
 (folder / "libm.so").write_text(f"GROUP ( {folder / 'libm.so.6'} )\n")
 libc, loader, libpthread = (folder / name for name in ("libc.so.6", LOADER, "libpthread.so.0"))
 linked_in = output(compiler, "-print-file-name=libc_nonshared.a").strip()

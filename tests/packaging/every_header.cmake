@@ -1,4 +1,4 @@
-# every_header(TARGET FOLDER): each header of the installed folder compiles by itself, as a source of TARGET.
+# every_header(TARGET FOLDER): compiles each header of the installed folder by itself, as a source of TARGET.
 function(every_header target folder)
   get_target_property(include isentrope::core INTERFACE_INCLUDE_DIRECTORIES)
   file(GLOB headers RELATIVE ${include} ${include}/${folder}/*.h)
