@@ -1,4 +1,4 @@
-// isentrope bench: how fast problems run on each instruction set, and what the plan is.
+// isentrope bench: times problems on each instruction set, and prints their plan.
 
 #include <fmt/core.h>
 
@@ -30,14 +30,14 @@ struct BenchArguments {
   bool all_threads = false, explain = false, limits = false, json = false;
 };
 
-// One problem on one target.
+// Times of one problem on one target.
 struct Timing {
   std::string target;
   std::vector<double> seconds{};
   Limits limits{};
 
   [[nodiscard]] double median() const { return check::median_of(seconds); }
-  // Half of the repetitions are closer to the median.
+  // Returns the median absolute deviation of the repetitions.
   [[nodiscard]] double deviation() const {
     std::vector<double> distances;
     for (const double value : seconds) distances.push_back(std::abs(value - median()));
@@ -45,7 +45,7 @@ struct Timing {
   }
 };
 
-// Repetitions alternate between the targets, so that whatever else the machine does hits all alike.
+// Repetitions alternate between the targets, so that disturbances affect all of them alike.
 std::vector<Timing> time_problem(check::PreparedCall& call, const BenchArguments& arguments) {
   std::vector<Timing> timings;
   for (const std::string& target : arguments.targets) timings.push_back({.target = target});
@@ -64,13 +64,14 @@ std::vector<Timing> time_problem(check::PreparedCall& call, const BenchArguments
   return timings;
 }
 
-// Multiplications and additions a second: of bf16 dot products where they serve the problem.
+// Returns the peak multiplications and additions a second: of bf16 dot products if the problem uses
+// them.
 double peak_of(const check::Problem& problem, const Limits& limits) {
   return problem.type == DType::bf16 && limits.bf16_flops > 0 ? limits.bf16_flops : limits.flops;
 }
 
-// What a thread would take if products ran at the peak and weights at their own rate: nothing is
-// faster. Weights are f32, and so are their products.
+// Returns the least seconds of one thread: products at the peak and weights at their own rate.
+// Weights are f32, and so are their products.
 double predicted(const check::Problem& problem, const check::Work& work, const Limits& limits) {
   return work.from_inputs / peak_of(problem, limits) +
          (work.flops - work.from_inputs) / limits.flops + work.scores / limits.exps;
@@ -197,7 +198,7 @@ void show_limits(const BenchArguments& arguments) {
   }
 }
 
-// The targets to time: those asked for or all, and the one to compare with.
+// Returns the targets to time: the requested ones or all, and the baseline.
 std::vector<std::string> targets_of(const BenchArguments& arguments) {
   std::vector<std::string> targets = arguments.targets;
   if (targets.empty()) targets = supported_targets();
@@ -205,7 +206,7 @@ std::vector<std::string> targets_of(const BenchArguments& arguments) {
       std::find(targets.begin(), targets.end(), arguments.compared) == targets.end()) {
     targets.push_back(arguments.compared);
   }
-  for (const std::string& target : targets) use_target(target);  // a wrong name ends it here
+  for (const std::string& target : targets) use_target(target);  // throws for a wrong name
   return targets;
 }
 

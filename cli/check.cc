@@ -1,5 +1,5 @@
-// isentrope check: conformance problems, one a line, on every instruction set this machine has,
-// against the float64 reference.
+// isentrope check: runs conformance problems, one a line, on every instruction set of this machine,
+// and compares with the float64 reference.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -28,14 +28,14 @@ using check::Problem;
 struct CheckArguments {
   std::vector<std::string> lines, targets;
   std::optional<std::string> file;
-  std::string backend = "cpu";  // main() has sent any other elsewhere
+  std::string backend = "cpu";  // main() handles any other backend
   std::int64_t generate = 0;
   std::uint64_t seed = 1;
   std::int64_t work = check::kSmallProblem;
   ReportForm form;
 };
 
-// Blank lines and what follows a # are no problems.
+// Appends lines, without blank ones and comments after #.
 void add_lines(const std::string& text, std::vector<std::string>& lines) {
   std::size_t begin = 0;
   while (begin < text.size()) {
@@ -47,7 +47,7 @@ void add_lines(const std::string& text, std::vector<std::string>& lines) {
   }
 }
 
-// Those that the user wrote: all of them are looked at before the first is run.
+// Returns the user's problems; all are parsed before the first is run.
 std::vector<Problem> written_problems(const CheckArguments& arguments) {
   std::vector<std::string> lines = arguments.lines;
   if (arguments.file) add_lines(command::read_file(*arguments.file), lines);
@@ -63,7 +63,7 @@ int run_check(const CheckArguments& arguments) {
   std::vector<std::string> targets = arguments.targets;
   if (targets.empty()) targets = supported_targets();
   for (const std::string& target : targets)
-    use_target(target);  // a wrong name ends it before any work
+    use_target(target);  // throws for a wrong name before any work
   CheckReport report(targets, arguments.form);
   const auto run = [&](const Problem& problem) {
     const Judge judge(problem);

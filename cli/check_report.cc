@@ -12,7 +12,7 @@ using check::Outcome;
 using check::Problem;
 using check::Verdict;
 
-// Steps of the distribution that JSON gives of each result: 0, 5, ... 100 %.
+// Steps of the quantiles that JSON reports for each result: 0, 5, ... 100 %.
 constexpr std::size_t kQuantiles = 20;
 
 double maximum(const std::vector<double>& ratios) {
@@ -86,7 +86,7 @@ void CheckReport::add_json(const Problem& problem, const std::string& target,
   if (!verdict.reason.empty()) entry["reason"] = verdict.reason;
   for (const auto& [pass, ratio] :
        {std::pair{"forward", &verdict.forward}, {"backward", &verdict.backward}}) {
-    // JSON has no infinity: a result that is not finite where it should be has the ratio null.
+    // JSON has no infinity, so an unexpectedly non-finite result has the ratio null.
     if (!ratio->of_result.empty()) {
       entry[pass] = {{"error_over_budget", ratio->worst}, {"worst", ratio->where}};
     }

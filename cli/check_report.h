@@ -1,4 +1,4 @@
-// What `isentrope check` says of its problems: a line each, then the counts; or JSON.
+// Output of `isentrope check`: a line for each problem, then the counts; or JSON.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace isentrope::cli {
 
 struct ReportForm {
   bool json = false;
-  bool quiet = false;   // only what did not pass
-  bool maxima = false;  // the largest errors over budget instead of a line a problem
+  bool quiet = false;   // prints only problems that did not pass
+  bool maxima = false;  // prints the largest errors over budget instead of a line a problem
 };
 
 class CheckReport {
@@ -28,7 +28,7 @@ class CheckReport {
   [[nodiscard]] int finish() const;
 
  private:
-  // The worst error over budget of one result, such as "output bf16", in each problem that has it.
+  // Error over budget of one result, such as "output bf16", in each problem that has it.
   using RatiosOfTarget = std::map<std::string, std::vector<double>>;
 
   [[nodiscard]] std::int64_t count(check::Outcome outcome) const;

@@ -1,5 +1,5 @@
-// The commands that isentrope runs itself; argv[0] is the command's own name. Each returns the exit
-// status: 0, 1 for a failed check, or 2 for input that it does not accept, with one line on stderr.
+// Commands that isentrope runs itself; argv[0] is the command's own name. Each returns the exit
+// status: 0, 1 for a failed check, or 2 for invalid input, with one line on stderr.
 #pragma once
 
 namespace isentrope::cli {

@@ -27,7 +27,7 @@ std::int64_t parse_length(std::string_view option, std::string_view text) {
   return static_cast<std::int64_t>(*value);
 }
 
-// FIRST:LAST:STEP or FIRST:LAST:xFACTOR.
+// Parses FIRST:LAST:STEP or FIRST:LAST:xFACTOR.
 void append_range(std::string_view option, std::string_view text,
                   std::vector<std::int64_t>& lengths) {
   const auto first_colon = text.find(':'), second_colon = text.find(':', first_colon + 1);
@@ -44,7 +44,7 @@ void append_range(std::string_view option, std::string_view text,
   if (!by || !(geometric ? *by > 1 : *by >= 1) || !std::isfinite(*by)) {
     reject(option, "a range's STEP must be at least 1, its FACTOR above 1", text);
   }
-  // Lengths below 2^53 are exact as doubles; a factor near 1 must not stand still.
+  // Lengths below 2^53 are exact as doubles; rounding with a factor near 1 must still advance.
   double next = static_cast<double>(first);
   while (next <= static_cast<double>(last) && lengths.size() <= kMost) {
     const auto length = static_cast<std::int64_t>(std::llround(next));

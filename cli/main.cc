@@ -1,6 +1,5 @@
-// isentrope COMMAND ...: runs one of its own commands, or the program isentrope-COMMAND that lies
-// beside it or on PATH, as git and cargo do. So the laboratory, which needs libtorch, is a program
-// of its own.
+// isentrope COMMAND ...: runs one of its own commands, or the program isentrope-COMMAND next to it
+// or on PATH, like git and cargo. The laboratory is a separate program, because it needs libtorch.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -26,8 +25,8 @@ namespace fs = std::filesystem;
 
 struct Command {
   std::string_view name, text;
-  int (*run)(int argc, char** argv) = nullptr;  // of a program of its own: none
-  std::string_view advice{};                    // how to get a program that is not installed
+  int (*run)(int argc, char** argv) = nullptr;  // null for a separate program
+  std::string_view advice{};                    // how to install a missing program
   std::string_view example{};
 };
 
@@ -80,8 +79,8 @@ const Command* find(std::string_view name) {
   return found == kCommands.end() ? nullptr : found;
 }
 
-// Where the program of a command lies: beside this one first, or beside the script that started it
-// and is called as this one is, as wheels have one; then on PATH.
+// Returns the path of a command's program: next to this program, next to the script of the same
+// name that started it (wheels have one), or on PATH.
 std::optional<fs::path> program_of(std::string_view command, const char* called_as) {
   const std::string name = "isentrope-" + std::string(command);
   const auto there = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
@@ -118,7 +117,7 @@ void print_help(const char* called_as) {
   fmt::print("\nisentrope COMMAND --help lists its options. Examples:\n\n{}", examples);
 }
 
-// Does not return when there is such a program. `advice`: how to get it.
+// Runs the program and does not return, if it exists. `advice`: how to install it.
 int run_program(std::string_view name, std::string_view advice, char** argv) {
   const auto program = program_of(name, argv[0]);
   if (program) execv(program->c_str(), argv + 1);
@@ -127,7 +126,8 @@ int run_program(std::string_view name, std::string_view advice, char** argv) {
                           advice.empty() ? "" : "; ", advice));
 }
 
-// `isentrope check --backend gpu` is the program isentrope-check-gpu: the Python package has it.
+// Returns the backend of `isentrope check --backend gpu`, which is the program isentrope-check-gpu
+// of the Python package.
 std::string other_backend(int argc, char** argv) {
   std::string backend = "cpu";
   for (int i = 2; i < argc; ++i) {

@@ -8,13 +8,13 @@
 namespace isentrope::cli {
 
 void require_memory(const check::Problem& p) {
-  // As doubles: the products of what a user types may leave every integer.
+  // In doubles, because products of a user's numbers may overflow every integer type.
   const auto count = [](auto... extents) { return (static_cast<double>(extents) * ...); };
   const double numbers = count(p.batch, p.heads, p.queries, p.dim + p.value_dim) +
                          count(p.batch, p.kv_heads, p.keys, p.dim + p.value_dim),
                pairs = count(p.batch, p.heads, p.queries, p.keys);
-  // Each number as float, as the problem's type and in double; gradients beside; a bias and a mask
-  // are whole, and so is the gradient of a bias.
+  // Each number is stored as float, in the problem's type and in double, gradients too. Bias, mask
+  // and the gradient of a bias are stored in full.
   const double bytes = numbers * (p.backward ? 28 : 14) +
                        pairs * ((p.admitted ? 1 : 0) + (p.bias ? (p.backward ? 16 : 4) : 0));
   const auto most = static_cast<double>(command::machine_memory());

@@ -1,4 +1,4 @@
-// Problems as users write them.
+// Parses problems of users.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,10 @@
 
 namespace isentrope::cli {
 
-// Throws Error unless this machine has the memory for the problem's tensors and those of its
-// reference.
+// Throws Error unless this machine has memory for the problem's tensors and its reference.
 void require_memory(const check::Problem& problem);
 
-// The problem of a line that this machine can run. Throws Error for any other.
+// Parses a line into a problem that this machine can run. Throws Error otherwise.
 [[nodiscard]] check::Problem problem_of(std::string_view line);
 
 }  // namespace isentrope::cli

@@ -1,4 +1,4 @@
-// isentrope report RESULT.json: the page that a command writes, out of its JSON.
+// isentrope report RESULT.json: writes the HTML page for a command's JSON.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -52,7 +52,7 @@ ordered_json values_of(const ScaleRule& rule, const std::vector<std::int64_t>& l
   return values;
 }
 
-// What n counts in each rule that the value is a product of, and why; "" where it counts nothing.
+// Returns which length n counts in each factor of a rule, and why; "" if it counts none.
 std::string counted_by(const ScaleRule& rule) {
   std::string text;
   for (const ScaleRule::Term& term : rule.terms()) {
@@ -130,8 +130,8 @@ void print_catalogue() {
       "multiplies rules.\n");
 }
 
-// A family that was not read may scale in a way that no key names. The keys that other families use
-// are shown, the rule is not.
+// Reports an unknown family. It may scale in a way that no key names, so the keys that other
+// families use are shown and the rule is not.
 void print_unknown(const ModelScale& model, bool json) {
   if (json) {
     fmt::print("{}\n", json_of(model).dump(2));
@@ -156,8 +156,8 @@ void print_model(const ModelScale& model) {
   fmt::print("\n");
 }
 
-// The model's own rule first, when there is a model; its head dimension serves unless one was
-// given.
+// Returns the rules to print, the model's own first. The model's head dimension is used unless one
+// was given.
 std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
                                 const std::optional<ModelScale>& model) {
   std::vector<ScaleRule> rules;
@@ -167,9 +167,9 @@ std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
   return rules;
 }
 
-constexpr int kNotKnown = 1;  // exit status
+constexpr int kNotKnown = 1;  // exit status for an unknown family
 
-// Prints once nothing can fail any more. Returns the exit status.
+// Prints only after everything that may fail. Returns the exit status.
 int run_scale(ScaleArguments arguments) {
   if (arguments.list) {
     print_catalogue();

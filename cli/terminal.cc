@@ -48,7 +48,7 @@ void print_plot(const std::string& title, const std::vector<double>& x,
   }
   const double left = std::log(x.front()), right = std::log(x.back());
   std::vector<std::string> cells(kRows, std::string(kColumns, ' '));
-  for (std::size_t curve = curves.size(); curve-- > 0;) {  // the first one on top
+  for (std::size_t curve = curves.size(); curve-- > 0;) {  // draws the first one on top
     for (std::size_t i = 0; i < x.size(); ++i) {
       cells[kRows - 1 - place(curves[curve].y[i], low, high, kRows)]
            [place(std::log(x[i]), left, right, kColumns)] = symbol(curve);

@@ -6,19 +6,19 @@
 
 namespace isentrope::cli {
 
-// Six significant digits.
+// Returns six significant digits.
 [[nodiscard]] std::string number(double value);
 
-// Columns aligned on the right, two spaces apart.
+// Prints right-aligned columns, two spaces apart.
 void print_table(const std::vector<std::string>& heads,
                  const std::vector<std::vector<std::string>>& rows);
 
 struct Curve {
   std::string name;
-  std::vector<double> y;  // as many as the plot's x
+  std::vector<double> y;  // one value for each x of the plot
 };
 
-// Curves over x on a logarithmic axis, each drawn with a symbol of its own: 'a' for the first.
+// Prints curves over x on a logarithmic axis, each with its own symbol: 'a' for the first.
 void print_plot(const std::string& title, const std::vector<double>& x,
                 const std::vector<Curve>& curves);
 

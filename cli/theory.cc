@@ -1,5 +1,5 @@
-// isentrope theory: the laws behind the rules. Here its subcommands dimension, how many dimensions
-// n keys need, and report, the page.
+// isentrope theory: evaluates the laws behind the rules. Its subcommands in this file are dimension
+// (how many dimensions n keys need) and report.
 
 #include <fmt/core.h>
 

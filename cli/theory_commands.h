@@ -1,5 +1,4 @@
-// The subcommands of isentrope theory that have a file of their own: each adds itself to the
-// application, and runs when it is named.
+// Subcommands of isentrope theory with their own files. Each function adds one to the application.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// isentrope theory entropy: how focused rows are at a scale, and which scale makes them so.
+// isentrope theory entropy: entropy of rows at a scale, and the scale for an entropy.
 
 #include <fmt/core.h>
 
@@ -31,7 +31,7 @@ struct EntropyArguments {
   bool json = false;
 };
 
-// Where the average over rows is out of reach, nothing.
+// Returns the average over rows; empty outside its domain.
 std::optional<double> row_entropy(double n, std::int64_t dim, double lambda) {
   if (lambda * static_cast<double>(dim) > 400) return {};
   return theory::sphere_row(n, dim, lambda).entropy;

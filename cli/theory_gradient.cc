@@ -1,5 +1,5 @@
-// isentrope theory gradient: the scale that lets most gradient through the softmax, and what rules
-// let through.
+// isentrope theory gradient: the scale with the largest gradient through the softmax, and the
+// gradients under rules.
 
 #include <fmt/core.h>
 
@@ -50,7 +50,7 @@ Optima optima_of(const GradientArguments& arguments) {
   return optima;
 }
 
-// At n = 1 both the optimum and ln n are 0: nothing to fit.
+// Skips n = 1, where both the optimum and ln n are 0.
 theory::Fit fit_of(const GradientArguments& arguments, const Optima& optima) {
   std::vector<double> n, alpha;
   for (std::size_t i = 0; i < optima.lengths.size(); ++i) {

@@ -1,4 +1,5 @@
-// isentrope theory variance: is Var(q.k) = d for these q and k, and which scale normalises them?
+// isentrope theory variance: checks Var(q.k) = d for given q and k, and computes the scale that
+// normalises them.
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-// What options take, with refusals that say the limits.
+// Validators for options, with messages that state the limits.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,10 +8,10 @@ namespace isentrope::command {
 
 [[nodiscard]] CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 
-// Whatever the program says of its size, but one that 64 bits hold.
+// Accepts a whole number in 64 bits.
 [[nodiscard]] CLI::Validator whole_number();
 
-// Above zero, and finite.
+// Accepts a finite number above zero.
 [[nodiscard]] CLI::Validator positive_number();
 
 [[nodiscard]] CLI::Validator finite_number();

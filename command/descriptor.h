@@ -1,4 +1,4 @@
-// A file that is open as long as its scope.
+// Owner of a file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -19,8 +19,8 @@ class Descriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   [[nodiscard]] int number() const { return number_; }
-  // Whether all that was written arrived, as far as closing tells. One that a signal interrupts has
-  // closed the file all the same.
+  // Closes the file. Returns whether close() reported all data written; an interrupted close counts
+  // as success, because the file is closed.
   [[nodiscard]] bool close() { return ::close(std::exchange(number_, -1)) == 0 || errno == EINTR; }
 
  private:

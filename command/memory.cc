@@ -11,7 +11,7 @@ namespace isentrope::command {
 std::uint64_t machine_memory() {
   std::uint64_t bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
-  // Of control groups in version 2 and 1; a file that is absent, or says "max", limits nothing.
+  // Limits of control groups, versions 2 and 1. A missing file, or "max", is no limit.
   for (const char* limit :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::uint64_t most = 0;

@@ -1,4 +1,4 @@
-// Memory: what the machine has, asked before work that would not fit.
+// Memory of the machine, checked before work that would not fit.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace isentrope::command {
 
-// Bytes this process may hope for: those of the machine, or of the container where that has fewer.
+// Returns the bytes available to this process: those of the machine, or of its container if fewer.
 [[nodiscard]] std::uint64_t machine_memory();
 
-// "2.5 GiB", for people.
+// Returns a text such as "2.5 GiB".
 [[nodiscard]] std::string bytes_text(double bytes);
 
 }  // namespace isentrope::command

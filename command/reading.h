@@ -1,4 +1,4 @@
-// Whole files in, with errors that name them.
+// Reads whole files, with errors that name them.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace isentrope::command {
 
-// All that is in the file. What is no regular file, such as a pipe, may hold 256 MiB: it might
-// never end. Throws Error that says why it cannot be read.
+// Returns the content of a file. Anything but a regular file, such as a pipe, may hold at most 256
+// MiB, because it might never end. Throws Error with the reason if it cannot be read.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 
 }  // namespace isentrope::command

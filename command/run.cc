@@ -17,17 +17,17 @@
 namespace isentrope::command {
 namespace {
 
-// A standard descriptor that is closed would be given to the next file that is opened, and what is
-// printed would end up in it. What takes its place refuses, as the closed one would.
+// Opens closed standard descriptors. Otherwise the next opened file would get that number, and
+// output would be written into it. The replacements fail on use, like the closed ones.
 void hold_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;
-    // The lowest free number is this one.
+    // open() returns the lowest free number, which is this one.
     (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
-// Some file systems tell only on closing that they could not write.
+// Some file systems report a failed write only when the file is closed.
 void close_output() {
   if (std::fclose(stdout) != 0) {
     throw Error(fmt::format("cannot write standard output: {}", std::strerror(errno)));
@@ -62,7 +62,7 @@ void parse(CLI::App& app, int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
   } catch (const CLI::ParseError& error) {
-    // CLI11's further lines say where to find help.
+    // Further lines of CLI11's message point to the help.
     const std::string_view text = error.what();
     throw Error(std::string(text.substr(0, text.find('\n'))));
   }

@@ -1,31 +1,30 @@
-// The frame of a command: it parses, runs, and turns whatever goes wrong into one line on stderr
-// and an exit status.
+// Frame of a command: parses, runs, and turns any error into one line on stderr and an exit status.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <string_view>
 
-// Its header takes longer to compile than most programs that hand their arguments on.
+// Declared here, because CLI11's header takes longer to compile than most programs that use this
+// one.
 namespace CLI {
 class App;
 }
 
 namespace isentrope::command {
 
-// "NAME: TEXT" on stderr, on one line whatever the text.
+// Prints "NAME: TEXT" on stderr, on one line whatever the text.
 void complain(std::string_view name, std::string_view text);
 
-// The exit status of body(); 2 after a complaint when it throws, or when standard output cannot
-// take what it printed: a full disk or a closed descriptor must not pass for success. Closes
-// standard output.
+// Returns the exit status of body(); 2 after a message if it throws or standard output cannot be
+// written. A full disk or a closed descriptor must not pass for success. Closes standard output.
 int guarded(const std::string& name, const std::function<int()>& body);
 
-// Parses the arguments, which runs the callbacks of app and its subcommands, or prints the help
-// that they ask for. Throws Error when they do not parse, and what the callbacks throw.
+// Parses the arguments and runs the callbacks of app and its subcommands, or prints the requested
+// help. Throws Error for invalid arguments, and the callbacks' errors.
 void parse(CLI::App& app, int argc, const char* const* argv);
 
-// All of the above, for a command whose callbacks are its work.
+// Calls all of the above, for a command whose callbacks do its work.
 int run(CLI::App& app, int argc, char** argv);
 
 }  // namespace isentrope::command

@@ -25,8 +25,8 @@ using Parts = std::span<const std::string_view>;
   throw Error("cannot write \"" + path.string() + "\": " + reason);
 }
 
-// Calls again what a signal interrupted. With regular files alone: who waits for the other end of a
-// pipe wants to be interrupted.
+// Repeats a call that a signal interrupted. Only for regular files, because waiting for the other
+// end of a pipe should be interruptible.
 template <typename Call>
 auto again(const Call& call) {
   auto result = call();
@@ -34,7 +34,7 @@ auto again(const Call& call) {
   return result;
 }
 
-// `write` is ::write, or that called again.
+// Writes all parts. `write` is ::write, or its repeating form.
 template <typename Write>
 bool write_all(Parts parts, const Write& write) {
   for (std::string_view data : parts) {
@@ -48,8 +48,8 @@ bool write_all(Parts parts, const Write& write) {
   return true;
 }
 
-// A name is on the disk once its folder is. Folders that may not be read, and file systems that
-// synchronise none, leave nothing to be done.
+// Flushes a folder, because a file's name is on disk only when its folder is. Unreadable folders,
+// and file systems that cannot flush folders, count as success.
 bool sync_folder(const fs::path& folder) {
   const char* const name = folder.empty() ? "." : folder.c_str();
   const Descriptor opened(again([&] { return ::open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
@@ -57,15 +57,15 @@ bool sync_folder(const fs::path& folder) {
   return again([&] { return ::fsync(opened.number()); }) == 0 || errno == EINVAL;
 }
 
-// What the links of a path's last component lead to, and the descriptor of this process where that
-// is one: opened by its name, a file behind /dev/stdout would be written from its beginning.
+// Target of a path's symbolic links, and the descriptor of this process if it is one. Opened by
+// name, a file behind /dev/stdout would be overwritten from its beginning.
 struct Destination {
   fs::path path;
   std::optional<int> descriptor;
 };
 
 Destination destination_of(fs::path path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it
+  constexpr int kMostLinks = 40;  // same limit as the kernel's
   for (int links = 0; links <= kMostLinks; ++links) {
     const std::string folder = path.parent_path().lexically_normal().string();
     if (folder == "/proc/self/fd" || folder == "/dev/fd") {
@@ -76,7 +76,7 @@ Destination destination_of(fs::path path) {
     }
     std::error_code error;
     const fs::path next = fs::read_symlink(path, error);
-    if (error) break;  // it is no link
+    if (error) break;  // not a link
     path = path.parent_path() / next;
   }
   return {path, {}};
@@ -91,7 +91,8 @@ bool write_durably(Descriptor file, const struct stat* old, Parts parts) {
          file.close();
 }
 
-// The order is what a power cut leaves whole: the data, then the name, then the folder.
+// Flushes the data, then the name, then the folder, so that a power cut leaves the old or the new
+// file.
 bool replace(const fs::path& path, const struct stat* old, Parts parts) {
   const fs::path part = path.string() + ".part";
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
@@ -114,7 +115,7 @@ bool write_to(Descriptor file, Parts parts) {
 
 bool write_to_destination(const Destination& to, Parts parts) {
   if (to.descriptor) {
-    std::fflush(stdout);  // what was printed before comes before
+    std::fflush(stdout);  // keeps the order of output
     return write_to(Descriptor(::dup(*to.descriptor)), parts);
   }
   struct stat status;

@@ -1,4 +1,4 @@
-// Whole files out: the one way in which programs and Python's commands write what they keep.
+// Writes whole files: used by all programs and by Python's commands.
 #pragma once
 
 #include <filesystem>
@@ -8,19 +8,19 @@
 
 namespace isentrope::command {
 
-// The parts, one after the other, become the content of the file. A regular file, also one that a
-// symbolic link leads to, is replaced at once: a reader, a crash, a power cut or a full disk leaves
-// the old one or the new one, and no trace of the attempt. When this returns the new one is on the
-// disk. Anything else (a device, a pipe, /dev/stdout) is written as it is. Throws Error that says
-// why it cannot be written.
+// Writes the parts, one after the other, as the content of the file. A regular file, also behind a
+// symbolic link, is replaced atomically: a reader, a crash, a power cut or a full disk leaves the
+// old file or the new one, and no temporary file. On return the new file is on disk. Anything else
+// (a device, a pipe, /dev/stdout) is written directly. Throws Error with the reason if it cannot be
+// written.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// Before work starts: makes the folder of such a file, and throws Error where it is plain that
-// write_file() would.
+// Creates the folder of such a file, and throws Error if write_file() would clearly fail. Called
+// before long work.
 void require_writable(const std::filesystem::path& path);
 
-// The folder and what leads to it, on the disk when this returns.
+// Creates the folder and its parents, flushed to disk.
 void make_folders(const std::filesystem::path& folder, std::error_code& error);
 
 }  // namespace isentrope::command
