@@ -1,4 +1,4 @@
-// The files of this folder and the plotting library, as they were when the library was built.
+// Contents of this folder's files and of the plotting library, compiled in.
 #pragma once
 
 #include <string_view>

@@ -28,7 +28,7 @@ std::string percent(const json& value) {
   return value.is_null() ? "–" : decimal(100 * value.get<double>(), 1) + " %";
 }
 
-// "2.3e‑07", on one line.
+// Returns "2.3e‑07" with a non-breaking hyphen.
 std::string error_of(const json& system) {
   std::string text = fmt::format("{:.1e}", system.at("error").get<double>());
   if (const auto sign = text.find('-'); sign != text.npos) text.replace(sign, 1, "\u2011");
@@ -62,14 +62,14 @@ Series series_of(const std::string& name, const std::map<double, double>& points
   return series;
 }
 
-// Everything of a row but its length.
+// Returns the description of a row without its length.
 std::string family_of(const json& work) {
   return fmt::format("{}, d = {}, {}, {}", work.at("kind").get<std::string>(),
                      work.at("dim").get<int>(), work.at("dtype").get<std::string>(),
                      work.at("causal").get<bool>() ? "causal" : "full");
 }
 
-// A chart for each family that was measured at several lengths, a line for each system.
+// Returns one chart for each family measured at several lengths, with a line for each system.
 std::vector<LineChart> charts_against_length(const json& run) {
   std::map<std::string, std::map<std::string, std::map<double, double>>> rates;
   std::map<std::string, int> colours = {{kOurs, 0}};
@@ -96,7 +96,7 @@ std::vector<LineChart> charts_against_length(const json& run) {
   return charts;
 }
 
-// Operations a byte of queries, keys, values and output, each moved once.
+// Returns the operations for each byte of queries, keys, values and output, each moved once.
 double intensity_of(const json& row) {
   const json& work = row.at("work");
   const double heads = work.at("heads").get<double>(), given = work.at("kv_heads").get<double>();
@@ -107,7 +107,7 @@ double intensity_of(const json& row) {
   return row.at("flops").get<double>() / (elements * (work.at("dtype") == "f32" ? 4 : 2));
 }
 
-// What memory allows up to the peak that arithmetic allows.
+// Chart of the speed that memory bandwidth allows, up to the arithmetic peak.
 LineChart roofline(const json& run, const json& limits) {
   const json* target = nullptr;
   for (const json& each : limits.at("targets")) {

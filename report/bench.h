@@ -1,4 +1,4 @@
-// The report of make bench.
+// Report of make bench.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,11 +7,11 @@
 
 namespace isentrope::report {
 
-// The HTML page for a bench.json (docs/bench.md): rates against length and peers, and a roofline.
-// Throws Error when the document is not one.
+// Returns the HTML page for a bench.json (docs/bench.md): rates against length and peers, and a
+// roofline. Throws Error if the document is invalid.
 [[nodiscard]] std::string bench_report(const nlohmann::json& result);
 
-// What a row of bench.json says of one system. Throws Error when it says nothing.
+// Returns the results of one system in a row of bench.json. Throws Error if there are none.
 [[nodiscard]] const nlohmann::json& system_of(const nlohmann::json& row, std::string_view name);
 
 }  // namespace isentrope::report

@@ -46,7 +46,7 @@ std::string positions(const json& row) {
   return from_to(row.at("from").get<double>(), row.at("to").get<double>());
 }
 
-// Differences to the first method, with their 95 % intervals and standard errors.
+// Table of differences to the first method, with 95 % intervals and standard errors.
 Table differences(const json& nll) {
   Table table;
   table.caption = Text::markup(part_of(assets::prose_html, "differences"));
@@ -54,7 +54,7 @@ Table differences(const json& nll) {
                    "standard error over blocks"};
   std::map<std::string, std::size_t> group_of;
   for (const json& row : nll) {
-    // Results of before intervals have none.
+    // Results of earlier versions have no intervals.
     const auto end = [&](const char* name) { return number_of(row.value(name, json())); };
     const auto method = row.at("method").get<std::string>();
     const auto [at, is_new] = group_of.try_emplace(method, table.groups.size());
@@ -68,7 +68,7 @@ Table differences(const json& nll) {
   return table;
 }
 
-// Each method's difference against position, with bars of two standard errors.
+// Chart of each method's difference against position, with bars of two standard errors.
 LineChart difference_chart(const json& nll) {
   LineChart chart = chart_named("loss difference");
   std::map<std::string, std::size_t> series_of;
@@ -101,7 +101,7 @@ double largest_size(const HeadValues& values) {
   return most;
 }
 
-// The heads of one kind; of the others nothing.
+// Returns the values of heads of one kind, NaN for others.
 HeadValues only(const std::string& kind, const json& kinds, HeadValues values) {
   for (std::size_t layer = 0; layer < values.size(); ++layer) {
     for (std::size_t head = 0; head < values[layer].size(); ++head) {
@@ -112,7 +112,7 @@ HeadValues only(const std::string& kind, const json& kinds, HeadValues values) {
   return values;
 }
 
-// How many heads of each kind there are, and what stretch and gain do to their entropy.
+// Table of the number of heads of each kind, and the change of their entropy by stretch and gain.
 Table kinds(const json& heads, const HeadValues& stretched, const HeadValues& calibrated) {
   const json& kind_of = heads.at("kind");
   std::map<std::string, int> counts;

@@ -1,4 +1,4 @@
-// The pages of `isentrope calibrate` and `isentrope evaluate`.
+// Pages of `isentrope calibrate` and `isentrope evaluate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,12 @@
 
 namespace isentrope::report {
 
-// `result` is what either command writes. Throws Error, which names what is missing, for anything
-// else.
+// Returns the page for the JSON of either command. Throws Error naming what is missing otherwise.
 [[nodiscard]] std::string calibration_report(const nlohmann::json& result);
 [[nodiscard]] std::string evaluation_report(const nlohmann::json& result);
 
-// The member "nll" of either, not empty: each method's difference to the first by position, with
-// its errors, as a chart and as a table.
+// Adds the member "nll" of either, not empty: a chart and a table of each method's difference to
+// the first by position, with errors.
 void add_losses(Page& page, const nlohmann::json& nll);
 
 }  // namespace isentrope::report

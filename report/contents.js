@@ -1,4 +1,5 @@
-// The contents of the page, out of its headings: at the side where there is room, folded above the text where there is not.
+// Builds the table of contents from the headings: at the side if there is room, else folded above
+// the text.
 (() => {
   'use strict';
   const headings = [...document.querySelectorAll('h2')];
@@ -26,7 +27,7 @@
   unfold();
   list.addEventListener('click', () => { if (!wide.matches) fold.open = false; });
 
-  // The last heading above the middle of the screen is where the reader is.
+  // Marks the last heading above the middle of the screen.
   const mark = () => {
     const passed = headings.filter((heading) => heading.getBoundingClientRect().top < innerHeight / 2).length;
     links.forEach((link, i) => link.toggleAttribute('aria-current', i === passed - 1));

@@ -66,7 +66,7 @@ const Lead* find_lead(const std::vector<Lead>& leads, const Lead& like) {
   return at == leads.end() ? nullptr : &*at;
 }
 
-// Every lead of this run, and what the study makes of the same one.
+// Table of every lead of this run beside the study's lead for the same case.
 Table beside(const std::vector<Lead>& here, const std::vector<Lead>& there) {
   Table table{{}, {"length", "here", "in the study"}, {}};
   std::string last;

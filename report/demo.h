@@ -1,4 +1,4 @@
-// The report of make demo.
+// Report of make demo.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,8 +6,9 @@
 
 namespace isentrope::report {
 
-// The HTML page for the demo.json of scripts/demo: inspections of a model, a calibration, a study
-// of one cell beside a larger one, and what calls cost. Throws Error when the document is not one.
+// Returns the HTML page for the demo.json of scripts/demo: inspections of a model, a calibration, a
+// study of one cell beside a larger one, and the cost of calls. Throws Error if the document is
+// invalid.
 [[nodiscard]] std::string demo_report(const nlohmann::json& result);
 
 }  // namespace isentrope::report

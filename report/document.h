@@ -1,5 +1,5 @@
-// A value of a JSON document, and where it stands there: nlohmann-json's conversions, with errors
-// that name the place.
+// Value of a JSON document with its place there: nlohmann-json's conversions, with errors that name
+// the place.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace isentrope::report {
 
-// A member that is absent is null, and so is a number that is not finite: JSON has no other word.
-// null reads as nothing: no members, no elements, NaN. What is of another kind throws Error
+// An absent member reads as null, and so does a non-finite number, which JSON cannot express. null
+// reads as no members, no elements, or NaN. A value of another type throws Error
 // "[extrapolation_report] PLACE must be KIND; got VALUE".
 class Value {
  public:
-  // The document must outlive the value. Its place is as in "rules[1].entropy.64".
+  // The document must outlive the value. `place` is a path such as "rules[1].entropy.64".
   explicit Value(const nlohmann::json& json, std::string place = {})
       : json_(json), place_(std::move(place)) {}
 
@@ -41,13 +41,14 @@ class Value {
   std::string place_;
 };
 
-// Error "[KIND_report] version must be VERSION; got VALUE" unless a document of this kind has it.
+// Throws Error "[KIND_report] version must be VERSION; got VALUE" unless a document has this
+// version.
 void require_version(const nlohmann::json& document, const std::string& kind, int version);
 
 [[noreturn]] void refuse_document(const std::string& kind, const nlohmann::json::exception& error);
 
-// What `make` makes of a document of a program of ours. Where it is of another kind, an Error that
-// says so.
+// Returns make(), for a document of one of this project's programs. Throws Error if its structure
+// is wrong.
 template <typename Make>
 auto read_as(const char* kind, const Make& make) {
   try {

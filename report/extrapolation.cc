@@ -86,7 +86,7 @@ TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy
   return row;
 }
 
-// The highest accuracy at each length, where there is more than one to choose from.
+// Returns the highest accuracy at each length; empty for a single row.
 ByLength best_of(const std::vector<const ByLength*>& rows) {
   ByLength best;
   if (rows.size() < 2) return best;
@@ -134,7 +134,7 @@ Table accuracy_table(const Result& result) {
   return table;
 }
 
-// "+1.0 [0.2, 1.8] helps", length by length.
+// Table of leads by length, as "+1.0 [0.2, 1.8] helps".
 Table leads_table(const Result& result) {
   Table table = by_length(result);
   table.caption = Text::markup(part_of(assets::prose_html, "leads"));
@@ -176,7 +176,7 @@ Table seeds_table(const Result& result) {
   return table;
 }
 
-// A file is told by its path.
+// Returns a value as text; files appear as their path.
 std::string value_text(const json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number()) return compact(value.get<double>());

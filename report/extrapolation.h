@@ -1,4 +1,4 @@
-// The report of `isentrope extrapolate`.
+// Report of `isentrope extrapolate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,12 +9,12 @@
 
 namespace isentrope::report {
 
-// The HTML page for a result.json. What the document leaves out is left out of the page. Throws
-// Error naming the key when the document is not what docs/result-schema.md says.
+// Returns the HTML page for a result.json. Parts without data are omitted. Throws Error naming the
+// key if the document violates docs/result-schema.md.
 [[nodiscard]] std::string extrapolation_report(const nlohmann::json& result);
 
-// Its tables and charts: accuracy, leads, why, training. Of one cell of several they stand under
-// the heading of that cell.
+// Adds the tables and charts: accuracy, leads, why, training. of_a_cell: uses subheadings, under
+// the heading of one of several cells.
 void add_findings(Page& page, const Result& result, bool of_a_cell);
 
 }  // namespace isentrope::report

@@ -12,7 +12,7 @@
 namespace isentrope::report {
 namespace {
 
-constexpr int kLossPoints = 60;  // more tell no more, and make the table long
+constexpr int kLossPoints = 60;  // more points add nothing and lengthen the table
 
 LineChart chart_by_length(const Result& result, std::string_view name) {
   LineChart chart = chart_named(name);
@@ -20,7 +20,7 @@ LineChart chart_by_length(const Result& result, std::string_view name) {
   return chart;
 }
 
-// Only the lengths of the result: a reference may know others.
+// Returns a series over the lengths of the result; a reference may have further ones.
 Series series_by_length(const Result& result, Text name, const ByLength& numbers) {
   Series series;
   series.name = std::move(name);
@@ -41,7 +41,7 @@ void add_spread(Series& series, const ByLength& spread) {
   }
 }
 
-// One series per rule that has numbers; its colour is its place among the rules.
+// Returns a chart with one series per rule that has numbers; a rule's colour is its index.
 LineChart rules_chart(const Result& result, std::string_view name, ByLength Measures::* measure) {
   LineChart chart = chart_by_length(result, name);
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
@@ -69,7 +69,8 @@ LineChart lead_chart(const Result& result) {
   return chart;
 }
 
-// The curve's accuracy at a gain between two of its own, linear in ln gain; nothing outside.
+// Returns the accuracy at a gain, interpolated linearly in ln gain; empty outside the measured
+// gains.
 std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, double gain) {
   const auto found = gains.curve.find(length);
   if (found == gains.curve.end()) return {};
@@ -82,8 +83,8 @@ std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, 
   return {};
 }
 
-// Where each rule is on the curves, as references. Rules that put all gains alike, as two names of
-// one law do, share a line.
+// Returns markers of the rules' gains on the curves. Rules with equal gains everywhere, such as two
+// names of one law, share a marker.
 std::vector<Series> gain_marks(const GainCurves& gains) {
   std::vector<Series> marks;
   for (const auto& [rule, by_length] : gains.of_rules) {
@@ -116,7 +117,7 @@ LineChart entropy_chart(const Result& result) {
   return chart;
 }
 
-// The smallest of 1, 2, 5, 10, 20, 50, ... steps that leaves at most kLossPoints points.
+// Returns the smallest of 1, 2, 5, 10, 20, 50, ... steps that leaves at most kLossPoints points.
 std::size_t steps_per_point(std::size_t steps) {
   for (std::size_t decade = 1;; decade *= 10) {
     for (const std::size_t factor : {1, 2, 5}) {

@@ -1,4 +1,4 @@
-// The charts of the extrapolation report. Rules keep their colour from chart to chart.
+// Charts of the extrapolation report. A rule has one colour in all charts.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,8 @@
 
 namespace isentrope::report {
 
-// The experiment this one repeats at a smaller size: masked language models trained at 64 tokens.
+// Results of the experiment that this one repeats at a smaller size: masked language models trained
+// at 64 tokens.
 namespace su2021 {
 inline constexpr const char* kUrl = "https://kexue.fm/archives/8823";
 inline const ByLength kStandard = {
@@ -18,17 +19,18 @@ inline const ByLength kEntropyInvariant = {
     {64, 43.11}, {128, 41.17}, {256, 34.04}, {512, 20.15}, {1024, 13.58}};
 }  // namespace su2021
 
-// In reading order. Charts without a single number are left out.
+// Accuracy charts in reading order. Charts without numbers are omitted.
 [[nodiscard]] std::vector<LineChart> accuracy_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> why_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
 
-// What a row leads by in points of accuracy, with the half of its interval; without a name.
+// Returns a series of leads in points of accuracy, with half-lengths of intervals and an empty
+// name.
 [[nodiscard]] Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view rule,
                                  std::string_view kind);
 
-// Of why_charts, the first: accuracy against a constant gain at each length, and on it where rules
-// put the gain. Empty without curves.
+// Returns the first of why_charts: accuracy against a constant gain at each length, with the gains
+// of the rules marked. Empty without curves.
 [[nodiscard]] LineChart gain_chart(const Result& result);
 
 }  // namespace isentrope::report

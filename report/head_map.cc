@@ -36,7 +36,7 @@ json cells_of(const HeadMap& map, const HeadMapAxes& axes) {
   return cells;
 }
 
-// The domain stays that of the indices, which sort as numbers; the labels look their names up.
+// The domain remains the indices, which sort as numbers; labels look up the names.
 void name_axis(json& axis, const std::string& title, const std::vector<std::string>& names) {
   axis["title"] = title;
   if (!names.empty())

@@ -1,4 +1,4 @@
-// HeadMap: one number of every head of a model, as colours by layer and head.
+// HeadMap: one number for each head of a model, as colours by layer and head.
 #pragma once
 
 #include <string>
@@ -8,23 +8,23 @@
 
 namespace isentrope::report {
 
-// [layers][heads]; NaN leaves a cell empty.
+// Values as [layers][heads]; NaN leaves a cell empty.
 using HeadValues = std::vector<std::vector<double>>;
 
 struct HeadMap {
   Text title;
   Text caption;
-  std::string quantity;        // names the numbers in legend and labels
+  std::string quantity;        // label of the numbers in legend and tooltips
   std::string scheme;          // a colour scheme of Vega
   double lowest = 0, highest;  // ends of the colours
   int decimals = 2;
   HeadValues values;
 };
 
-// What charts.json says of the map of that name, with `words` in its places.
+// Returns the map of that name in charts.json, with its placeholders replaced by `words`.
 [[nodiscard]] HeadMap map_named(std::string_view name, HeadValues values, const Words& words = {});
 
-// What the axes are, with a name for each column and row; no names: their indices.
+// Titles of the axes, and names of columns and rows; empty names: indices.
 struct HeadMapAxes {
   std::string x = "layer", y = "head";
   std::vector<std::string> columns = {}, rows = {};
@@ -32,7 +32,7 @@ struct HeadMapAxes {
 
 [[nodiscard]] Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes = {});
 
-// The mean over layers and heads of what is a number; NaN where nothing is.
+// Returns the mean over the heads that are not NaN; NaN if all are.
 [[nodiscard]] double mean_of(const HeadValues& values);
 
 }  // namespace isentrope::report

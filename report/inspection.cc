@@ -21,10 +21,10 @@ namespace {
 
 using nlohmann::json;
 using Column = std::vector<double>;  // by bin
-using Heads = std::vector<Column>;   // of a layer
+using Heads = std::vector<Column>;   // of one layer
 using Layers = std::vector<Heads>;
 
-// [layers][heads][bins], and every head with as many bins as there are.
+// Reads [layers][heads][bins]. Throws Error if a head has another number of bins.
 Layers layers_of(const json& values, std::size_t bins, const std::string& name) {
   Layers layers;
   for (const json& layer : values) {
@@ -95,7 +95,7 @@ Inspection read(const json& result) {
   return r;
 }
 
-// Of the heads that have a number there; NaN when none has.
+// Returns the mean over heads that are not NaN in a bin; NaN if all are.
 double mean_over(const Heads& heads, std::size_t bin) {
   double sum = 0;
   int count = 0;
@@ -109,7 +109,7 @@ double mean_over(const Heads& heads, std::size_t bin) {
 
 double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std::log(n) : 0; }
 
-// Colour: entropy over ln n, the share of the largest it could be, at the longest rows.
+// Map of entropy / ln n, the fraction of its maximum, at the longest rows.
 Plot share_map(const Inspection& r) {
   const std::size_t last = r.n.size() - 1;
   HeadValues values;
@@ -121,8 +121,9 @@ Plot share_map(const Inspection& r) {
   return head_map_plot(map_named("entropy share map", std::move(values), {{"n", n}}));
 }
 
-// The slope of entropy in ln n, by least squares over the bins of at least 8 keys: 0 for a head
-// that looks at as many keys in a long row as in a short one, 1 for one that averages over all.
+// Returns the slope of entropy in ln n, by least squares over the bins of at least 8 keys. It is 0
+// for a head that attends to equally many keys in long and short rows, and 1 for one that averages
+// over all keys.
 double slope_of(const Column& entropy, const Column& n) {
   double count = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (std::size_t bin = 0; bin < n.size(); ++bin) {
@@ -139,7 +140,7 @@ double slope_of(const Column& entropy, const Column& n) {
                                   : (count * xy - x * y) / spread;
 }
 
-// `under`: the scale, where there are several.
+// Map of those slopes. `under`: name of the scale, if there are several.
 Plot growth_map(const Inspection& r, std::string_view under = "") {
   HeadValues values;
   for (const Heads& heads : r.entropy) {
@@ -175,7 +176,7 @@ Table heads_table(const Inspection& r) {
   return table;
 }
 
-// A few layers from first to last.
+// Chart of a few layers from first to last.
 LineChart curves(const Inspection& r, const Layers& values, std::string_view name) {
   LineChart chart = chart_named(name);
   const std::size_t layers = values.size(), shown = std::min<std::size_t>(layers, 5);
@@ -203,7 +204,7 @@ LineChart entropy_curves(const Inspection& r) {
   return chart;
 }
 
-// The mean over all heads, under the scale of each inspection.
+// Chart of the mean over all heads, one line for each inspection's scale.
 LineChart entropy_by_scale(const std::vector<Inspection>& inspections) {
   LineChart chart = chart_named("demo entropy");
   for (const Inspection& r : inspections) {

@@ -1,4 +1,4 @@
-// The report of `isentrope inspect`.
+// Report of `isentrope inspect`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,12 +8,12 @@
 
 namespace isentrope::report {
 
-// The HTML page for the JSON of an inspection (kind "inspection", version 1). Throws Error naming
-// the key when the document is not what docs/inspect.md says.
+// Returns the HTML page for an inspection (kind "inspection", version 1). Throws Error naming the
+// key if the document violates docs/inspect.md.
 [[nodiscard]] std::string inspection_report(const nlohmann::json& result);
 
-// Inspections of one model under several scales, side by side: the entropy of a row against the
-// keys it sees, and how that of each head grows. Throws Error as above, and when there is none.
+// Adds inspections of one model under several scales: entropy of a row against the number of its
+// keys, and the slope of each head. Throws Error as above, and if there are none.
 void add_scales(Page& page, const nlohmann::json& inspections);
 
 }  // namespace isentrope::report

@@ -15,7 +15,7 @@ namespace isentrope::report {
 namespace {
 
 constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
-constexpr double kSharpest = 60, kSharpestSphere = 400;  // where the averages over rows end
+constexpr double kSharpest = 60, kSharpestSphere = 400;  // limits of the averages over rows
 
 std::vector<double> as_numbers(const std::vector<std::int64_t>& lengths) {
   return {lengths.begin(), lengths.end()};
@@ -44,7 +44,7 @@ Series curve(std::string name, const std::vector<double>& x, const std::function
   return series;
 }
 
-// Lengths of the figures, which end at 20000.
+// Lengths of the figures, up to 20000.
 std::vector<double> figure_lengths(double step) {
   std::vector<double> n;
   for (double value = 40; value <= 20000; value += step) n.push_back(value);

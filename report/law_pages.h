@@ -1,4 +1,4 @@
-// The HTML pages of isentrope scale and isentrope theory.
+// HTML pages of isentrope scale and isentrope theory.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace isentrope::report {
 
-// Rules side by side: their scale, and what it does to rows of normal scores.
+// Returns a page that compares rules: their scale, and its effect on rows of normal scores.
 [[nodiscard]] std::string scale_page(const std::vector<ScaleRule>& rules,
                                      const std::vector<std::int64_t>& lengths, std::int64_t dim,
                                      std::int64_t head);
 
-// Why the scale should depend on n, from Var(q.k) = d to the gradient.
+// Returns a page on why the scale should depend on n, from Var(q.k) = d to the gradient.
 [[nodiscard]] std::string theory_page(std::int64_t dim);
 
 }  // namespace isentrope::report

@@ -64,7 +64,7 @@ void set_axis(json& scale, Axis axis) {
 std::string label_of(const LineChart& chart, const Series& series, std::size_t i) {
   const double spread = spread_at(series, i);
   const std::string value = decimal(series.y[i], chart.decimals);
-  // Held together by no-break spaces.
+  // No-break spaces keep it on one line.
   return spread > 0 ? value + "\u00a0±\u00a0" + decimal(spread, chart.decimals) : value;
 }
 
@@ -75,7 +75,7 @@ json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
     for (std::size_t i = 0; i < series.x.size(); ++i) {
       if (!drawn(series, i)) continue;
       const double spread = spread_at(series, i);
-      // A bar that reaches below zero has no lower end on a logarithmic axis.
+      // On a logarithmic axis a bar that reaches below zero has no lower end.
       const bool bar = chart.y_axis == Axis::linear || series.y[i] > spread;
       points.push_back({{"series", s},
                         {"x", series.x[i]},
@@ -121,7 +121,7 @@ json spec_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
   json& scales = spec["scales"];
   set_axis(named(scales, "x"), chart.x_axis);
   set_axis(named(scales, "y"), chart.y_axis);
-  // Room for the first and the last marker.
+  // Padding for the first and last marker.
   if (chart.markers) named(scales, "x")["padding"] = 10;
   if (chart.y_from_zero) named(scales, "y")["zero"] = true;
   for (std::size_t s = 0; s < legend.size(); ++s) {
@@ -137,7 +137,7 @@ json spec_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
   return spec;
 }
 
-// One row per x of any series, one column per series.
+// Table with a row for each x of any series, and a column for each series.
 Table numbers_of(const LineChart& chart) {
   std::set<double> xs;
   std::vector<std::map<double, std::string>> labels(chart.series.size());

@@ -1,4 +1,4 @@
-// LineChart: series over a common axis, as a Plot with its legend and its table of numbers.
+// LineChart: series over a common axis, as a Plot with a legend and a table of its numbers.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ enum class Axis { linear, log2, log10 };
 
 struct Series {
   Text name;
-  std::vector<double> x, y;         // same size; points that are not finite are left out
-  std::vector<double> spread = {};  // half-length of a bar about y; empty: no bars
-  bool reference = false;           // dotted and without markers: what the others are compared with
-  // Counts through the palette, or kNeutral. Its place in the chart when not given: give it where
-  // the same thing appears in several charts.
+  std::vector<double> x, y;         // same size; non-finite points are omitted
+  std::vector<double> spread = {};  // half-length of the bar at y; empty: no bars
+  bool reference = false;           // dotted and without markers, for comparison
+  // Index into the palette, or kNeutral. Defaults to the place in the chart; set it if the same
+  // thing appears in several charts.
   std::optional<int> colour = {};
 };
 
@@ -30,17 +30,19 @@ struct LineChart {
   std::vector<double> x_ticks;  // empty: chosen by Vega
   bool y_from_zero = false;
   bool markers = true;  // off for series of many points
-  int decimals = 2;     // of y, in the table and under the pointer
+  int decimals = 2;     // of y, in the table and the tooltip
   std::vector<Series> series;
 
-  // Whether anything is there to draw.
+  // Returns whether there is nothing to draw.
   [[nodiscard]] bool empty() const;
 };
 
-// What charts.json says of the chart of that name, with `words` in its places; without series.
+// Returns the chart of that name in charts.json, with its placeholders replaced by `words`, without
+// series.
 [[nodiscard]] LineChart chart_named(std::string_view name, const Words& words = {});
 
-// Throws Error when x and y of a series differ in size, or a logarithmic axis meets a number <= 0.
+// Returns the plot. Throws Error if x and y of a series differ in size, or a logarithmic axis has a
+// number <= 0.
 [[nodiscard]] Plot line_plot(const LineChart& chart);
 
 }  // namespace isentrope::report

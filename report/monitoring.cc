@@ -52,7 +52,7 @@ double at(const std::map<double, Numbers>& head, double step, std::string_view n
   return found == head.end() ? std::numeric_limits<double>::quiet_NaN() : found->second.at(name);
 }
 
-// The steps as columns and all heads, layer after layer, as rows.
+// Map with steps as columns and all heads, layer after layer, as rows.
 Plot steps_map(const Training& training, std::string_view chart, std::string_view name) {
   HeadMap map = map_named(chart, {});
   double highest = 0;
@@ -72,7 +72,7 @@ Plot steps_map(const Training& training, std::string_view chart, std::string_vie
   return head_map_plot(map, {.x = "step", .y = "layer.head", .columns = columns, .rows = rows});
 }
 
-// A line a layer: the mean over its heads, or the largest of them.
+// Chart with one line a layer: the mean over its heads, or the largest.
 LineChart by_layer(const Training& training, std::string_view chart, std::string_view name,
                    bool largest) {
   LineChart drawn = chart_named(chart);

@@ -1,4 +1,4 @@
-// The report of a training's attention log.
+// Report of a training's attention log.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,12 +7,12 @@
 
 namespace isentrope::report {
 
-// The JSON lines that isentrope.models.monitor_logs.JsonLines writes, as a document of kind
+// Parses the JSON lines of isentrope.models.monitor_logs.JsonLines into a document of kind
 // "monitor". Throws Error naming the line that is not JSON.
 [[nodiscard]] nlohmann::json monitor_document(const std::string& name, std::string_view lines);
 
-// The HTML page of that document: heads by steps, and each layer's numbers against the step. Throws
-// Error when the document has no rows, or a row lacks a member.
+// Returns the HTML page of that document: heads by steps, and each layer's numbers against the
+// step. Throws Error if the document has no rows or a row lacks a member.
 [[nodiscard]] std::string monitor_report(const nlohmann::json& document);
 
 }  // namespace isentrope::report

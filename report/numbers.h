@@ -1,4 +1,4 @@
-// Numbers as a reader expects them.
+// Numbers as text for readers.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,22 +6,23 @@
 
 namespace isentrope::report {
 
-// A number of a result; JSON has no NaN, for which null stands.
+// Returns a number of a result; NaN for null, because JSON has no NaN.
 [[nodiscard]] double number_of(const nlohmann::json& value);
 
-// "43.27", with a true minus sign; an en dash for what is not finite.
+// Returns "43.27", with a true minus sign; an en dash for non-finite numbers.
 [[nodiscard]] std::string decimal(double value, int decimals);
 
-// The same with a sign always: "+7.15", and "0.00" without one.
+// Same with a sign always: "+7.15"; "0.00" has none.
 [[nodiscard]] std::string signed_decimal(double value, int decimals);
 
-// "[−0.18, 0.07]"; an en dash where an end is not finite.
+// Returns "[−0.18, 0.07]"; an en dash if an end is non-finite.
 [[nodiscard]] std::string interval(double low, double high, int decimals);
 
-// The shortest text, thousands set apart from five digits on: "1024", "10,000", "0.001".
+// Returns the shortest text, with separated thousands from five digits on: "1024", "10,000",
+// "0.001".
 [[nodiscard]] std::string compact(double value);
 
-// "8192 to 10,240".
+// Returns "8192 to 10,240".
 [[nodiscard]] std::string from_to(double from, double to);
 
 }  // namespace isentrope::report

@@ -17,16 +17,16 @@ using nlohmann::json;
 struct Kind {
   std::string_view name, text;
   Marker marker;
-  const char* shape;  // the same for Vega
+  const char* shape;  // Vega's name of the shape
 };
 
-// Probes are left out: with them it would be no overview.
+// Kinds in the overview; probes would crowd it.
 constexpr Kind kDrawn[] = {
     {"trained", "trained with a rule", Marker::circle, "circle"},
     {"rescaled", "the model of standard, rescaled by a rule", Marker::diamond, "diamond"},
     {"near", "near keys only", Marker::square, "square"}};
 
-// Smaller says more: the verdict, then the size of the lead.
+// Sort key, smallest first: the verdict, then the size of the lead.
 using Says = std::pair<int, double>;
 
 Says says(const std::vector<Lead>& leads) {

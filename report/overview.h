@@ -1,4 +1,4 @@
-// The overview of a study: what each of its cells says, the clearest first.
+// Overview of a study: the result of each cell, the clearest first.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace isentrope::report {
 
-// Cells with records: those where a rule helps, where one hurts, and where nothing is decided; of a
-// kind the largest lead first.
+// Returns the cells with records, sorted: a rule helps, a rule hurts, undecided; within each, by
+// the largest lead.
 [[nodiscard]] std::vector<std::size_t> cells_by_what_they_say(const analysis::Study& study);
 
-// The leads of these cells at the longest length. At least one of them has a lead.
+// Plots the leads of these cells at the longest length. At least one must have a lead.
 [[nodiscard]] Plot overview_plot(const analysis::Study& study,
                                  const std::vector<std::size_t>& cells);
 

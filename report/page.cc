@@ -11,12 +11,12 @@ namespace isentrope::report {
 namespace {
 
 constexpr int kColours = 8;  // --series-1 ... of page.css
-// As many as are prime to the colours: only the 41st series looks like the first.
+// Their number is prime to that of the colours, so that only the 41st series repeats the first.
 const std::vector<int> kDashes[] = {{1, 0}, {9, 4}, {4, 4}, {14, 4, 3, 4}, {9, 3, 3, 3, 3, 3}};
-const std::vector<int> kDots = {1, 5};  // of references alone
-constexpr std::size_t kLongTable = 24;  // rows; more are set in smaller type on paper
+const std::vector<int> kDots = {1, 5};  // for references only
+constexpr std::size_t kLongTable = 24;  // rows; longer tables are printed in smaller type
 
-// JSON for a script element, where "</script>" and "<!--" inside a string would end or bend it.
+// JSON for a script element, where "</script>" and "<!--" in strings must be escaped.
 std::string script_json(const nlohmann::json& value) {
   using error_handler = nlohmann::json::error_handler_t;
   const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, error_handler::replace);
@@ -76,7 +76,7 @@ std::string_view marker_path(Marker marker) {
   return "";
 }
 
-// The line as it is drawn, so that neither colour nor shape alone has to tell the series apart.
+// Legend symbol drawn like the line, so that series differ in colour and in dashes.
 std::string key_of(const LegendEntry& entry) {
   std::string svg = fmt::format(
       "<svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\"><path d=\"M1,6h26\" "

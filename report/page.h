@@ -23,7 +23,7 @@ struct TableRow {
   std::vector<Text> cells;
 };
 
-// Rows that belong together, under a heading of their own when it is not empty.
+// Rows of a table under a common heading, which may be empty.
 struct TableGroup {
   Text heading;
   std::vector<TableRow> rows;
@@ -31,16 +31,16 @@ struct TableGroup {
 
 struct Table {
   Text caption;
-  std::vector<Text> columns;  // the first one heads the labels; empty: pairs of label and value
+  std::vector<Text> columns;  // the first column holds the labels; empty: pairs of label and value
   std::vector<TableGroup> groups;
 };
 
-// How the series of that place in a chart is drawn: "var(--series-1)" and so on, in the reader's
-// colour scheme, and the lengths of its dashes and gaps. Both go round, so that the first forty
-// series all look different; references are dotted.
+// Colour of the series with that index, "var(--series-1)" and so on, which follows the reader's
+// colour scheme; and its lengths of dashes and gaps. Both repeat, so that the first forty series
+// differ; references are dotted.
 [[nodiscard]] std::string colour(int index);
 [[nodiscard]] std::vector<int> dashes(int index, bool reference);
-constexpr int kNeutral = -1;  // grey: no thing of its own, only for comparison
+constexpr int kNeutral = -1;  // grey, for comparison only
 
 enum class Marker { none, circle, square, diamond, triangle };
 
@@ -51,8 +51,8 @@ struct LegendEntry {
   Marker marker = Marker::none;
 };
 
-// A figure. `spec` is any Vega specification; its width is set by the page. `numbers` holds what
-// the plot shows. Two signals, when the specification has them, make it answer the reader:
+// A figure. `spec` is any Vega specification; the page sets its width. `numbers` is the table of
+// the plotted data. Two signals, if the specification has them, make it interactive:
 //
 //   hidden  indices of the legend entries that the reader switched off
 //   at      the x under the pointer or null; the page picks the nearest x of the data set "points"
@@ -65,13 +65,13 @@ struct Plot {
   Table numbers;
 };
 
-// What stands where a template has {{name}}, as it is; it may hold braces of its own.
+// Replacements for {{name}} in a template. They are inserted as they are, also with braces.
 using Words = std::map<std::string_view, std::string_view>;
 [[nodiscard]] std::string fill(std::string_view text, const Words& words);
-// The markup under <!-- NAME --> in a file of several parts.
+// Returns the markup under <!-- NAME --> in a file of several parts.
 [[nodiscard]] std::string part_of(std::string_view pages, std::string_view name,
                                   const Words& words = {});
-// What charts.json says of the chart of that name.
+// Returns the entry of that chart in charts.json.
 [[nodiscard]] nlohmann::json chart_words(std::string_view name, const Words& words);
 
 class Page {
@@ -79,13 +79,13 @@ class Page {
   explicit Page(std::string title, const Text& summary = {});
 
   Page& heading(const Text& text);
-  Page& subheading(const Text& text);  // which the contents leave out
+  Page& subheading(const Text& text);  // not in the contents
   Page& prose(const Text& text);
   Page& code(std::string_view text);    // a command to copy
-  Page& markup(std::string_view html);  // of a template, as it is
+  Page& markup(std::string_view html);  // trusted HTML of a template
   Page& table(const Table& table);
   Page& plot(const Plot& plot);
-  Page& footer(const Text& text);  // last of all, wherever it is called
+  Page& footer(const Text& text);  // at the end, wherever it is called
 
   [[nodiscard]] std::string html() const;
 

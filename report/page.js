@@ -1,9 +1,9 @@
-// Draws the plots of the page and lets them answer the reader. Sets data-plots="drawn:N/M" on the root
-// element when it is done.
+// Draws the plots of the page and makes them interactive. Sets data-plots="drawn:N/M" on the root
+// element when done.
 (() => {
   'use strict';
   const root = document.documentElement;
-  // Vega measures labels on a canvas, which knows no CSS variables; colours it only passes on.
+  // Vega measures labels on a canvas, which knows no CSS variables; colours are passed through.
   const font = getComputedStyle(root).getPropertyValue('--sans').trim();
 
   const config = {
@@ -26,7 +26,7 @@
     }
 
     async draw() {
-      // Expressions are interpreted: the page's security policy allows no code made of strings.
+      // Expressions are interpreted, because the page's security policy forbids eval.
       const runtime = vega.parse(this.spec, config, {ast: true});
       const logger = vega.logger(vega.Warn);
       let failure = null;
@@ -54,7 +54,7 @@
       return (this.spec.signals || []).some((each) => each.name === signal);
     }
 
-    // The numbers and the picture, to take away.
+    // Offers the numbers and the picture for download.
     offer() {
       const line = document.createElement('p');
       line.className = 'take';
@@ -82,7 +82,7 @@
       return new Blob([rows.join('\n'), '\n'], {type: 'text/csv'});
     }
 
-    // A canvas knows no CSS variables: the colours of the moment take their places.
+    // A canvas knows no CSS variables, so they are replaced by the current colours.
     async png() {
       const style = getComputedStyle(root);
       const plain = (value) => JSON.parse(
@@ -164,7 +164,7 @@
       this.placeTip(this.view.origin()[0] + this.view.scale('x')(at));
     }
 
-    // Right of x, or left of it; below the plot where neither side has room.
+    // Places the tooltip right of x, or left of it; below the plot if neither side has room.
     placeTip(x) {
       const gap = 12;
       const room = this.container.clientWidth - this.tip.offsetWidth;
@@ -190,7 +190,7 @@
     root.dataset.plots = `drawn:${drawn}/${figures.length}`;
   }
 
-  // Paper cannot be clicked: whatever is folded is unfolded for it.
+  // Unfolds everything for printing.
   let folded = [];
   addEventListener('beforeprint', () => {
     folded = [...document.querySelectorAll('details:not([open])')];

@@ -17,7 +17,7 @@ using analysis::Verdict;
 constexpr std::string_view kKinds[] = {"trained",     "rescaled", "near",        "frozen",
                                        "frozen_near", "growing",  "growing_near"};
 
-// The key of a member by length.
+// Parses the key of a member by length.
 std::int64_t length_of(const std::string& key, const Value& object) {
   std::int64_t length = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), length);
@@ -109,7 +109,7 @@ std::vector<Lead> leads_of(const Value& value) {
   return leads;
 }
 
-// Empty where it is absent.
+// Returns the text, or "" if it is absent.
 std::string text_of(const Value& value) { return value.is_null() ? "" : value.text(); }
 
 }  // namespace

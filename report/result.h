@@ -1,4 +1,4 @@
-// Result: what an extrapolation run found, read from its result.json (docs/result-schema.md).
+// Result: findings of an extrapolation run, parsed from its result.json (docs/result-schema.md).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace isentrope::report {
 
-// A number per test length. Lengths without a finite number are absent.
+// One number per test length. Lengths without a finite number are absent.
 using ByLength = std::map<std::int64_t, double>;
 
 struct Measures {
@@ -27,16 +27,16 @@ struct SeedResult {
 };
 
 struct RuleResult {
-  std::string rule, kind;  // what was measured of its model (docs/result-schema.md)
-  std::string name;        // of the row: the rule, and what it stands on
+  std::string rule, kind;  // the rule, and which measurement (docs/result-schema.md)
+  std::string name;        // name of the row
   Measures mean;           // over the seeds
   Measures spread;         // standard deviation over the seeds; empty for one seed
   std::vector<SeedResult> seeds;
-  std::vector<double> loss;  // one per training step; NaN where it was not finite
+  std::vector<double> loss;  // one per training step; NaN if it was non-finite
   std::optional<double> seconds_per_step;
 };
 
-// Accuracy under constant gains, and where rules are among them.
+// Accuracy under constant gains, and the gains of the rules.
 struct GainCurves {
   std::vector<double> gains;                          // rising
   std::map<std::int64_t, std::vector<double>> curve;  // by length
@@ -48,19 +48,19 @@ struct Result {
   std::vector<RuleResult> rules;       // not empty
   std::string version, command, date;  // empty when absent
   std::optional<std::int64_t> train_length;
-  GainCurves gains;  // without gains when there are none
+  GainCurves gains;  // empty if not measured
   std::vector<analysis::Lead> leads;
-  nlohmann::json config, corpus, machine;  // objects, as they were
+  nlohmann::json config, corpus, machine;  // copied from the document
 
-  // The entropy of uniform attention by length, for the objective that `config` names.
+  // Returns the entropy of uniform attention by length, for the objective in `config`.
   [[nodiscard]] ByLength uniform_entropy() const;
 };
 
-// The member "leads" of a result. Throws Error naming the key that is not what the schema says.
+// Parses the member "leads" of a result. Throws Error naming the key that violates the schema.
 [[nodiscard]] std::vector<analysis::Lead> parse_leads(const nlohmann::json& leads);
 
-// Only lengths and rules are required. Throws Error naming the key that is not what the schema
-// says.
+// Parses a result; only lengths and rules are required. Throws Error naming the key that violates
+// the schema.
 [[nodiscard]] Result parse_result(const nlohmann::json& document);
 
 }  // namespace isentrope::report

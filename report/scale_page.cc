@@ -1,4 +1,4 @@
-// The page of isentrope scale --report.
+// Page of isentrope scale --report.
 
 #include <fmt/core.h>
 

@@ -34,7 +34,7 @@ Result cell_result(const std::vector<json>& records, const std::vector<analysis:
                    {"rules", analysis::rules_json(records)},
                    {"leads", analysis::leads_json(leads)}};
   if (const json gains = analysis::gains_json(records); !gains.is_null()) document["gains"] = gains;
-  // As it would be read from a file, where numbers that are not finite are null.
+  // Round-trips through text, because files hold null for non-finite numbers.
   return parse_result(json::parse(document.dump()));
 }
 

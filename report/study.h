@@ -1,4 +1,4 @@
-// The report of make demo, make study and the experiments: records of many trainings, cell by cell.
+// Report of make demo, make study and the experiments: records of many trainings, cell by cell.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,16 +10,16 @@
 
 namespace isentrope::report {
 
-// The HTML page of what scripts/study wrote. Throws Error when the document is something else.
+// Returns the HTML page for the output of scripts/study. Throws Error for any other document.
 [[nodiscard]] std::string study_report(const nlohmann::json& study);
 
-// What the trainings of one cell found together, with the leads as the study judges them. At least
-// one record, all of one model and of the same lengths.
+// Returns the joint result of one cell's trainings, with leads as judged by the study. Needs at
+// least one record; all must have the same model and lengths.
 [[nodiscard]] Result cell_result(const std::vector<nlohmann::json>& records,
                                  const std::vector<analysis::Lead>& leads = {});
 
-// What is done; then the verdicts in words: those of the primary family that was declared, and for
-// each cell that has a lead those that are exploratory.
+// Returns sentences: the progress, the verdicts of the declared primary family, and the exploratory
+// ones of each cell that has leads.
 [[nodiscard]] std::vector<std::string> study_verdicts(const nlohmann::json& study);
 
 }  // namespace isentrope::report

@@ -1,4 +1,4 @@
-// Text: a run of prose that is safe to put on a page, whatever the strings hold.
+// Text: prose that is safe to put on a page, whatever its strings hold.
 #pragma once
 
 #include <string>
@@ -6,12 +6,10 @@
 
 namespace isentrope::report {
 
-// The five characters that mean something to HTML, as references. Fit for elements and for quoted
-// attributes.
+// Escapes HTML's five special characters. Safe in elements and quoted attributes.
 [[nodiscard]] std::string escape(std::string_view text);
 
-// Prose with the little markup a report needs. Only what these functions add is markup: strings are
-// taken as they are and escaped.
+// Prose with a little markup. Only these functions add markup; strings are escaped.
 //
 //   Text("Entropy is at most ").symbol("ln n").plain(", see ").link("Su 2021", url);
 class Text {
@@ -21,18 +19,18 @@ class Text {
   Text(const std::string& plain);  // NOLINT(google-explicit-constructor)
   Text(const char* plain);         // NOLINT(google-explicit-constructor)
 
-  // Markup of a template of ours, as it is.
+  // Trusted markup of a template, inserted as it is.
   [[nodiscard]] static Text markup(std::string html);
 
   Text& plain(std::string_view text);
   Text& strong(std::string_view text);
-  Text& symbol(std::string_view text);  // a formula or variable
-  // Names out of code. In a table it may be broken after
-  // an underscore and before a bracket, so that a long one fits a narrow column.
+  Text& symbol(std::string_view text);  // formula or variable
+  // A name in code. It may break after an underscore and before a bracket, so that it fits a narrow
+  // column.
   Text& code(std::string_view text);
-  Text& small(std::string_view text);  // on a line of its own: a spread below its mean
-  // A link to follow, never one that is loaded. http, https and fragments (#...) only: Error
-  // otherwise.
+  Text& small(std::string_view text);  // on its own line, such as a spread below a mean
+  // A link that the reader may follow; it loads nothing. Throws Error unless the URL is http, https
+  // or a fragment (#...).
   Text& link(std::string_view label, std::string_view url);
 
   [[nodiscard]] const std::string& html() const { return html_; }

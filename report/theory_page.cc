@@ -1,4 +1,4 @@
-// The page of isentrope theory report. Its prose is theory.html.
+// Page of isentrope theory report. Its prose is theory.html.
 
 #include <fmt/core.h>
 
@@ -17,7 +17,7 @@
 namespace isentrope::report {
 namespace {
 
-constexpr std::int64_t kFigureDim = 128;  // of Su's cosine figure
+constexpr std::int64_t kFigureDim = 128;  // head dimension of Su's cosine figure
 
 std::vector<double> sample(std::size_t count, double deviation, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -27,7 +27,7 @@ std::vector<double> sample(std::size_t count, double deviation, std::uint64_t se
   return numbers;
 }
 
-// What the assumptions of 1/sqrt(d) come to, where they hold and where one fails.
+// Table of the assumptions behind 1/sqrt(d): where they hold, and where one fails.
 Table variance_table(std::int64_t dim) {
   const auto count = static_cast<std::size_t>(1024 * dim);
   TableGroup group;
@@ -43,7 +43,7 @@ Table variance_table(std::int64_t dim) {
   return {{}, {"components", "Var(q.k)", "1/sqrt(Var)", "1/sqrt(d)", "assumptions hold"}, {group}};
 }
 
-// The base at which rows of two lengths have one entropy.
+// Table of bases at which rows of two lengths have the same entropy.
 Table base_table(std::int64_t dim) {
   TableGroup group;
   for (const auto& [from, to] :
@@ -53,15 +53,15 @@ Table base_table(std::int64_t dim) {
       const auto held = theory::entropy_base(from, to, dim);
       row.cells = {fmt::format("{:.3f}", held.base), fmt::format("{:.3f}", held.kappa),
                    fmt::format("{:.3f}", held.entropy)};
-    } catch (const Error&) {  // no base does it, for few dimensions
+    } catch (const Error&) {  // no base exists for few dimensions
     }
     group.rows.push_back(row);
   }
   return {{}, {"lengths", "base", "kappa", "entropy"}, {group}};
 }
 
-// Every rule of unit-variance scores at a few lengths: its factor, mean gradient mass and starved
-// rows.
+// Table of each rule for unit-variance scores at a few lengths: factor, mean gradient mass and
+// starved rows.
 Table rule_table(std::int64_t dim) {
   Table table;
   const std::vector<std::int64_t> lengths = {64, 512, 4096, 65536};

@@ -1,4 +1,4 @@
-// What the bundle's own entry module does: register the transforms, join the interfaces.
+// Does what the bundle's own entry module does: registers the transforms and joins the interfaces.
 Object.assign(vegaModules['vega-dataflow'].transforms, vegaModules['vega-transforms'],
               vegaModules['vega-view-transforms'], vegaModules['vega-encode']);
 const vega = Object.assign({}, ...Object.values(vegaModules));

@@ -21,13 +21,13 @@
  * POSSIBILITY OF SUCH DAMAGE.
  */
 'use strict';
-// The modules are UMD: as plain scripts each would replace the global `vega` by itself alone, so they are
-// given what a CommonJS loader gives.
+// The modules are UMD and get a CommonJS loader, because as plain scripts each would replace the
+// global `vega`.
 const vegaModules = {};
 function vegaModule(name, define) {
   const exports = {};
   vegaModules[name] = exports;
-  // vega-functions asks for the module vega-selection by the name of a later release.
+  // vega-functions requests vega-selection by the name of a later release.
   const require = (other) => vegaModules[other === 'vega-selections' ? 'vega-selection' : other];
   define(exports, {}, require);
 }

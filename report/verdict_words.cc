@@ -14,7 +14,7 @@ using analysis::Contrast;
 using analysis::Lead;
 using analysis::Verdict;
 
-// "at 128 (+1.0 [0.5, 1.5]) and 256 (+2.0)"; "nowhere" for none.
+// Returns "at 128 (+1.0 [0.5, 1.5]) and 256 (+2.0)"; "nowhere" for none.
 std::string places(const std::vector<const Lead*>& leads) {
   if (leads.empty()) return "nowhere";
   std::string text = "at ";

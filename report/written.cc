@@ -31,7 +31,7 @@ constexpr std::array kDocumentKinds{
     DocumentKind{"monitor", monitor_report},
 };
 
-// result.json, the oldest of them, names no kind.
+// The oldest documents, result.json, have no kind.
 std::string page_of_document(const json& document) {
   if (!document.is_object() || !document.contains("kind")) return extrapolation_report(document);
   const json& kind = document["kind"];

@@ -1,4 +1,4 @@
-// The page of whatever JSON file a command wrote.
+// Page for any JSON file that a command wrote.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 namespace isentrope::report {
 
 struct Written {
-  std::string page;                     // one HTML file
-  std::vector<std::string> verdicts{};  // of a study, in words
+  std::string page;                     // HTML
+  std::vector<std::string> verdicts{};  // of a study, as sentences
 };
 
-// Throws Error that names the file when its text is not JSON, or is none that a command writes.
+// Throws Error naming the file if its text is not JSON or not of a known kind.
 [[nodiscard]] Written page_of_file(const std::string& name, std::string_view text);
 
 }  // namespace isentrope::report
