@@ -1,5 +1,5 @@
-// Checkpoint: a training run on disk, complete enough to go on with the same bits. Data and masks
-// are functions of seed and step, so there is no generator state to keep.
+// Checkpoint: a training run on disk, from which it continues with the same bits. Data and masks
+// are functions of seed and step, so there is no generator state.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,14 @@
 
 namespace isentrope::lab {
 
-// What a run has measured of itself so far.
+// Measurements that a run has taken of itself so far.
 struct TrainingHistory {
-  std::vector<double> loss;  // of each step
-  double seconds = 0;        // in steps
+  std::vector<double> loss;  // one for each step
+  double seconds = 0;        // total time of the steps
 };
 
-// `configuration` is all that determines the weights: a run goes on only under the same.
+// Saves a checkpoint. `configuration` is all that determines the weights, and a run continues only
+// under the same.
 void save_checkpoint(const std::filesystem::path& path, const nlohmann::json& configuration,
                      const Trainer& trainer, const TrainingHistory& history);
 
@@ -26,11 +27,12 @@ struct Checkpoint {
   std::vector<Transformer::NamedTensor> state;
 };
 
-// Throws Error when the file is damaged or of another configuration, naming what differs.
+// Loads a checkpoint. Throws Error if the file is damaged, or naming the difference if the
+// configuration differs.
 [[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path,
                                          const nlohmann::json& configuration);
 
-// Throws Error naming the member in which what `path` holds differs from what is wanted.
+// Throws Error naming the member in which `saved`, the content of `path`, differs from `wanted`.
 void require_same(const nlohmann::json& saved, const nlohmann::json& wanted,
                   const std::filesystem::path& path);
 

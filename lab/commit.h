@@ -1,12 +1,12 @@
-// The commit that the program was built from.
+// Commit that the program was built from.
 #pragma once
 
 #include <string_view>
 
 namespace isentrope::lab {
 
-// "0123abcd...", with "+changes" where files were not as that commit has them; "unknown" without
-// git.
+// Returns "0123abcd...", followed by "+changes" if files differed from that commit; "unknown"
+// without git.
 [[nodiscard]] std::string_view program_commit();
 
 }  // namespace isentrope::lab

@@ -1,4 +1,4 @@
-// Corpus: text files joined to one text, and the parts of it that training never sees.
+// Corpus: text files joined to one text, and its held-out parts.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace isentrope::lab {
 
 using Token = std::int32_t;
 
-// The demo's text, which `make setup` extracts.
+// Text of the demo, which `make setup` extracts.
 inline constexpr const char* kKingJames = "data/king-james.txt";
 
 struct CorpusFile {
@@ -24,13 +24,14 @@ struct Corpus {
   std::string text;
 };
 
-// Throws Error naming the file that does not exist, cannot be read or is empty.
+// Reads and joins the files. Throws Error naming a file that does not exist, cannot be read or is
+// empty.
 [[nodiscard]] Corpus read_corpus(const std::vector<std::string>& paths);
 
-// Characters of a UTF-8 text; bytes that are not UTF-8 count as one each.
+// Returns the number of characters of a UTF-8 text; each invalid byte counts as one.
 [[nodiscard]] std::int64_t count_characters(const std::string& text);
 
-// What a text is for: its end tests, the twentieth before that validates, the rest trains.
+// Split of a text: the end tests, the twentieth before it validates, the rest trains.
 template <typename T>
 struct Parts {
   T training, validation, test;
@@ -38,12 +39,12 @@ struct Parts {
 
 inline constexpr double kTestShare = 0.05, kValidationShare = 0.05;
 
-// Cut between characters. test_share is in [0, 1 - kValidationShare].
+// Splits between characters. test_share is in [0, 1 - kValidationShare].
 [[nodiscard]] Parts<std::string_view> split_text(std::string_view text,
                                                  double test_share = kTestShare);
 
-// Throws Error unless the training part holds `training` tokens, those of a training window, and
-// each of the others `evaluation`, those of the longest one.
+// Throws Error unless the training part holds `training` tokens, a training window, and each other
+// part `evaluation`, the longest window.
 void require_windows(const Parts<std::vector<Token>>& parts, std::int64_t training,
                      std::int64_t evaluation);
 

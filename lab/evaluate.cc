@@ -11,13 +11,14 @@
 namespace isentrope::lab {
 namespace {
 
-constexpr std::int64_t kTokensAtOnce = 4096;            // bounds the memory of a forward pass
-constexpr std::uint64_t kMaskSeed = ~std::uint64_t{0};  // no training's
+constexpr std::int64_t kTokensAtOnce = 4096;            // limits the memory of a forward pass
+constexpr std::uint64_t kMaskSeed = ~std::uint64_t{0};  // not a seed of any training
 
 double total(const at::Tensor& x) { return x.sum(at::kDouble).item<double>(); }
 
-// Weight on the keys at the training length or farther, summed over the rows of a layer: what the
-// near keys' share of the softmax denominator leaves. The second call has the first one's scales.
+// Returns the weight on keys at the training length or farther, summed over the rows of a layer: 1
+// minus the near keys' share of the softmax denominator. A second call, with the same lambdas and
+// far keys hidden, computes that share.
 double weight_beyond(const ModelConfig& config, const LayerAttention& layer) {
   const std::int64_t length = layer.q.size(2), near = config.train_length - 1;
   TorchOptions options = layer.options;
@@ -32,7 +33,7 @@ double weight_beyond(const ModelConfig& config, const LayerAttention& layer) {
   return total(-at::expm1(at::clamp_max(lse - layer.result.lse, 0)));
 }
 
-// Sums over the predictions and attention rows seen so far.
+// Sums over the predictions and attention rows so far.
 class Tally {
  public:
   explicit Tally(const Transformer& model, const EvaluationSet& set, const Look& look)
@@ -109,7 +110,7 @@ class Tally {
 
   const ModelConfig& config_;
   std::int64_t length_, windows_;
-  bool far_ = false;  // rows may see keys farther than those of training
+  bool far_ = false;  // whether rows may see keys farther than in training
   std::int64_t predictions_ = 0, right_ = 0, rows_ = 0;
   double cross_entropy_ = 0, entropy_ = 0, gradient_mass_ = 0, distance_ = 0, beyond_ = 0;
   std::vector<double> band_sum_;  // of the cross-entropy; band i: 2^(i - 1) < n <= 2^i

@@ -1,5 +1,5 @@
-// Evaluation: how well a model predicts tokens of a text it never saw at one length, and how its
-// attention rows look there.
+// Evaluation: a model's predictions on held-out text at one length, and statistics of its attention
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -12,47 +12,45 @@
 
 namespace isentrope::lab {
 
-// A text cut into windows of one length, side by side.
+// A text cut into contiguous windows of one length.
 struct EvaluationSet {
   std::int64_t length = 0;
   std::int64_t windows = 0;
   Examples tokens;
 };
 
-// Reads as many windows as fit into the first `most` tokens of the text, at least one. What is to
-// be predicted is the same for every model, and for every length that divides the text alike: the
-// masks depend on no seed of a training.
+// Cuts as many windows as fit into the first `most` tokens of the text, at least one. Masks do not
+// depend on a training's seed. So all models, and all lengths that divide the text equally, predict
+// the same tokens.
 [[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> text, std::int64_t length,
                                                 std::int64_t most, const ModelConfig& model);
 
-// The text in so many pieces, or as many as there are windows: of windows side by side, the same
-// text at every length that divides it alike. What is not the same for every text shows between
-// them.
+// Number of blocks of the text, or of windows if there are fewer. At every length that divides the
+// text equally, blocks hold the same text. Their differences show the variation over texts.
 inline constexpr std::int64_t kBlocks = 64;
 
-// Sums over the predictions of each block, in the order of the text.
+// Sums over the predictions of each block, in text order.
 struct BlockSums {
   std::vector<std::int64_t> predictions, right;
-  std::vector<double> loss;  // -ln p of the right token, nats
+  std::vector<double> loss;  // -ln p of the correct token, nats
 };
 
 struct Evaluation {
-  std::int64_t tokens = 0;  // read
+  std::int64_t tokens = 0;  // number read
   std::int64_t predictions = 0;
   double accuracy = 0;       // of the predictions, percent
-  double cross_entropy = 0;  // mean -ln p of the right token, nats
+  double cross_entropy = 0;  // mean -ln p of the correct token, nats
   // Means over the rows of all layers and heads.
   double entropy = 0;        // nats
   double gradient_mass = 0;  // lambda (1 - collision)
-  double distance = 0;       // from a row's own position to the keys it attends to, in keys
+  double distance = 0;       // from a row's own position to its keys, weighted, in keys
   double share_beyond = 0;   // weight on keys at the training length or farther, percent
-  // Cross-entropy of the predictions from up to 2^i tokens, more than 2^(i - 1): causal models
-  // only.
+  // Cross-entropy of predictions from more than 2^(i - 1) and up to 2^i tokens: causal models only.
   std::vector<double> by_position;
   BlockSums blocks;
 };
 
-// Throws Interrupted (interrupt.h).
+// Evaluates the model on the set. Throws Interrupted (interrupt.h).
 [[nodiscard]] Evaluation evaluate(const Transformer& model, const EvaluationSet& set,
                                   const Look& look = {});
 

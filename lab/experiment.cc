@@ -28,7 +28,7 @@ std::string date_now() {
   return text;
 }
 
-// What all its trainings have in common.
+// Returns the configuration common to all trainings.
 json config_json(const ExperimentOptions& options, const json& record) {
   json config = record.at("configuration");
   for (const char* member : {"rule", "vocabulary", "corpus"}) config.erase(member);
@@ -85,7 +85,7 @@ json run_experiment(const ExperimentOptions& options, Progress& progress) {
   const ModelConfig model = model_of(options, *material.tokenizer);
   validate(model);
 
-  // Whatever is on disk is looked at before the folder is touched.
+  // Checks everything on disk before changing the folder.
   const std::vector<Training> trainings = trainings_of(options, folder, material);
   std::int64_t steps = 0;
   bool complete = true;
@@ -105,7 +105,7 @@ json run_experiment(const ExperimentOptions& options, Progress& progress) {
   const std::string text =
       result_json(options, material, records)
           .dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
-  // As a reader will have it.
+  // Parses the text that is written, so that the result equals what a reader gets.
   json result = json::parse(text);
   command::write_file(folder.report(), report::extrapolation_report(result));
   command::write_file(folder.result(), text + "\n");

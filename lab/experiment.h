@@ -9,11 +9,11 @@
 
 namespace isentrope::lab {
 
-// Runs what of the experiment is not done yet, one training after the other, and writes result.json
-// and report.html; returns what result.json holds: where that cannot say what was, a name that is
-// not UTF-8 or a number that is not finite, it says the nearest it can, or null. SIGINT and SIGTERM
-// end the program until there is something to save, and are noted from then on. Throws Error on bad
-// input before anything is written, Divergence, and Interrupted after saving.
+// Runs the missing parts of the experiment, one training after the other, and writes result.json
+// and report.html. Returns the content of result.json: non-finite numbers are null, and names that
+// are not UTF-8 are approximated. Until there is something to save, SIGINT and SIGTERM end the
+// program; from then on they are noted. Throws Error on bad input before anything is written,
+// Divergence, and Interrupted after saving.
 nlohmann::json run_experiment(const ExperimentOptions& options, Progress& progress);
 
 }  // namespace isentrope::lab

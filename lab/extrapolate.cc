@@ -1,5 +1,5 @@
-// isentrope extrapolate: reads its options, and hands them on to the program that trains. That one
-// loads libtorch, for which a question about the options, or a wrong one, should not wait.
+// isentrope extrapolate: parses its options and starts the training program. That one loads
+// libtorch, which help and errors about options should not wait for.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using isentrope::Error;
 
-// Beside this program. Does not return.
+// Runs the trainer next to this program. Does not return.
 [[noreturn]] void run_trainer(char** argv) {
   const fs::path trainer =
       fs::read_symlink("/proc/self/exe").parent_path() / "isentrope-extrapolate-trainer";

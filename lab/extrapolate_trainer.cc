@@ -1,5 +1,5 @@
-// The program that isentrope extrapolate becomes: exit code 0 when done, 1 when training failed, 2
-// on bad input and files that cannot be written, 130 when interrupted.
+// Training program of isentrope extrapolate. Exit status: 0 when done, 1 if training failed, 2 for
+// bad input or files that cannot be written, 130 when interrupted.
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>

@@ -25,7 +25,8 @@ bool locked(int file, int how) { return flock(file, how | LOCK_NB) == 0; }
                           path.parent_path().string()));
 }
 
-// Whether the path still leads to the file: its last holder may have removed it in between.
+// Returns whether the path still refers to the file, which its last holder may have removed in
+// between.
 bool leads_to(const fs::path& path, int file) {
   struct stat there, here;
   return stat(path.c_str(), &there) == 0 && fstat(file, &here) == 0 &&

@@ -5,17 +5,17 @@
 
 namespace isentrope::lab {
 
-// Holds FOLDER/isentrope.lock, and removes it at the end. The kernel keeps the lock, not the file:
-// what a crash leaves behind locks nothing.
+// Holds FOLDER/isentrope.lock, and removes it at the end. The kernel releases the lock when a
+// process ends, so a file left by a crash locks nothing.
 class FolderLock {
  public:
-  // Throws Error when another program holds it, or when the file cannot be written.
+  // Throws Error if another program holds the lock or the file cannot be written.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
-  // Changes nothing. Throws Error when a program holds the lock.
+  // Throws Error if a program holds the lock. Changes nothing.
   static void require_free(const std::filesystem::path& folder);
 
  private:

@@ -1,4 +1,4 @@
-// Ctrl-C and kill: noticed between steps, so that a run can save what it has.
+// SIGINT and SIGTERM: noticed between steps, so that a run can save its state.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@ namespace isentrope::lab {
 
 class Interrupted : public std::exception {};
 
-// From now on SIGINT and SIGTERM are noted; a second one ends the program at once.
+// Notes SIGINT and SIGTERM from now on; a second signal ends the program at once.
 void note_interrupts();
 
 [[nodiscard]] bool interrupted();

@@ -1,4 +1,4 @@
-// Material: the text as tokens, cut into what trains, validates and tests.
+// Material: the text as tokens, split into training, validation and test.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct Material {
   [[nodiscard]] const std::vector<Token>& part(Part which) const {
     return which == Part::test ? parts.test : parts.validation;
   }
-  // Bytes of that part's text to a token.
+  // Returns the mean bytes of text per token of a part.
   [[nodiscard]] double bytes_per_token(Part which) const;
 };
 
-// Reads the corpus and trains a tokenizer on its training part where one is wanted. Throws Error
-// when the text is too short for the lengths.
+// Reads the corpus and, if requested, trains a tokenizer on its training part. Throws Error if the
+// text is too short for the lengths.
 [[nodiscard]] Material prepare_material(const ExperimentOptions& options, const RunFolder& folder,
                                         Progress& progress);
 

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kAlike = 1e-6;               // relative: floats of the same number
-constexpr std::int64_t kCurveTokens = 16384;  // of each gain and length: nine times as many in all
+constexpr double kAlike = 1e-6;               // relative: rounding of float
+constexpr std::int64_t kCurveTokens = 16384;  // for each of nine gains at each length
 
 class Rows {
  public:
@@ -39,7 +39,7 @@ class Rows {
     rows_.push_back(row);
   }
 
-  // What asks what the first row asked, under another name.
+  // Adds a row equal to the first one under another kind.
   void repeat_first(const char* kind) {
     json row = rows_.front();
     row["same_as"] = row["kind"];
@@ -57,7 +57,7 @@ class Rows {
   json rows_ = json::array(), block_predictions_ = json::array();
 };
 
-// Whether rows of every length are scaled alike, up to rounding.
+// Returns whether two rules scale rows of every length equally, up to rounding.
 bool scales_alike(const ModelConfig& config, const ScaleRule& a, const ScaleRule& b,
                   const std::vector<std::int64_t>& lengths) {
   return std::ranges::all_of(lengths, [&](std::int64_t length) {

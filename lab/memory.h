@@ -1,16 +1,16 @@
-// Memory: what an experiment cannot do with less of, asked before it begins.
+// Least memory of an experiment, checked before it begins.
 #pragma once
 
 #include "lab/experiment_options.h"
 
 namespace isentrope::lab {
 
-// Bytes that a training and its evaluation take at the very least: weights with their gradients and
-// AdamW's moments, and the larger of what a step keeps for its backward pass and what the longest
-// length takes. Real ones take more, up to a few times.
+// Returns a lower bound of the bytes of a training and its evaluation: weights, gradients and
+// AdamW's moments, and the larger of a step's activations and the longest evaluation. Real use is
+// up to a few times larger.
 [[nodiscard]] double least_memory(const ExperimentOptions& options, const ModelConfig& model);
 
-// Throws Error when a training needs more than this machine has.
+// Throws Error if a training needs more memory than this machine has.
 void require_memory(const ExperimentOptions& options, const ModelConfig& model);
 
 }  // namespace isentrope::lab

@@ -1,4 +1,4 @@
-// ModelConfig: which model, by the names under which its parts were published (docs/laboratory.md).
+// ModelConfig: the model, by the published names of its parts (docs/laboratory.md).
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace isentrope::lab {
 
-// Where norms stand, what they are, and the feed-forward block.
+// Kind and place of norms, and the feed-forward block.
 enum class ModelShape {
   roformer,  // Su et al. 2021: LayerNorm after each block, biases, GELU
   modern,    // as LLaMA: RMSNorm before each block and at the end, no biases, SwiGLU
 };
 
-// What weights are before the first step.
+// Distribution of the initial weights.
 enum class Init {
   bert,     // normal with deviation 0.02, biases 0 (Devlin et al. 2018)
   pytorch,  // uniform within 1 / sqrt(inputs), biases too: torch.nn.Linear; embeddings as bert
@@ -22,15 +22,15 @@ enum class Init {
 
 enum class Positions {
   rope,          // Su et al. 2021
-  rope_partial,  // the first quarter of each head turns (GPT-NeoX)
-  t5,            // a learned bias for each bucket of distances (Raffel et al. 2019)
-  alibi,         // a fixed bias that falls with the distance (Press et al. 2021)
+  rope_partial,  // RoPE on the first quarter of each head (GPT-NeoX)
+  t5,            // learned bias by distance bucket (Raffel et al. 2019)
+  alibi,         // fixed bias that falls with distance (Press et al. 2021)
   none,
 };
 
 enum class Objective {
-  mlm,     // masked tokens, from both sides
-  causal,  // the next token
+  mlm,     // masked tokens, bidirectional
+  causal,  // next token
 };
 
 struct ModelConfig {
@@ -41,16 +41,16 @@ struct ModelConfig {
   Objective objective = Objective::mlm;
   bool embedding_norm = true;      // a norm after the embedding
   double dropout = 0;              // after the embedding and each block
-  std::int64_t train_length = 64;  // t5's largest distance
+  std::int64_t train_length = 64;  // largest distance of t5
 
   [[nodiscard]] std::int64_t head_dim() const { return width / heads; }
 };
 
-// Throws Error unless every number is positive, width / heads is a whole, even number, as rotary
-// positions need, and dropout is in [0, 1).
+// Throws Error unless every number is positive, width / heads is an even integer (for rotary
+// positions), and dropout is in [0, 1).
 void validate(const ModelConfig& config);
 
-// The names of an option's values, in the order of the enumeration: "rope", "rope-partial", ...
+// Names of an option's values, in the order of the enumeration: "rope", "rope-partial", ...
 template <typename Choice>
 [[nodiscard]] std::vector<std::string> names_of();
 

@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::string_view kLearned = "learned(", kUnit = "unit(";
 
-// Whether `text` is `opening` ... ")", which it then loses.
+// If `text` is `opening` ... ")", removes both and returns true.
 bool unwrap(std::string_view& text, std::string_view opening) {
   if (!text.starts_with(opening) || !text.ends_with(')')) return false;
   text.remove_prefix(opening.size());

@@ -1,5 +1,5 @@
-// ModelRule: what a model's scores are and what they are scaled by. A scale rule for the products
-// q.k; one for their cosines; or either times a factor that every head of every layer learns.
+// ModelRule: definition of a model's scores and their scale. It is a scale rule for products q.k or
+// for cosines, optionally times a factor that every head of every layer learns.
 #pragma once
 
 #include <string>
@@ -12,19 +12,20 @@ namespace isentrope::lab {
 
 struct ModelRule {
   ScaleRule rule{};
-  bool learned = false;  // the factors start at 1
-  bool unit = false;     // queries and keys are made of length 1: scores are cosines
+  bool learned = false;  // factors start at 1
+  bool unit = false;     // q and k are normalised: scores are cosines
 
-  // "standard", "unit(cosine(tau=30))", "learned(ssmax(s=0.43,b=0))", "learned(unit(...))":
+  // Returns "standard", "unit(cosine(tau=30))", "learned(ssmax(s=0.43,b=0))", "learned(unit(...))":
   // parse(text()) == *this.
   [[nodiscard]] std::string text() const;
-  // Throws Error as ScaleRule::parse does.
+  // Parses a rule. Throws Error as ScaleRule::parse does.
   [[nodiscard]] static ModelRule parse(std::string_view text);
 
   bool operator==(const ModelRule&) const = default;
 };
 
-// The standard scale, and the entropy-invariant one of the field's training length.
+// Returns the standard scale, and the entropy-invariant one for the training length 512 usual in
+// the field.
 [[nodiscard]] std::vector<ModelRule> default_rules();
 
 }  // namespace isentrope::lab

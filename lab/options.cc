@@ -18,14 +18,14 @@ namespace {
 using command::positive_number;
 using command::whole_number;
 
-// Of options that count. What is beyond them is a typing error: no machine trains it.
+// Largest counts that options accept; larger ones are typing errors.
 constexpr std::int64_t kMostSteps = 1'000'000'000, kMostTokens = 1'000'000'000;
 constexpr std::int64_t kMostLayers = 1000, kMostWidth = 100'000, kMostHeads = 10'000;
 constexpr std::int64_t kMostWindows = 1'000'000, kLongest = 10'000'000, kMostPieces = 1'000'000;
-constexpr std::int64_t kFewestPieces = 260;  // each byte, SentencePiece's three marks, and one more
+constexpr std::int64_t kFewestPieces = 260;  // 256 bytes, SentencePiece's three marks, and one more
 constexpr std::int64_t kMostSeeds = 1000, kMostThreads = 1024;
 
-// A number from 0 to below `limit`.
+// Accepts a number from 0 to below `limit`.
 CLI::Validator below(double limit) {
   return {[limit](const std::string& text) {
             double value = -1;
@@ -38,7 +38,7 @@ CLI::Validator below(double limit) {
           ""};
 }
 
-// The size of the original experiment: RoFormer-small. It wants a corpus of its own, and a day.
+// Sets the size of the original experiment, RoFormer-small. It needs a larger corpus, and a day.
 void use_seed_preset(ExperimentOptions& options) {
   options.steps = 50000;
   options.model.layers = 6;
@@ -48,7 +48,7 @@ void use_seed_preset(ExperimentOptions& options) {
   options.learning_rate = 5e-4;
 }
 
-// Presets first: the options typed beside one change it, wherever they stand.
+// Applies a preset first, so that options override it wherever they are typed.
 void use_preset(int argc, const char* const* argv, ExperimentOptions& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -58,7 +58,7 @@ void use_preset(int argc, const char* const* argv, ExperimentOptions& options) {
   }
 }
 
-// What the command line says that no option holds as it is.
+// Arguments that must be parsed before they become options.
 struct Typed {
   std::string rules, rescaled, preset = "demo";
   std::string model = "roformer", init = "bert", positions = "rope", objective = "mlm";
@@ -158,7 +158,7 @@ void add_training_options(CLI::App& app, ExperimentOptions& o) {
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   ExperimentOptions& o = line.experiment;
-  // Of an option given twice the last counts.
+  // If an option is repeated, the last one counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--rules", typed.rules,
                  "Scale rules, separated by commas, each for a model; all: every rule, with this\n"
@@ -188,7 +188,7 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   app.add_flag("--quiet", line.quiet, "Do not show progress");
 }
 
-// The command as one would type it, without what says how to take a run that is there.
+// Returns the command as typed, without --resume and --overwrite.
 std::string command_of(int argc, const char* const* argv) {
   std::string command = "isentrope extrapolate";
   for (int i = 1; i < argc; ++i) {
@@ -203,7 +203,7 @@ std::string command_of(int argc, const char* const* argv) {
   return command;
 }
 
-// `rule` for a model of these positions, unless its text says otherwise.
+// Returns `rule` for a model with these positions, unless its text says otherwise.
 ScaleRule for_positions(const ScaleRule& rule, Positions positions) {
   const bool biased = positions == Positions::t5 || positions == Positions::alibi;
   return biased ? rule.with_scaled_bias(true) : rule;

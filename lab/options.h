@@ -1,4 +1,4 @@
-// The command line of isentrope extrapolate.
+// Command line of isentrope extrapolate.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,11 @@ struct CommandLine {
   bool quiet = false;
 };
 
-// None when the arguments ask for help, which then is printed. Throws Error naming the option at
-// fault.
+// Parses the command line; empty if help was requested, which is then printed. Throws Error naming
+// the invalid option.
 [[nodiscard]] std::optional<CommandLine> parse_command_line(int argc, const char* const* argv);
 
-// Rules separated by commas; those within brackets belong to a rule. Throws Error when one is given
-// twice.
+// Parses rules separated by commas outside brackets. Throws Error if one is repeated.
 [[nodiscard]] std::vector<ModelRule> parse_rules(std::string_view text);
 
 }  // namespace isentrope::lab

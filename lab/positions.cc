@@ -12,14 +12,14 @@ namespace {
 
 constexpr double kRotaryBase = 10000;
 
-// [heads, length, length] of a number per head and distance, [heads, 2 length - 1], the distance
-// key - query rising from 1 - length.
+// Expands numbers per head and distance, [heads, 2 length - 1], to [heads, length, length]. The
+// distance key - query increases from 1 - length.
 at::Tensor by_distance(const at::Tensor& numbers, std::int64_t length) {
   return numbers.unfold(-1, length, 1).flip({-2});
 }
 
-// [kT5Buckets, 2 length - 1]: 1 where a distance is in a bucket. A product with it costs less than
-// an index, whose gradient torch sums entry by entry.
+// Returns [kT5Buckets, 2 length - 1]: 1 if a distance is in a bucket. A product with it is cheaper
+// than an index, whose gradient torch sums entry by entry.
 at::Tensor bucket_of_distance(const ModelConfig& config, std::int64_t length) {
   const at::Tensor member = at::zeros({kT5Buckets, 2 * length - 1});
   auto at = member.accessor<float, 2>();

@@ -1,4 +1,4 @@
-// Positions: how a model tells where keys are, by turning queries and keys or by a bias on logits.
+// Positions: a model encodes positions by rotating queries and keys or by a bias on logits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,30 +9,31 @@
 
 namespace isentrope::lab {
 
-// e^(i t theta_j) for positions t < length and the dim / 2 frequencies theta_j = 10000^(-2j / dim):
-// complex [length, 1, dim / 2].
+// Returns e^(i t theta_j) for positions t < length and the dim / 2 frequencies theta_j = 10000^(-2j
+// / dim): complex [length, 1, dim / 2].
 [[nodiscard]] at::Tensor rotary_table(std::int64_t length, std::int64_t dim);
 
-// x is [batch, length, heads, dim]; components 2j and 2j + 1 turn by the table's angle j. A table
-// of fewer angles leaves the components behind its last as they are.
+// Rotates x [batch, length, heads, dim]: components 2j and 2j + 1 by the table's angle j.
+// Components past the table's angles are unchanged.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& table);
 
-// Dimensions of a head that turn; 0 when none does.
+// Returns the number of rotated dimensions of a head; 0 if none.
 [[nodiscard]] std::int64_t rotary_dim(const ModelConfig& config);
 
 inline constexpr std::int64_t kT5Buckets = 32;
 
-// T5's bucket of a distance key - query: half of the buckets for each side, or all for the past
-// when causal. In each half of the buckets, the first half holds one distance each, the others
-// logarithmically more, and the last all from `largest` on.
+// Returns T5's bucket of a distance key - query: half of the buckets for each side, or all for the
+// past if causal. In each half, the first half of the buckets holds one distance each, later ones
+// logarithmically more, and the last one all from `largest` on.
 [[nodiscard]] std::int64_t t5_bucket(std::int64_t distance, bool causal, std::int64_t largest);
 
-// The slope of each head: 2^(-8 h / heads) for h = 1, 2, ..., heads where heads is a power of two;
-// otherwise those of the next smaller one, and every other of the next larger one for the rest.
+// Returns the slope of each head: 2^(-8 h / heads) for h = 1, 2, ..., heads if heads is a power of
+// two. Otherwise those of the next smaller power, and every other one of the next larger power for
+// the rest.
 [[nodiscard]] std::vector<double> alibi_slopes(std::int64_t heads);
 
-// What is added to the logits of `length` tokens: [1, heads, length, length], or undefined without
-// a bias. `t5_table` is [heads, kT5Buckets]; the result is differentiable in it.
+// Returns the bias on the logits of `length` tokens: [1, heads, length, length], or undefined
+// without one. `t5_table` is [heads, kT5Buckets]; the result is differentiable in it.
 [[nodiscard]] at::Tensor position_bias(const ModelConfig& config, const at::Tensor& t5_table,
                                        std::int64_t length);
 

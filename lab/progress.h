@@ -1,5 +1,5 @@
 // Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines
-// elsewhere.
+// otherwise.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ class Progress {
  public:
   enum class Style { silent, lines, terminal };
 
-  // Terminal when the stream is one, lines otherwise.
+  // Returns terminal if the stream is one, lines otherwise.
   static Style style_of(std::FILE* stream);
 
   Progress(std::FILE* stream, Style style) : stream_(stream), style_(style) {}
@@ -21,16 +21,16 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() { end_line(); }
 
-  // A line that stays.
+  // Prints a permanent line.
   void say(const std::string& text);
-  // A line that a later one may replace on a terminal; not shown elsewhere.
+  // Prints a line that the next one replaces; only on a terminal.
   void now(const std::string& text);
 
-  // Steps of all models together: for the time left.
+  // Sets the steps of all models together, for the estimate of the time left.
   void expect_steps(std::int64_t steps) { steps_left_ = steps; }
 
-  // After a step of a model. Elsewhere than on a terminal a line appears at the first and the last
-  // step and every ten seconds between.
+  // Reports a step of a model. Outside a terminal a line appears at the first and last step and
+  // every ten seconds.
   void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
             double seconds);
 
@@ -48,7 +48,7 @@ class Progress {
   Clock::time_point shown_{};
 };
 
-// "0:07", "12:34", "1:02:03".
+// Returns "0:07", "12:34", "1:02:03".
 [[nodiscard]] std::string clock_text(double seconds);
 
 }  // namespace isentrope::lab

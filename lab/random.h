@@ -1,15 +1,15 @@
-// Random numbers as a function of (seed, stream, counter): no state, so any batch or mask can be
-// drawn again without drawing what came before it.
+// Random numbers as a function of (seed, stream, counter). There is no state, so any batch or mask
+// can be drawn by itself.
 #pragma once
 
 #include <cstdint>
 
 namespace isentrope::lab {
 
-// What a number is for. Streams of one seed are independent.
+// Purpose of a random stream. Streams of one seed are independent.
 enum class Stream : std::uint64_t { window, select, replace, token, weights, dropout };
 
-// A bijection of 64 bits that scatters neighbours (the finaliser of SplitMix64).
+// Maps 64 bits one to one, scattering neighbours (the finaliser of SplitMix64).
 [[nodiscard]] constexpr std::uint64_t scatter(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -22,13 +22,13 @@ enum class Stream : std::uint64_t { window, select, replace, token, weights, dro
   return scatter(scatter(scatter(seed) ^ static_cast<std::uint64_t>(stream)) ^ counter);
 }
 
-// In [0, 1), a multiple of 2^-53.
+// Returns a number in [0, 1), a multiple of 2^-53.
 [[nodiscard]] constexpr double random_unit(std::uint64_t bits) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// In [0, bound), for 0 < bound < 2^53. Its bias, below bound / 2^53, is far below what a run can
-// see.
+// Returns an integer in [0, bound), for 0 < bound < 2^53. The bias, below bound / 2^53, is
+// negligible.
 [[nodiscard]] constexpr std::int64_t random_below(std::uint64_t bits, std::int64_t bound) {
   return static_cast<std::int64_t>(random_unit(bits) * static_cast<double>(bound));
 }

@@ -20,7 +20,7 @@ const json& member(const json& object, const char* name) {
   return found == object.end() ? kNone : *found;
 }
 
-// null stands for what was not finite.
+// null stands for a non-finite number.
 bool is_number(const json& value) { return value.is_number() || value.is_null(); }
 
 bool are_numbers(const json& values) {
@@ -31,7 +31,7 @@ bool are_numbers(const json& values, std::size_t count) {
   return are_numbers(values) && values.size() == count;
 }
 
-// For each length a number of each block.
+// Returns whether `values` holds a number of each block for each length.
 bool are_blocks(const json& values, std::size_t lengths) {
   return values.is_array() && values.size() == lengths &&
          std::ranges::all_of(values, [](const json& at_length) { return are_numbers(at_length); });
@@ -54,7 +54,7 @@ bool is_row(const json& row, std::size_t lengths) {
   });
 }
 
-// For each length as many numbers as there are gains.
+// Returns whether `curve` holds a number of each gain for each length.
 bool is_curve(const json& curve, std::size_t lengths) {
   if (!curve.is_object() || !are_numbers(member(curve, "gain"))) return false;
   return std::ranges::all_of(std::array{"accuracy", "cross_entropy"}, [&](const char* name) {
@@ -92,7 +92,7 @@ json read_record(const std::filesystem::path& path) {
     json record = json::parse(content);
     if (is_record(record)) return record;
   } catch (const json::parse_error& error) {
-    if (error.byte > content.size()) how = " was truncated";  // the parser wanted more
+    if (error.byte > content.size()) how = " was truncated";  // the parser expected more
   }
   throw Error(
       fmt::format("[record] the file is damaged: {}{}; remove it to measure that model again",

@@ -1,4 +1,4 @@
-// Record: what was measured of a trained model (measure.h), taken up again.
+// Record: measurements of a trained model (measure.h), read from disk.
 #pragma once
 
 #include <filesystem>
@@ -6,12 +6,11 @@
 
 namespace isentrope::lab {
 
-// What the file holds. Throws Error when that is no record: every member that is there is of its
-// kind and size, so that whoever reads it later need not ask.
+// Reads a record file. Throws Error if it is malformed: members that exist have the right type and
+// size, so that readers need not check.
 [[nodiscard]] nlohmann::json read_record(const std::filesystem::path& path);
 
-// Whether its rows hold every measure. Those of a record that was written before a measure was
-// thought of do not.
+// Returns whether its rows hold every measure. Records of earlier versions may lack some.
 [[nodiscard]] bool holds_every_measure(const nlohmann::json& record);
 
 }  // namespace isentrope::lab

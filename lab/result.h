@@ -1,4 +1,4 @@
-// What an experiment found: members of result.json (docs/result-schema.md) and the text for people.
+// Findings of an experiment: members of result.json (docs/result-schema.md) and a text summary.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,15 +8,15 @@
 
 namespace isentrope::lab {
 
-// The member "evaluation", from any record.
+// Returns the member "evaluation", from any record.
 [[nodiscard]] nlohmann::json evaluation_json(const nlohmann::json& record);
 
-// The member "protocol".
+// Returns the member "protocol".
 [[nodiscard]] nlohmann::json protocol_json(const ExperimentOptions& options);
 
 [[nodiscard]] std::string cpu_name();
 
-// The verdicts, and every row at every length, as text for people.
+// Returns the verdicts, and every row at every length, as text.
 [[nodiscard]] std::string summary(const nlohmann::json& result);
 
 }  // namespace isentrope::lab

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder, or what is to hold it, can be written.
+// Returns whether the folder, or the one that will hold it, is writable.
 bool writable(const fs::path& folder) {
   std::error_code error;
   fs::path existing = fs::absolute(folder);
@@ -24,7 +24,7 @@ bool writable(const fs::path& folder) {
   return fs::is_directory(existing, error) && access(existing.c_str(), W_OK | X_OK) == 0;
 }
 
-// Models or records of them.
+// Returns whether the folder holds models or records.
 bool holds_models(const fs::path& folder) {
   std::error_code error;
   return std::ranges::any_of(fs::directory_iterator(folder, error),
@@ -72,7 +72,7 @@ void RunFolder::open() {
   command::make_folders(root_, error);
   if (error) refuse(root_);
   lock_.emplace(root_);
-  look();  // another run may have come and gone
+  look();  // another run may have started or ended
   if (existing_ == Existing::overwrite) {
     fs::remove_all(checkpoints(), error);
     fs::remove_all(models(), error);

@@ -1,10 +1,10 @@
-// RunFolder: where a run keeps what it has.
+// RunFolder: files of a run.
 //
 //   result.json, report.html   of the last run that finished
 //   models/                    its trained models (safetensors), and tokenizer.model if it has one
-//                              and beside each model NAME.json, its record: what was measured of it
-//   checkpoints/               the same of a run under way; becomes models/ when it finishes
-//   isentrope.lock             held by the program that trains, gone when it finishes
+//                              and beside each model NAME.json, its record (measure.h)
+//   checkpoints/               the same for a run in progress; becomes models/ when it finishes
+//   isentrope.lock             held by the training program, removed when it finishes
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace isentrope::lab {
 
 class RunFolder {
  public:
-  // What to do with a run that is there: nothing, go on with it, or put another in its place.
+  // Handling of an existing run: refuse, continue or replace it.
   enum class Existing { refuse, resume, overwrite };
 
-  // Looks and changes nothing. Throws Error when the folder cannot be written, when another program
-  // trains in it, or when it holds a run, under way or finished, that is to be refused.
+  // Checks the folder without changing it. Throws Error if it cannot be written, another program
+  // trains in it, or it holds a run, finished or not, and `existing` is refuse.
   RunFolder(std::filesystem::path root, Existing existing);
 
-  // Locks the folder, looks once more, and creates what is missing. When a finished run is resumed,
-  // its models/ becomes checkpoints/ again; one that is overwritten goes.
+  // Locks the folder, checks it again, and creates what is missing. If a finished run is resumed,
+  // its models/ becomes checkpoints/ again; an overwritten one is deleted.
   void open();
 
-  // Whether what lies there is of this run: it is resumed, or the folder was opened for it.
+  // Returns whether the files belong to this run: it was resumed, or the folder was opened for it.
   [[nodiscard]] bool holds_this_run() const { return existing_ == Existing::resume || lock_; }
 
   [[nodiscard]] std::filesystem::path checkpoint(const ModelRule& rule, std::uint64_t seed) const;
@@ -38,7 +38,7 @@ class RunFolder {
   [[nodiscard]] std::filesystem::path result() const { return root_ / "result.json"; }
   [[nodiscard]] std::filesystem::path report() const { return root_ / "report.html"; }
 
-  // checkpoints/ becomes models/, and the folder is free.
+  // Renames checkpoints/ to models/ and unlocks the folder.
   void finish();
 
  private:

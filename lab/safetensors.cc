@@ -31,7 +31,7 @@ std::uint64_t checksum(std::string_view data) {
   return sum;
 }
 
-// Of all the file holds except the checksum itself.
+// Returns the checksum of the file without its checksum entry.
 std::string checksum(json header, std::string_view data) {
   header["__metadata__"].erase("checksum");
   return fmt::format("{:016x}{:016x}", checksum(header.dump()), checksum(data));
@@ -49,7 +49,7 @@ at::Tensor tensor_of(const json& entry, std::string_view data) {
   return tensor;
 }
 
-// Throws whatever goes wrong first.
+// Throws the first error.
 TensorFile parse(std::string_view content) {
   std::uint64_t header_size = 0;
   std::memcpy(&header_size, content.substr(0, 8).data(), content.size() < 8 ? 0 : 8);
@@ -65,7 +65,7 @@ TensorFile parse(std::string_view content) {
   return file;
 }
 
-// Whether it ends before what its beginning announces.
+// Returns whether the content is shorter than its header announces.
 bool is_truncated(std::string_view content) {
   std::uint64_t header_size = 0;
   if (content.size() < sizeof header_size) return true;
@@ -98,7 +98,7 @@ void save_tensors(const TensorFile& file, const std::filesystem::path& path) {
   header["__metadata__"]["checksum"] = checksum(header, data);
 
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data is aligned, as the format advises
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data, as the format recommends
   std::string size(8, '\0');
   const std::uint64_t header_size = text.size();
   std::memcpy(size.data(), &header_size, 8);

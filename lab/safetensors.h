@@ -1,8 +1,8 @@
-// safetensors: named tensors in one file that the field's tools read, here with a checksum.
+// safetensors: named tensors in one file of the common format, with a checksum.
 //
 //   8 bytes, little endian   size of the header
 //   header                   JSON: name -> {dtype, shape, data_offsets}, __metadata__ -> texts
-//   data                     the tensors, row-major, side by side
+//   data                     the tensors, row-major, contiguous
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +20,12 @@ struct TensorFile {
   std::vector<std::pair<std::string, at::Tensor>> tensors;  // f32
 };
 
-// Replaces the file at once: a reader, or a crash, sees the old file or the new one. Adds the
-// metadata "checksum". Throws Error when the file cannot be written.
+// Writes the file atomically: a reader or a crash sees the old file or the new one. Adds the
+// metadata "checksum". Throws Error if the file cannot be written.
 void save_tensors(const TensorFile& file, const std::filesystem::path& path);
 
-// Throws Error when the file cannot be read, is no such file, or is not as it was written.
+// Reads the file. Throws Error if it cannot be read, has another format, or does not match its
+// checksum.
 [[nodiscard]] TensorFile load_tensors(const std::filesystem::path& path);
 
 }  // namespace isentrope::lab

@@ -1,4 +1,4 @@
-// The result as text for people.
+// Text summary of a result.
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// As a reader counts it: bytes that continue a UTF-8 character take no place.
+// Pads to a width in characters: continuation bytes of UTF-8 do not count.
 std::string padded(const std::string& text, std::size_t width) {
   const auto shown = static_cast<std::size_t>(count_characters(text));
   return shown < width ? std::string(width - shown, ' ') + text : text;
@@ -30,7 +30,7 @@ std::string number(const json& value, int digits) {
 
 constexpr const char* kUniform = "uniform attention";
 
-// Of every row of the result, and below them of `uniform`: one number for each length, or none.
+// Table of every row of the result, and of `uniform` below: one number for each length, or none.
 std::string table_of(const json& result, const char* measure, int digits,
                      const std::vector<double>& uniform = {}) {
   std::size_t name_width = uniform.empty() ? 0 : std::strlen(kUniform);

@@ -31,7 +31,7 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
-// Calls use(line) for every line that is not empty.
+// Calls use(line) for each non-empty line.
 template <typename Use>
 void for_each_line(std::string_view text, const Use& use) {
   while (!text.empty()) {
@@ -43,7 +43,7 @@ void for_each_line(std::string_view text, const Use& use) {
 
 class PieceTokenizer final : public Tokenizer {
  public:
-  // Throws Error with `complaint` when the model is none.
+  // Throws Error with `complaint` if the model is invalid.
   PieceTokenizer(std::string model, const std::string& complaint) : model_(std::move(model)) {
     if (model_.empty() || !processor_.LoadFromSerializedProto(model_).ok()) throw Error(complaint);
   }
@@ -105,7 +105,7 @@ std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text, std::int64_t p
                                                   {"num_threads", "1"},
                                                   {"minloglevel", "2"}},
                                                  &lines, &model);
-  std::string reason = status.message();  // "file(line) [condition] Words for people."
+  std::string reason = status.message();  // "file(line) [condition] Message."
   reason.erase(0, reason.rfind("] ") == std::string::npos ? 0 : reason.rfind("] ") + 2);
   const std::string complaint =
       fmt::format("[tokenizer] the corpus must be a text large enough to train {} pieces{}{}",

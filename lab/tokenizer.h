@@ -1,4 +1,5 @@
-// Tokenizer: text to tokens and back. Bytes, or the pieces of a SentencePiece model.
+// Tokenizer: converts text to tokens and back. Tokens are bytes, or pieces of a SentencePiece
+// model.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,14 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Tokens that text may become: 0, ..., size() - 1. The mask token is one more.
+  // Number of tokens that text may become: 0, ..., size() - 1. The mask token is one more.
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] Token mask_token() const { return static_cast<Token>(size()); }
   [[nodiscard]] std::int64_t vocabulary() const { return size() + 1; }
 
-  // "bytes" or "sentencepiece".
+  // Returns "bytes" or "sentencepiece".
   [[nodiscard]] virtual std::string name() const = 0;
-  // The model as a file holds it; empty for bytes.
+  // Returns the model file's content; empty for bytes.
   [[nodiscard]] virtual std::string model() const { return {}; }
 
   [[nodiscard]] virtual std::vector<Token> encode(std::string_view text) const = 0;
@@ -30,12 +31,12 @@ class Tokenizer {
 
 [[nodiscard]] std::unique_ptr<Tokenizer> byte_tokenizer();
 
-// Text is encoded line by line: SentencePiece has no token for the end of a line.
-// Throws Error when the file is not a SentencePiece model.
+// Loads a SentencePiece model. Text is encoded line by line, because SentencePiece has no token for
+// the end of a line. Throws Error if the file is not a SentencePiece model.
 [[nodiscard]] std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Trains a unigram model of that many pieces, bytes among them for what it never saw. The same text
-// gives the same model. Throws Error when the text is too small for so many pieces.
+// Trains a unigram model with that many pieces, which include all bytes. Deterministic. Throws
+// Error if the text is too small for so many pieces.
 [[nodiscard]] std::unique_ptr<Tokenizer> train_tokenizer(std::string_view text,
                                                          std::int64_t pieces);
 

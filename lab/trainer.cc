@@ -18,7 +18,7 @@ constexpr double kBeta2 = 0.999;
 constexpr double kEpsilon = 1e-8;
 constexpr double kWeightDecay = 0.01;
 
-// The windows of a batch lie one behind the other.
+// Concatenates the windows of a batch.
 void append(Examples& all, const Examples& more) {
   const auto inputs = static_cast<std::int64_t>(all.inputs.size());
   all.inputs.insert(all.inputs.end(), more.inputs.begin(), more.inputs.end());
@@ -66,7 +66,7 @@ Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const T
     : plan_(plan), model_(model), corpus_(corpus) {
   auto& [matrices, vectors, positions] = groups_;
   matrices.decay = kWeightDecay;
-  // Decay is a share of the step, and shall be the same for all.
+  // Divided out, because decay is multiplied by the learning rate and must be the same for all.
   positions.learning_rate = plan.bias_learning_rate;
   positions.decay = kWeightDecay / plan.bias_learning_rate;
   const at::Tensor step_count = at::zeros({});

@@ -19,23 +19,23 @@ namespace isentrope::lab {
 struct TrainingPlan {
   std::int64_t steps = 0;
   std::int64_t warm_up = 0;  // steps
-  std::int64_t batch = 0;    // windows of a step
-  std::int64_t length = 0;   // tokens of a window
+  std::int64_t batch = 0;    // windows per step
+  std::int64_t length = 0;   // tokens per window
   double learning_rate = 0;
   std::uint64_t seed = 0;
-  double bias_learning_rate = 1;  // of learned position biases, over that of the rest
+  double bias_learning_rate = 1;  // of learned position biases, relative to the rest
 };
 
-// Rises linearly to plan.learning_rate at step warm_up, then falls linearly to 0 at step
-// plan.steps. The first step is step 0.
+// Returns the learning rate: increases linearly to plan.learning_rate at step warm_up, then
+// decreases linearly to 0 at step plan.steps. The first step is step 0.
 [[nodiscard]] double learning_rate(const TrainingPlan& plan, std::int64_t step);
 
-// The windows of a step and their masks: a function of seed and step, the same for every rule. The
-// mask token is the vocabulary's last.
+// Returns the windows of a step and their masks, a function of seed and step that is the same for
+// every rule. The mask token is the last of the vocabulary.
 [[nodiscard]] Examples draw_batch(const TrainingPlan& plan, std::int64_t step,
                                   std::span<const Token> corpus, const ModelConfig& model);
 
-// The loss of that step was no finite number; the weights are those before it.
+// The loss of a step was non-finite; the weights are those before it.
 class Divergence : public std::runtime_error {
  public:
   Divergence(std::int64_t step, double loss);
@@ -46,22 +46,22 @@ class Trainer {
   // The model and the corpus must outlive the trainer.
   Trainer(const TrainingPlan& plan, Transformer& model, std::span<const Token> corpus);
 
-  // One step; its loss, in nats. Throws Divergence.
+  // Takes one step and returns its loss in nats. Throws Divergence.
   double step();
 
   [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
   [[nodiscard]] bool finished() const { return steps_done_ == plan_.steps; }
 
-  // All that changes from step to step: weights and AdamW's moments, by name.
+  // Returns weights and AdamW's moments by name: all that changes from step to step.
   [[nodiscard]] std::vector<Transformer::NamedTensor> state() const;
-  // Goes on from a state() taken after that many steps of the same plan and shape.
+  // Continues from a state() taken after that many steps of the same plan and shape.
   void restore(const std::vector<Transformer::NamedTensor>& state, std::int64_t steps_done);
 
  private:
-  // Parameters that decay alike, and AdamW's moments of them.
+  // Parameters with the same decay, and their AdamW moments.
   struct Group {
     double decay = 0;
-    double learning_rate = 1;  // over the plan's
+    double learning_rate = 1;  // relative to the plan's
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters, mean, square, step_counts;
   };

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kCheckpointInterval = 50;  // steps a kill may cost
+constexpr std::int64_t kCheckpointInterval = 50;  // steps that a kill may lose
 
 }  // namespace
 
@@ -54,7 +54,7 @@ std::string Training::name() const {
   return options_.seeds > 1 ? fmt::format("{}, seed {}", rule_.text(), seed_) : rule_.text();
 }
 
-// All that determines the weights.
+// Returns all that determines the weights.
 json Training::configuration() const {
   const ModelConfig model = model_of(options_, *material_.tokenizer);
   json configuration = {{"rule", rule_.text()},
@@ -74,13 +74,13 @@ json Training::configuration() const {
                         {"steps", options_.steps},
                         {"learning_rate", options_.learning_rate},
                         {"corpus", fmt::format("{:016x}", material_.fingerprint)}};
-  // As records have it that were written before there was a choice.
+  // Omitted at its default, so that records from before the option existed still match.
   if (options_.bias_learning_rate != 1)
     configuration["bias_learning_rate"] = options_.bias_learning_rate;
   return configuration;
 }
 
-// What the record must have been measured on to stand for this run.
+// Returns the measurement settings that a record must match to be reused.
 json Training::evaluation() const {
   json rescaled = json::array();
   if (rule_ == ModelRule{}) {
@@ -158,7 +158,7 @@ json Training::run(Progress& progress) const {
   record["seconds_per_step"] = history.seconds / static_cast<double>(options_.steps);
   const std::string text = record.dump();
   command::write_file(record_path(), text + "\n");
-  return json::parse(text);  // as it will be read: null for what is not finite
+  return json::parse(text);  // null for non-finite, as a reader gets it
 }
 
 TrainingHistory Training::train(Trainer& trainer, TrainingHistory history,

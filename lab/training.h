@@ -1,5 +1,4 @@
-// Training: one model of the experiment, trained and measured, with what it takes to go on after an
-// interruption.
+// Training: trains and measures one model of the experiment, and resumes after an interruption.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +16,18 @@ namespace isentrope::lab {
 
 class Training {
  public:
-  // All of them must outlive the training.
+  // All references must outlive the training.
   Training(const ExperimentOptions& options, const RunFolder& folder, const Material& material,
            ModelRule rule, std::uint64_t seed);
 
-  // Steps that are not on disk. Throws Error when what is there is of another configuration.
+  // Returns the steps not yet on disk. Throws Error if the saved configuration differs.
   [[nodiscard]] std::int64_t steps_left() const;
 
-  // Trains on from what is on disk, measures, and leaves the record, which it returns; where that
-  // is there it does nothing else. Throws Divergence, and Interrupted after saving.
+  // Continues from the state on disk, measures, writes the record and returns it; returns an
+  // existing record at once. Throws Divergence, and Interrupted after saving.
   [[nodiscard]] nlohmann::json run(Progress& progress) const;
 
-  // What has been measured, when that is on disk.
+  // Returns the record if it is on disk.
   [[nodiscard]] std::optional<nlohmann::json> saved_record() const;
 
  private:
@@ -48,11 +47,12 @@ class Training {
   std::uint64_t seed_;
 };
 
-// Those of an experiment, seed by seed, so that what is there when a run is stopped are pairs.
+// Returns the trainings of an experiment, seed by seed, so that a stopped run leaves complete
+// pairs.
 [[nodiscard]] std::vector<Training> trainings_of(const ExperimentOptions& options,
                                                  const RunFolder& folder, const Material& material);
 
-// The model that the experiment's options ask for.
+// Returns the model that the experiment's options describe.
 [[nodiscard]] ModelConfig model_of(const ExperimentOptions& options, const Tokenizer& tokenizer);
 
 }  // namespace isentrope::lab

@@ -17,10 +17,10 @@ namespace {
 constexpr double kDeviation = 0.02;          // as in BERT
 constexpr double kLayerNormEpsilon = 1e-12;  // as in BERT
 constexpr double kRmsNormEpsilon = 1e-6;     // as in LLaMA
-constexpr double kShortest = 1e-12;          // a shorter query or key is not made longer than by it
+constexpr double kShortest = 1e-12;          // smaller norms are not divided by
 
-// SwiGLU's hidden width: two thirds of the usual four times, so that the weights are as many; a
-// multiple of 8.
+// Returns the hidden width of SwiGLU: two thirds of the usual four times the width, for the same
+// number of weights; a multiple of 8.
 std::int64_t gated_width(std::int64_t width) { return (width + 2) / 3 * 8; }
 
 at::Tensor of_unit_length(const at::Tensor& x) {
@@ -89,9 +89,9 @@ class Transformer::Start {
 struct Transformer::Pass {
   ScaleRule rule;
   TorchOptions options;
-  at::Tensor rotary;  // undefined: nothing turns
-  at::Tensor scales;  // of each row, where the operator does not find them by the rule
-  bool factors;       // learned ones count
+  at::Tensor rotary;  // undefined: no rotation
+  at::Tensor scales;  // per row, if the operator does not compute them from the rule
+  bool factors;       // whether learned factors apply
   at::Generator dropout;
   const std::function<void(const LayerAttention&)>& observer;
 };
@@ -164,7 +164,7 @@ Transformer::Pass Transformer::prepare(std::int64_t length, const Look& look) co
     return row_numbers(config_, pass.rule, number, length, counted);
   };
   if (pass.factors || look.hidden_count) pass.scales = of_rule(&ScaleRule::lambda);
-  // Beside given scales the operator leaves the bias as it is.
+  // With given scales the operator does not scale the bias.
   if (look.hidden_count && pass.options.bias.defined())
     pass.options.bias = pass.options.bias * of_rule(&ScaleRule::on_bias).unsqueeze(-1);
   return pass;
@@ -177,7 +177,7 @@ at::Tensor Transformer::drop(const at::Tensor& x, Pass& pass) const {
 }
 
 at::Tensor Transformer::attend(const Layer& layer, const at::Tensor& h, const Pass& pass) const {
-  // One projection for q, k and v; the operator reads them where they lie.
+  // One projection for q, k and v; the operator reads the slices in place.
   const auto parts = layer.qkv(h).unflatten(-1, {3, config_.heads, config_.head_dim()}).unbind(2);
   const auto turned = [&](const at::Tensor& x) {
     return (pass.rotary.defined() ? rotate(x, pass.rotary) : x).transpose(1, 2);

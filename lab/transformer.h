@@ -1,9 +1,9 @@
-// Transformer: a small language model whose attention is Isentrope's operator under a scale rule.
+// Transformer: a small language model with Isentrope's attention under a scale rule.
 //
 //   roformer  h = LN(h + attention(h)), h = LN(h + down(gelu(up(h))))
 //   modern    h = h + attention(norm(h)), h = h + down(silu(gate(h')) * up(h')), h' = norm(h)
 //
-//   logits = h embed^T (+ b), at the positions asked for
+//   logits = h embed^T (+ b), at the requested positions
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -22,10 +22,10 @@
 
 namespace isentrope::lab {
 
-// The parameter that a model of positions `t5` learns.
+// Parameter learned by a model of positions `t5`.
 inline constexpr const char* kPositionBias = "positions";
 
-// The attention of one layer, as an observer sees it.
+// Attention of one layer, for an observer.
 struct LayerAttention {
   const at::Tensor &q, &k, &v;
   const ScaleRule& rule;
@@ -33,12 +33,12 @@ struct LayerAttention {
   const TorchAttention& result;
 };
 
-// How a forward pass looks at its tokens, where that differs from what the model is.
+// Options of a forward pass that override the model's.
 struct Look {
-  std::optional<ScaleRule> rule{};  // instead of the model's, learned factors included
-  std::int64_t window = -1;         // keys farther than that are hidden; negative: none
-  bool hidden_count = false;        // in the n of the rule, as if they were seen
-  at::Generator dropout{};          // of what the configuration drops; undefined: nothing
+  std::optional<ScaleRule> rule{};  // replaces the model's rule, learned factors included
+  std::int64_t window = -1;         // hides keys farther than this; negative: none
+  bool hidden_count = false;        // counts hidden keys in n
+  at::Generator dropout{};          // generator of the configured dropout; undefined: no dropout
   std::function<void(const LayerAttention&)> observer{};
 };
 
@@ -46,12 +46,12 @@ class Transformer {
  public:
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
-  // A function of configuration and seed: the same for every rule, but for learned factors, which
-  // are 1. Throws Interrupted (interrupt.h).
+  // Initialises the weights from configuration and seed, the same for every rule except learned
+  // factors, which are 1. Throws Interrupted (interrupt.h).
   Transformer(const ModelConfig& config, const ModelRule& rule, std::uint64_t seed);
 
-  // tokens is [batch, length], positions index the flattened tokens; the result is [positions,
-  // vocabulary].
+  // Returns logits [positions, vocabulary]. tokens is [batch, length]; positions index the
+  // flattened tokens.
   [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const at::Tensor& positions,
                                    const Look& look = {}) const;
 
@@ -65,18 +65,18 @@ class Transformer {
     [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
   };
   struct Norm {
-    at::Tensor weight, bias;  // RMSNorm when bias is undefined
+    at::Tensor weight, bias;  // RMSNorm if bias is undefined
     [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
   };
   struct Layer {
     Linear qkv, out;
     Norm attention_norm;
-    Linear up, down;  // up is gate and up side by side in `modern`
+    Linear up, down;  // in `modern`, up holds gate and up
     Norm feed_forward_norm;
     at::Tensor factor;  // [heads], learned
   };
-  class Start;  // draws the weights
-  struct Pass;  // what the layers of a forward pass share
+  class Start;  // draws the initial weights
+  struct Pass;  // data shared by the layers of a forward pass
 
   at::Tensor add(const std::string& name, at::Tensor value);
   void add_layers(Start& start);
@@ -94,7 +94,7 @@ class Transformer {
   std::vector<Layer> layers_;
 };
 
-// What a rule says of each row of `length` tokens, its lambda or its on_bias: f32 [1, heads,
+// Returns a number of the rule for each row of `length` tokens, lambda or on_bias: f32 [1, heads,
 // length].
 using RuleNumber = double (ScaleRule::*)(const RowLength&, std::int64_t, std::int64_t) const;
 [[nodiscard]] at::Tensor row_numbers(const ModelConfig& config, const ScaleRule& rule,

@@ -13,7 +13,7 @@ using nlohmann::json;
 constexpr double kLevel = 0.05;
 constexpr const char* kMetrics[] = {"accuracy", "cross_entropy"};
 
-// Of a seed's row and another's, the sums of the blocks of the text: what is right in points,
+// Adds the block sums of one seed's row minus those of another: correct predictions in points,
 // losses in nats.
 void add_blocks(std::vector<double>& sum, const json& blocks, const std::string& metric,
                 std::size_t at, double factor) {
@@ -26,7 +26,7 @@ void add_blocks(std::vector<double>& sum, const json& blocks, const std::string&
 
 struct Pairs {
   std::vector<double> differences;
-  std::vector<double> blocks, predictions;  // blocks: mean over the seeds; empty without
+  std::vector<double> blocks, predictions;  // blocks: mean over the seeds; may be empty
 };
 
 Pairs pairs_of(const Row& row, const Row& other, const std::string& metric, std::size_t at) {

@@ -8,8 +8,8 @@
 namespace isentrope::analysis {
 namespace {
 
-constexpr double kOutside = 0.05;  // of the interval
-constexpr double kEqual = 1e-9;    // points or nats: what rounding leaves of equal differences
+constexpr double kOutside = 0.05;  // probability outside the interval
+constexpr double kEqual = 1e-9;    // points or nats: rounding of equal differences
 
 }  // namespace
 

@@ -25,7 +25,7 @@ double mean(const std::vector<double>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
 
-// The sample standard deviation, of two values or more.
+// Returns the sample standard deviation; needs two values.
 double spread(const std::vector<double>& x) {
   const double center = mean(x);
   double sum = 0;
@@ -40,7 +40,7 @@ json by_length(const json& values, const json& lengths) {
   return object;
 }
 
-// A summary of each member that the objects share: {"64": ..., "128": ...}.
+// Returns a summary over seeds of each common member: {"64": ..., "128": ...}.
 json over_seeds(const json& seeds, const char* measure,
                 double (*summary)(const std::vector<double>&)) {
   json object = json::object();
@@ -52,7 +52,7 @@ json over_seeds(const json& seeds, const char* measure,
   return object;
 }
 
-// Bits per byte of the predictions from up to n tokens: {"1": ..., "2": ..., "4": ...}.
+// Returns bits per byte of predictions from up to n tokens: {"1": ..., "2": ..., "4": ...}.
 json bits_by_position(const json& nats, double bytes_per_token) {
   json object = json::object();
   for (std::size_t i = 0; i < nats.size(); ++i)
@@ -61,7 +61,7 @@ json bits_by_position(const json& nats, double bytes_per_token) {
   return object;
 }
 
-// What one seed's row says.
+// Returns the result of one seed's row.
 json seed_json(const json& record, const json& row) {
   const json& evaluation = record.at("evaluation");
   const json& lengths = evaluation.at("lengths");
@@ -74,7 +74,7 @@ json seed_json(const json& record, const json& row) {
   return seed;
 }
 
-// Mean loss of each step.
+// Returns the mean loss of each step.
 json mean_loss(const std::vector<const json*>& records) {
   json loss = json::array();
   for (std::size_t step = 0; step < records.front()->at("loss").size(); ++step) {
@@ -107,8 +107,8 @@ json row_json(const Row& of) {
   return row;
 }
 
-// By the text of each rule that was trained or rescaled, but for the standard one, whose gain is 1,
-// those whose factors a model learned, and those of cosines, which are other scores.
+// Returns the gain of each rule that was trained or rescaled, by its text. Excludes the standard
+// rule, whose gain is 1, learned factors, and rules of cosines, whose scores differ.
 json gains_of_rules(const std::vector<json>& records) {
   const json& model = records.front().at("configuration");
   const std::int64_t width = model.at("width"), heads = model.at("heads");

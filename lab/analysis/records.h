@@ -1,4 +1,4 @@
-// Records: what was measured of each trained model (lab/measure.h), put together over the seeds.
+// Records: measurements of trained models (lab/measure.h), combined over seeds.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace isentrope::analysis {
 
-// The member "rules" of a result.json: each row (rows.h) over its seeds. At least one record, all
-// of the same lengths.
+// Returns the member "rules" of a result.json: each row (rows.h) over its seeds. Needs at least one
+// record, all with the same lengths.
 [[nodiscard]] nlohmann::json rules_json(const std::vector<nlohmann::json>& records);
 
-// The mean of the curves of constant gains, and where the records' rules are on them, as a scale
-// over the standard one: {gain, accuracy: {"64": [...]}, cross_entropy, of_rules: {RULE: {"64":
-// 1}}}. A learned rule is at no one place. Null when no record has a curve.
+// Returns the mean curves of constant gains, and the gains of the records' rules over the standard
+// scale: {gain, accuracy: {"64": [...]}, cross_entropy, of_rules: {RULE: {"64": 1}}}. Learned rules
+// have no single gain. Null if no record has a curve.
 [[nodiscard]] nlohmann::json gains_json(const std::vector<nlohmann::json>& records);
 
-// The entropy of uniform attention, in nats, mean over the rows of n tokens: ln n where every row
-// sees all of them, the mean of ln 1, ..., ln n where a row sees the past alone.
+// Returns the mean entropy of uniform attention over n rows, in nats: ln n if every row sees all
+// tokens, the mean of ln 1, ..., ln n if causal.
 [[nodiscard]] double uniform_entropy(std::int64_t n, bool causal);
 
 }  // namespace isentrope::analysis

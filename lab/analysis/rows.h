@@ -1,5 +1,5 @@
-// Rows: what was measured of models that differ in their seed alone, one row for each rule and kind
-// of measurement (lab/measure.h), out of the records of the trainings.
+// Rows: measurements of models that differ only in their seed, one row for each rule and kind of
+// measurement (lab/measure.h), from the records of the trainings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,20 +16,20 @@ struct RowName {
 
 struct Row {
   RowName name;
-  std::vector<RowName> also{};  // rows that have the very same numbers
-  // By seed: the record, and what it says of this row. They point into the records.
+  std::vector<RowName> also{};  // rows with identical numbers
+  // By seed: the record, and this row within it. The pointers refer to the records.
   std::vector<const nlohmann::json*> records{}, seeds{};
 };
 
-// What was trained, then what was laid upon the models of standard, then near keys only, then the
-// probes. Rows of one kind and the same numbers are one, as two names of one law are; so is a probe
-// that asks what the model's own rule asks.
+// Returns the rows: trained, rescaled on models of standard, near keys only, then probes. Rows of
+// one kind with identical numbers are merged, such as two names of one law, or a probe that equals
+// the model's own rule.
 [[nodiscard]] std::vector<Row> rows_of(const std::vector<nlohmann::json>& records);
 
-// Of that name, whether or not another row has its numbers. Without seeds when there is none.
+// Returns the row of that name, even if it was merged into another. No seeds if there is none.
 [[nodiscard]] Row row_named(const std::vector<nlohmann::json>& records, const RowName& name);
 
-// A number of a record; null stands for what was not finite.
+// Returns a number of a record; NaN for null, which stands for a non-finite one.
 [[nodiscard]] double number_in(const nlohmann::json& value);
 
 }  // namespace isentrope::analysis

@@ -21,7 +21,7 @@ const Cell& cell_named(const std::vector<Cell>& cells, const std::string& name) 
   return *cell;
 }
 
-// What a side leaves out is as in `like`.
+// Members that a side omits are taken from `like`.
 Side side_of(const ordered_json& side, const Side& like) {
   return {side.value("cell", like.cell),
           {side.value("rule", like.row.rule), side.value("kind", like.row.kind)}};
@@ -64,20 +64,20 @@ std::set<std::int64_t> seeds_of(const Row& row) {
   return seeds;
 }
 
-// What cells must share for their leads to be averaged.
+// Properties that cells must share for their leads to be averaged.
 using Likeness = std::pair<std::string, std::string>;
 Likeness likeness_of(const Cell& cell) {
   const json& model = cell.records.front().at("configuration");
   return {model.at("positions"), model.at("objective")};
 }
 
-// A row of a cell and what it leads over.
+// A row of a cell, and the row that it is compared with.
 struct Part {
   const Cell* cell;
   Row row, standard;
 };
 
-// The parts whose seeds are as many as any part has, and the same as those of the first such part.
+// Returns the parts with the largest number of seeds, and the same seeds as the first such part.
 std::vector<Part> of_most_seeds(const std::vector<Part>& parts) {
   std::size_t most = 0;
   for (const Part& part : parts) most = std::max(most, seeds_of(part.row).size());
@@ -90,7 +90,7 @@ std::vector<Part> of_most_seeds(const std::vector<Part>& parts) {
   return chosen;
 }
 
-// The mean over the parts of their differences, seed by seed.
+// Returns the mean over the parts of their differences, seed by seed.
 Lead mean_lead(const std::vector<Part>& parts, const std::string& metric, std::size_t at) {
   std::map<std::int64_t, double> sum;
   for (const Part& part : parts) {
@@ -171,7 +171,7 @@ Study judged(const ordered_json& document) {
     study.primary = contrasts_of(experiment.at("primary"), study.cells);
     if (experiment.contains("secondary"))
       study.secondary = contrasts_of(experiment.at("secondary"), study.cells);
-    // Nothing is called of an experiment that declared what it would call, and when.
+    // Verdicts wait for completion, because the experiment declared when it would give them.
     if (!study.complete()) return study;
   }
   judge_by_kind(family);

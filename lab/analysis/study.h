@@ -1,6 +1,6 @@
-// Study: what scripts/study collected, judged: the primary family that the experiment declared
-// before it ran by Holm, and the secondary one, if any, by Holm within itself, once every training
-// is done; everything else, which is exploratory, by Benjamini and Hochberg.
+// Study: the collection of scripts/study with its verdicts. Once every training is done, the
+// declared primary family is judged by Holm, and so is the secondary one, if any, by itself.
+// Everything else is exploratory and judged by Benjamini and Hochberg.
 #pragma once
 
 #include <cstdint>
@@ -31,26 +31,26 @@ struct Contrast {
   Lead lead{};
 };
 
-// A row's leads averaged over cells, seed by seed: those of the same positions and objective that
-// have it over the same seeds, the most there are. What the cells have in common shows in fewer
-// seeds; they are no cells drawn from others.
+// A row's leads averaged over cells, seed by seed: cells of the same positions and objective with
+// the same, largest set of seeds. Seeds are the sample; the cells are fixed.
 struct PooledLead {
   std::vector<std::string> cells;  // at least two
   Lead lead{};
 };
 
 struct Study {
-  std::string question;  // empty where nothing was declared
+  std::string question;  // empty if nothing was declared
   std::vector<Cell> cells;
   std::int64_t done = 0, planned = 0;
-  std::vector<Contrast> primary, secondary;  // verdicts only of a study that is complete
-  std::vector<std::vector<Lead>> leads;      // of each cell; judged together
-  std::vector<PooledLead> pooled;            // judged by themselves
+  std::vector<Contrast> primary, secondary;  // verdicts only if the study is complete
+  std::vector<std::vector<Lead>> leads;      // for each cell; judged together
+  std::vector<PooledLead> pooled;            // judged separately
 
   [[nodiscard]] bool complete() const { return done >= planned; }
 };
 
-// Throws Error when the document is no study, or its primary family names a row that no cell plans.
+// Throws Error if the document is not a study, or its primary family names a row that no cell
+// plans.
 [[nodiscard]] Study read_study(const nlohmann::ordered_json& document);
 
 }  // namespace isentrope::analysis

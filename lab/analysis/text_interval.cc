@@ -16,7 +16,7 @@ std::optional<TextInterval> text_interval(const std::vector<double>& differences
                                           const std::vector<double>& predictions) {
   const std::size_t blocks = differences.size();
   if (blocks < kFewestBlocks || predictions.size() != blocks) return {};
-  std::mt19937_64 random;  // NOLINT(cert-msc51-cpp): the same draws each time
+  std::mt19937_64 random;  // NOLINT(cert-msc51-cpp): fixed seed, same draws each time
   std::vector<double> means;
   for (std::size_t draw = 0; draw < kDraws; ++draw) {
     double sum = 0, count = 0;

@@ -1,5 +1,5 @@
-// TextInterval: how much of a lead is the text it was measured on. The blocks of the test text
-// (lab/evaluate.h) are drawn again and again, the seeds stay.
+// TextInterval: uncertainty of a lead due to the test text. Blocks of the test text
+// (lab/evaluate.h) are resampled, seeds are fixed.
 #pragma once
 
 #include <optional>
@@ -11,9 +11,9 @@ struct TextInterval {
   double low = 0, high = 0;
 };
 
-// The 95 % percentile interval, over 2000 draws of blocks, of the sum of `differences`, one for
-// each block, over that of `predictions`. The same for the same numbers. None of fewer than 8
-// blocks, or of other blocks than predictions.
+// Returns the 95 % percentile interval, over 2000 resamplings of blocks, of sum(differences) /
+// sum(predictions), with one entry for each block. Deterministic. Empty for fewer than 8 blocks, or
+// for vectors of different sizes.
 [[nodiscard]] std::optional<TextInterval> text_interval(const std::vector<double>& differences,
                                                         const std::vector<double>& predictions);
 

@@ -119,7 +119,7 @@ def learn_bpe(texts: list[str], model: Path) -> None:
 
 
 def encode(texts: list[str], model: Path) -> np.ndarray:
-    """Returns the tokens of the texts in a row, each text with END behind it."""
+    """Returns the tokens of the texts in a row, each text followed by END."""
     lines = model.with_suffix(".lines")
     lines.write_text("".join(text + "\n" for text in texts))
     command = ["spm_encode", f"--model={model}", "--output_format=id", "--extra_options=eos", f"--input={lines}"]
@@ -132,7 +132,7 @@ def encode(texts: list[str], model: Path) -> np.ndarray:
 
 
 def write(folder: Path) -> dict:
-    """Writes the tokens and returns the description of them."""
+    """Writes the tokens and returns their description."""
     unpack(folder / "packages")
     print("[corpus] reading documents", flush=True)
     texts = list(documents(folder / "packages"))

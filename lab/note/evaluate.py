@@ -1,4 +1,4 @@
-"""Reads a trained model at several lengths: the same tokens with the same predictions at each."""
+"""Evaluates a trained model at several lengths: the same tokens with the same predictions at each."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,12 +17,12 @@ BLOCKS = 64  # of the test text, each with its own sums
 
 
 def reported_text(rule: str) -> str:
-    """Returns the rule as records name it."""
+    """Returns the rule's name in records."""
     return f"unit({ScaleRule(rule[5:-1])})" if rule.startswith("unit(") else str(ScaleRule(rule))
 
 
 def frozen(rule: str) -> str:
-    """Returns the rule that keeps its scale beyond the trained length, if it depends on the length."""
+    """Returns the rule with the scale of longer rows fixed at its value at the trained length."""
     if rule.startswith("unit("):
         return f"unit({frozen(rule[5:-1])})"
     name, _, arguments = rule.partition("(")
@@ -30,10 +30,10 @@ def frozen(rule: str) -> str:
 
 
 def scales(rule: str, rescaled: list[str], objective: str) -> Iterator[tuple[str, str, Scale]]:
-    """Yields (kind, rule as records name it, scale) of everything that is read of the model trained with `rule`.
+    """Yields (kind, name of the rule in records, scale) for each evaluation of the model trained with `rule`.
 
-    The kinds are those of docs/result-schema.md. A finished model of the standard scale is also read with each rule of
-    `rescaled`. The keys that "near" hides do not count in n.
+    The kinds are those of docs/result-schema.md. A finished model of the standard scale is also evaluated with each
+    rule of `rescaled`. The keys that "near" hides do not count in n.
     """
     own, options = reported_text(rule), OBJECTIVES[objective][1]
     near = (("window_size", (TRAINED_LENGTH - 1, TRAINED_LENGTH - 1)),)
@@ -66,8 +66,7 @@ def evaluate(
 ) -> dict:
     """Returns the members rows, evaluation and block_predictions of the model's record.
 
-    text: token ids in a row, of which as many are read as fill windows of the longest length and blocks of those.
-    """  # fmt: skip
+    text: token ids in a row. Reads as many as fill windows of the longest length and blocks of these."""
     longest = LENGTHS[-1]
     blocks = min(BLOCKS, len(text) // longest)
     if not blocks:

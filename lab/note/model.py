@@ -28,7 +28,7 @@ TINY = Size(layers=2, width=64, heads=1)
 
 @dataclass(frozen=True)
 class Scale:
-    """The softmax scale of a call, and the keys that it may see.
+    """The softmax scale and the mask of a call.
 
     `rule` is the text of an isentrope.ScaleRule. In `unit(RULE)` it multiplies cosines: q and k have length 1.
     `options` are passed on to isentrope.attention.
@@ -59,7 +59,7 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """Post-norm, as in BERT and RoFormer."""
+    """Post-norm layer, as in BERT and RoFormer."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the models predict: masked tokens, as in BERT, or the next token."""
+"""Training objectives: masked tokens, as in BERT, or the next token."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 
 TRAINED_LENGTH = 64
-MASKED = 10  # tokens of each window of 64: BERT's 15 %
+MASKED = 10  # per window of 64 tokens: BERT's 15 %
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     size: int
     mask: int
-    first_ordinary: int  # the ones before it are special
+    first_ordinary: int  # tokens before it are special
 
 
 @dataclass(frozen=True)
 class Batch:
-    """ids [windows, length], and at each of positions [windows, predictions] the token of labels."""
+    """Token ids [windows, length], and the labels of positions [windows, predictions]."""
 
     ids: Tensor
     positions: Tensor
@@ -30,7 +30,7 @@ class Batch:
             getattr(self, name).copy_(getattr(other, name))
 
     def joined(self, length: int) -> "Batch":
-        """Returns the same tokens and predictions in longer windows, each of several that follow one another."""
+        """Returns the same tokens and predictions in windows of `length`, each of several consecutive ones."""
         windows = length // self.ids.shape[1]
         offsets = self.ids.shape[1] * torch.arange(windows, device=self.ids.device).repeat_interleave(self.positions.shape[1])
         return Batch(

@@ -38,7 +38,7 @@ SAY_EVERY = 5  # seconds
 
 
 class Corpus:
-    """The tokens that corpus.py wrote, on a device."""
+    """Tokens of corpus.py, on a device."""
 
     def __init__(self, folder: Path, device: torch.device, test_tokens: int) -> None:
         about = json.loads((folder / "corpus.json").read_text())
@@ -58,7 +58,7 @@ class Corpus:
 
 
 class Training:
-    """One model with its optimiser and its random batches. On a GPU each step is the replay of one CUDA graph."""
+    """One model with its optimiser and its random batches. On a GPU each step replays one CUDA graph."""
 
     def __init__(self, size: Size, windows: int, rule: str, objective: str, seed: int, corpus: Corpus) -> None:
         self.device, self.corpus, self.windows = corpus.train.device, corpus, windows
@@ -93,7 +93,7 @@ class Training:
         self.loss.copy_(loss.detach())
 
     def _captured(self) -> torch.cuda.CUDAGraph:
-        """Captures a step. The steps before it have the learning rate 0; the moments that they leave are cleared."""
+        """Captures a step. Warm-up steps have learning rate 0, and the moments that they leave are cleared."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -111,7 +111,7 @@ class Training:
         return graph
 
     def advance(self, step: int, steps: int) -> None:
-        """Takes one step: the rate rises over WARM_UP steps, or a fifth of them all, and falls linearly to 0 at `steps`."""
+        """Takes one step. The rate rises over WARM_UP steps, or a fifth of all, and falls linearly to 0 at `steps`."""
         warm_up = min(WARM_UP, max(1, steps // 5))
         self.rate.fill_(LEARNING_RATE * min(1.0, (step + 1) / warm_up) * (1 - step / steps))
         self.batch.copy_(self._draw())
@@ -123,11 +123,11 @@ class Training:
 
 
 def run(training: Training, steps: int | None, seconds: float, say: Callable[[str], None]) -> tuple[int, float, list[float]]:
-    """Trains for `steps`, or for about `seconds`. Returns the steps, the seconds of each, and some losses."""
+    """Trains for `steps`, or for about `seconds`. Returns the number of steps, the seconds of each, and some losses."""
     began = said = time.monotonic()
     step, losses = 0, []
     while steps is None or step < steps:
-        training.advance(step, steps or 1_000_000)  # the rate is still rising where the number is not known
+        training.advance(step, steps or 1_000_000)  # the rate is still rising when `steps` is not known
         step += 1
         if steps is None and step == TIMED:
             float(training.loss)  # waits for the device
@@ -144,7 +144,7 @@ def run(training: Training, steps: int | None, seconds: float, say: Callable[[st
 
 @contextlib.contextmanager
 def free_device(wanted: str | None) -> Iterator[torch.device]:
-    """The device that was asked for, or the first GPU that no other training has, or the CPU where there is none."""
+    """Yields the requested device, or the first GPU without another training, or the CPU if there is none."""
     if wanted or not torch.cuda.is_available():
         yield torch.device(wanted or "cpu")
         return
@@ -154,7 +154,7 @@ def free_device(wanted: str | None) -> Iterator[torch.device]:
         while True:
             for i, lock in enumerate(locks):
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the file is closed
                 except BlockingIOError:
                     continue
                 torch.cuda.set_device(i)
@@ -164,7 +164,7 @@ def free_device(wanted: str | None) -> Iterator[torch.device]:
 
 
 def program(device: torch.device) -> dict:
-    """What a record says of the code and the machine. A carried folder has the commit in a file."""
+    """Returns a record's description of code and machine. A carried folder has the commit in a file."""
     file = Path(__file__).with_name("commit.txt")
     git = ["git", "describe", "--always", "--abbrev=40", "--dirty=+changes"]
     commit = file.read_text() if file.exists() else subprocess.run(git, cwd=file.parent, capture_output=True, text=True).stdout
@@ -198,7 +198,7 @@ def measured(rule: str, seed: int, steps: int | None, options: argparse.Namespac
 
 
 def train_all(options: argparse.Namespace) -> list[dict]:
-    """Trains the models that have no record yet, and returns the records of all."""
+    """Trains the models without a record, and returns the records of all."""
     folder = options.output / "models"
     folder.mkdir(parents=True, exist_ok=True)
     seeds = [options.seed] if options.seed else range(1, options.seeds + 1)
@@ -215,7 +215,7 @@ def train_all(options: argparse.Namespace) -> list[dict]:
                     part.write_text(json.dumps(measured(rule, seed, steps, options, corpus)))
                     part.replace(file)
                 records.append(json.loads(file.read_text()))
-                steps = records[-1]["configuration"]["steps"]  # all models read the same
+                steps = records[-1]["configuration"]["steps"]  # the same for all models
     return records
 
 
