@@ -1,8 +1,8 @@
-"""What attention over several ranks should cost: bytes and seconds of each way, from the rates of a machine.
+"""Predicts bytes and seconds of each distributed method from the rates of a machine.
 
 Forward and backward pass of one layer, causal masks in the layout "zigzag". A rank computes at `flops`, and sends and
-receives at `bandwidth` each; a message takes `latency` besides. What `ring` sends while it computes is hidden behind
-it; the other ways compute before or after they send.
+receives at `bandwidth` each; a message also takes `latency`. `ring` overlaps transfers with computation; the other
+methods compute before or after they send.
 """
 
 from typing import NamedTuple
@@ -29,31 +29,31 @@ class Work(NamedTuple):
     causal: bool = True
 
 
-# Of the forward pass: the backward pass computes the weights again, and four products more.
+# Relative to the forward pass: the backward pass recomputes the weights and has four more products.
 BACKWARD = 2.5
 
 
 def flops(work: Work) -> float:
-    """Of the forward pass over all ranks."""
+    """Operations of the forward pass over all ranks."""
     return 4 * work.dim * work.heads * work.tokens**2 * (0.5 if work.causal else 1)
 
 
 def received(method: str, work: Work, ranks: int) -> tuple[float, float]:
-    """Bytes that a rank receives on average, forward and backward."""
+    """Returns the bytes that a rank receives on average, forward and backward."""
     others = (ranks - 1) / ranks
     keys = 2 * work.kv_heads * work.dim * work.bytes * work.tokens
     if method == "all_to_all":
         heads = work.heads / ranks + max(work.kv_heads / ranks, 1)
         once = 2 * heads * work.dim * work.bytes * work.tokens * others
         return once, once
-    # Every early piece is seen by all, and of two late ones one is by the other.
+    # All ranks see each early piece; of two late pieces one is seen by the other rank.
     seen = keys * others * (0.75 if work.causal else 1)
-    # Keys once more, and the gradients of those that were seen, in float32.
+    # Keys again, and float32 gradients of the keys that were seen.
     return seen, seen * (1 + 4 / work.bytes)
 
 
 def seconds(method: str, work: Work, ranks: int, machine: Machine) -> float:
-    """Of the forward and the backward pass. Infinite where there are fewer heads than ranks to deal them out to."""
+    """Returns the seconds of forward and backward pass; infinite if there are fewer heads than ranks."""
     if method == "all_to_all" and work.heads % ranks:
         return float("inf")
     total = 0.0
@@ -61,7 +61,7 @@ def seconds(method: str, work: Work, ranks: int, machine: Machine) -> float:
         compute = products * flops(work) / ranks / machine.flops
         transfer = sent / machine.bandwidth
         if method == "ring":
-            # One block of ours while nothing travels, then whichever takes longer, for each of the others.
+            # The own block first, then for each other block the longer of computation and transfer.
             step = max(compute / ranks, (transfer / max(ranks - 1, 1) + machine.latency))
             total += compute / ranks + (ranks - 1) * step
         else:
@@ -71,7 +71,7 @@ def seconds(method: str, work: Work, ranks: int, machine: Machine) -> float:
 
 
 def memory(method: str, work: Work, ranks: int) -> float:
-    """Bytes of keys and values that a rank holds at once, its own included, in the forward pass."""
+    """Returns the bytes of keys and values that a rank holds at once in the forward pass, its own included."""
     keys = 2 * work.kv_heads * work.dim * work.bytes * work.tokens
     if method == "ring":
         return keys / ranks * min(3, ranks)
@@ -82,13 +82,13 @@ def best(work: Work, ranks: int, machine: Machine) -> str:
     return min(METHODS, key=lambda method: seconds(method, work, ranks, machine))
 
 
-# What the plan below assumes of a rank: numbers of the order that data sheets of large GPUs have, which nobody measured.
+# Assumed rates of a rank: of the order of large GPUs' data sheets, not measured.
 ASSUMED = Machine(flops=400e12, bandwidth=50e9, latency=10e-6)
 PLANNED = Work(tokens=0, heads=32, kv_heads=8, dim=128, bytes=2)
 
 
 def plan(machine: Machine = ASSUMED, work: Work = PLANNED) -> str:
-    """Milliseconds of a layer, for lengths and numbers of ranks beyond what a machine at hand can try."""
+    """Returns a table of milliseconds a layer, for lengths and ranks beyond this machine."""
     lines = ["| tokens | ranks | tokens of a rank | products alone | `ring` | `all_gather` | `all_to_all` | keys held by `ring`, `all_gather` |",
              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for tokens in (1 << 17, 1 << 20, 1 << 23):

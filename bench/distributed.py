@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Attention over 1, 2 and 4 processes of this machine, in each way: time, bytes, what is hidden, what was predicted.
+"""Times attention over 1, 2 and 4 processes of this machine with each method: time, bytes, overlap, prediction.
 
     bench/distributed.py [--tokens 4096] [--output results/distributed.json]     # make bench-distributed
     bench/distributed.py --page docs/distributed.md    # writes the page's tables, from docs/results/distributed.json
 
-Every way is timed against one process that has as many threads as there are processes, up to the cores there are, in
-turns. The rates that the cost model takes (cost_model.py) are measured in the same run.
+Every method alternates with one process that has as many threads as there are processes, up to the number of cores. The
+rates for the cost model (cost_model.py) are measured in the same run.
 """
 
 import argparse
@@ -71,7 +71,7 @@ class Sent:
 
 
 def without_transfers(function, repeats):
-    """The products alone: blocks arrive at once, and hold whatever their memory did."""
+    """Returns the time of the products alone: blocks arrive at once, with undefined contents."""
     original = ring.start
     ring.start = lambda group, tag, sends, receives: original(group, tag, {}, {})
     try:
@@ -81,7 +81,7 @@ def without_transfers(function, repeats):
 
 
 def without_products(function, repeats):
-    """The transfers alone."""
+    """Returns the time of the transfers alone."""
     original = ring.calls
     ring.calls = lambda *_: ()
     try:
@@ -91,7 +91,7 @@ def without_products(function, repeats):
 
 
 def link(rank, size, repeats):
-    """Seconds that a message of `size` bytes takes from rank 0 to rank 1 and back, by two."""
+    """Returns the seconds of a message of `size` bytes from rank 0 to rank 1, as half of a round trip."""
     message, received = torch.zeros(size // 4), torch.zeros(size // 4)
 
     def there_and_back():
@@ -160,7 +160,7 @@ def alone(work, threads, repeats):
 
 
 def rows_of(ranks, results, one, single, rates, work):
-    """What the table has of each way."""
+    """Returns the rows of the table for each method."""
     whole = (1 + cost_model.BACKWARD) * cost_model.flops(work)
     machine = Machine(whole / single * min(1, CORES / ranks), rates["bandwidth"], rates["latency"])
     for at, (method, layout) in enumerate(WAYS):
@@ -168,7 +168,7 @@ def rows_of(ranks, results, one, single, rates, work):
         row = {"ranks": ranks, "method": method, "layout": layout, "sent": sum(r["sent"] for r in of_ranks),
                "least": sum(cost_model.received(method, work, ranks)) * ranks,
                "seconds": max(r["seconds"] for r in of_ranks), "one_process": one}  # fmt: skip
-        if layout == "zigzag" or method == "all_to_all":  # what the model describes
+        if layout == "zigzag" or method == "all_to_all":  # cases that the model covers
             row["predicted"] = cost_model.seconds(method, work, ranks, machine)
         if "products" in of_ranks[0]:
             row["products"], row["transfers"] = (max(r[key] for r in of_ranks) for key in ("products", "transfers"))
@@ -197,7 +197,7 @@ def table(result):
 
 
 def page(text, result):
-    """The page with its tables as they are to be."""
+    """Returns the page with up-to-date tables."""
     blocks = {"ways": f"{table(result)}\n\n{machine_of(result)}", "plan": cost_model.plan()}
     for name, block in blocks.items():
         text = re.sub(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda found, block=block: f"{found[1]}{block}\n{found[2]}",

@@ -1,4 +1,4 @@
-"""Largest errors of what was timed, against float64."""
+"""Largest errors of timed systems against float64."""
 
 import torch
 
@@ -6,8 +6,9 @@ ROWS = 1024  # queries whose dense weights are in memory at a time
 
 
 def error_of(work, output, q, k, v, rule=None, rows=64):
-    """Largest error of the last rows of the first and the last head, against float64. rule: what it makes of 1/sqrt(d), by
-    the keys that a row sees."""
+    """Returns the largest error of the last rows of the first and last head, against float64.
+
+    rule: factor on 1/sqrt(d) as a function of the number of keys that a row sees."""
     group, worst = work.heads // work.key_heads, 0.0
     for head in (0, work.heads - 1):
         of = [x[-1, h].double() for x, h in ((q, head), (k, head // group), (v, head // group))]
@@ -22,7 +23,9 @@ def error_of(work, output, q, k, v, rule=None, rows=64):
 
 
 def gradient_error_of(work, gradients, q, k, v, upstream, rule=None):
-    """Largest error of dq, dk and dv of the last head of the last sequence, against float64. rule: as in `error_of`."""
+    """Returns the largest error of dq, dk and dv of the last head of the last sequence, against float64.
+
+    rule: as in `error_of`."""
     q, k, v, upstream = (x[-1, -1].double() for x in (q, k, v, upstream))
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
     place = torch.arange(work.keys, device=q.device)

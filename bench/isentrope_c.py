@@ -68,7 +68,7 @@ class Isentrope:
             for name, tensor in arrays.items():
                 setattr(struct, name, array_of(tensor))
 
-        def run(keep=(tensors, asked, statistics)):  # what the call points at lives as long as the call does
+        def run(keep=(tensors, asked, statistics)):  # keeps the call's arguments alive
             if function(options, ctypes.byref(call)) != 0:
                 raise RuntimeError(self.library.isentrope_last_error().decode())
 
@@ -79,7 +79,7 @@ class Isentrope:
         return self._caller(self.library.isentrope_forward, Forward, causal, tensors, statistics)
 
     def quantized(self, rows):
-        """Codes of 8 bits of keys or values, and their scales, one a row."""
+        """Returns 8-bit codes of keys or values, and their scales, one a row."""
         codes, scales = torch.empty_like(rows, dtype=torch.int8), torch.empty(*rows.shape[:3], 1)
         arrays = [array_of(x) for x in (rows, codes, scales)]
         if self.library.isentrope_quantize(*map(ctypes.byref, arrays)) != 0:

@@ -18,10 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// Keeps results alive, and the operands unknown to the compiler.
+// Keeps results alive and hides the operands from the compiler.
 volatile float observed = 0.5f;
 
-// Work a second, the best of a few runs: whatever else the machine does only ever slows one down.
+// Returns the work a second, the best of a few runs, because disturbances only slow it down.
 template <typename Run>
 double best_rate(double work, const Run& run) {
   double best = 0;
@@ -34,7 +34,7 @@ double best_rate(double work, const Run& run) {
   return best;
 }
 
-// As many sums as hide the latency of an operation and fit into 16 registers.
+// Enough sums to hide the latency of an operation, within 16 registers.
 constexpr std::size_t kSums = 12;
 
 void multiply_and_add(std::size_t times) {
@@ -42,7 +42,7 @@ void multiply_and_add(std::size_t times) {
   const auto factor = hn::Set(d, observed);
   hn::Vec<Floats> sums[kSums];
 #pragma GCC unroll 16
-  for (auto& sum : sums) sum = hn::Set(d, observed);  // each apart, for all the compiler knows
+  for (auto& sum : sums) sum = hn::Set(d, observed);  // hidden from the compiler
   for (std::size_t i = 0; i < times; ++i) {
 #pragma GCC unroll 16
     for (auto& sum : sums) sum = hn::MulAdd(sum, factor, factor);
@@ -51,15 +51,15 @@ void multiply_and_add(std::size_t times) {
   for (auto& sum : sums) observed = hn::GetLane(sum);
 }
 
-// A product cannot be faster than its multiplications: the tables give speeds as shares of this.
+// Returns the peak of multiplications, by which tables divide speeds.
 double fused_multiply_adds() {
   constexpr std::size_t kTimes = 200'000;
   const auto flops = static_cast<double>(2 * kSums * hn::Lanes(Floats()) * kTimes);
   return best_rate(flops, [] { multiply_and_add(kTimes); });
 }
 
-// Only targets whose tiles are those of the dot products use them.
-// Scores and value sums of bf16 calls have this for their limit where pairs serve.
+// Returns the peak of bf16 dot products, the limit of scores and value sums of bf16 calls. Only
+// targets with their tiles use them.
 double bf16_dot_products() {
   constexpr std::size_t kTimes = 200'000;
   const PairKernels* kernels = pair_kernels(DType::bf16);
@@ -68,7 +68,7 @@ double bf16_dot_products() {
   return best_rate(flops, [&] { kernels->run_dot_products(kTimes); });
 }
 
-// The softmax is measured with the kernel's own code, for no other limit is known for it.
+// Measures the softmax with the kernel's own code, because its limit is not known otherwise.
 double softmax_weights() {
   constexpr std::size_t kTimes = 500;
   HWY_ALIGN float tile[kPanelRows * kBlockKeys] = {}, rescale[kStateRows];
@@ -81,8 +81,8 @@ double softmax_weights() {
   });
 }
 
-// Four quarters side by side, as many streams for the hardware to fetch ahead of: 28 GB/s where one
-// stream gets 20.
+// Reads four quarters concurrently, so that the hardware prefetches four streams: 28 GB/s, and 20
+// with one.
 void add_up(const float* HWY_RESTRICT from, std::size_t count) {
   const Floats d;
   const std::size_t quarter = count / 4;
@@ -98,7 +98,7 @@ void add_up(const float* HWY_RESTRICT from, std::size_t count) {
   for (auto& sum : sums) observed = hn::GetLane(sum);
 }
 
-// 256 MiB lie beyond every cache of the machines this was made for.
+// 256 MiB exceed every cache of the machines that this was made for.
 double memory_read_of_target() {
   const std::vector<float> floats(std::size_t{1} << 26, 1.0f);
   return best_rate(static_cast<double>(floats.size() * sizeof(float)),

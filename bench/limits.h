@@ -1,4 +1,4 @@
-// What the machine could do at best, measured: one thread, on the active target.
+// Peak rates of the machine, measured with one thread on the active target.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,18 @@ namespace isentrope {
 
 struct Limits {
   double flops = 0;       // fused multiply-adds in registers a second, times two
-  double bf16_flops = 0;  // the same of bf16 dot products; 0 where there are none
+  double bf16_flops = 0;  // same for bf16 dot products; 0 if there are none
   double exps = 0;        // softmax weights a second, with all their sums
 };
 
-// Takes some hundredths of a second.
+// Measures the peaks. Takes some hundredths of a second.
 [[nodiscard]] Limits measure_limits();
 
-// Bytes a second, out of an array that no cache holds. Takes some tenths of a second.
+// Returns the bytes a second of reading an array larger than all caches. Takes some tenths of a
+// second.
 [[nodiscard]] double measure_memory_read();
 
-// The tiles that the kernels work on.
+// Tile sizes of the kernels.
 struct TileSizes {
   std::size_t register_rows, panel_columns;  // of the register tile
   std::size_t block_keys;                    // of a tile of scores

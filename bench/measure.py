@@ -2,7 +2,7 @@
 
     measure.py LIBRARY --threads 1 [--quick]
 
-The systems take turns, repetition by repetition, so that whatever else the machine does hits all alike.
+Systems alternate, repetition by repetition, so that disturbances affect all of them alike.
 """
 
 import argparse
@@ -79,16 +79,16 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--repetitions", type=int, default=7)
     arguments = parser.parse_args()
-    # The last processors: the first ones serve interrupts.
+    # The last processors, because the first ones serve interrupts.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-arguments.threads :])
     torch.set_num_threads(arguments.threads)
-    # One thread's processor time leaves out whatever else runs beside it; several have the clock on the wall.
+    # Processor time excludes other processes; several threads need wall-clock time.
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
     systems, notes = all_systems(arguments.library, arguments.threads)
     rows = []
     for work in QUICK if arguments.quick else FULL:
         print(f"{arguments.threads} thread(s): {work.name}", file=sys.stderr)
-        # To enter it for each call would cost as much as a small call does.
+        # Entered once, because entering costs as much as a small call.
         with torch.inference_mode(not work.kind.endswith("gradient")):
             rows.append(measure(systems, work, arguments.repetitions, clock, notes))
     target = systems[0].library.target

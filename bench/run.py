@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Isentrope and its peers on this machine: a table, bench.json and report.html.
+"""Benchmarks Isentrope and its peers on this machine: a table, bench.json and report.html.
 
-    bench/run.py PROGRAM LIBRARY PACKAGE      # what make bench runs: isentrope, libisentrope.so and the folder of the
-                                              # Python package
-    bench/run.py PROGRAM LIBRARY PACKAGE --quick      # make bench-quick: fewer shapes, one thread
+    bench/run.py PROGRAM LIBRARY PACKAGE            # make bench: isentrope, libisentrope.so, the package's folder
+    bench/run.py PROGRAM LIBRARY PACKAGE --quick    # make bench-quick: fewer shapes, one thread
 
-Peers live in a virtual environment of their own, made at the first run. Run it on a machine that does
-nothing else.
+Peers are installed in a separate virtual environment at the first run. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -24,7 +22,7 @@ ZENTORCH = "zentorch==2.14.0.1"
 
 
 def environment(folder):
-    """The Python with the peers in it."""
+    """Returns the Python interpreter with the peers, installing them first."""
     python, requirements = folder / "bin/python", HERE / "requirements.txt"
     installed = folder / "installed.txt"
     if installed.exists() and installed.read_text() == requirements.read_text():
@@ -34,7 +32,7 @@ def environment(folder):
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "-r", str(requirements)], check=True)
     if "AuthenticAMD" in Path("/proc/cpuinfo").read_text():
-        subprocess.run([*pip, ZENTORCH], check=False)  # an optional peer: measure.py says when it is missing
+        subprocess.run([*pip, ZENTORCH], check=False)  # an optional peer: measure.py reports when it is missing
     installed.write_text(requirements.read_text())
     return python
 
@@ -60,7 +58,7 @@ def measured(python, arguments, threads):
 
 
 def write(python, arguments, text):
-    """bench.json, whole, by the package: this Python may have none that it could import."""
+    """Writes bench.json atomically with the package, which this interpreter may not be able to import."""
     statement = "import sys, pathlib; from isentrope._core.files import write_text; "
     statement += "write_text(pathlib.Path(sys.argv[1]), sys.stdin.read())"
     command = [str(python), "-c", statement, str(arguments.output / "bench.json")]
@@ -68,7 +66,7 @@ def write(python, arguments, text):
 
 
 def add_rates(run, limits):
-    """Rate of each system, ratio to the best peer and fraction of the limit, where there is one."""
+    """Adds the rate of each system, the ratio to the best peer and the fraction of the limit, if there is one."""
     target = next(t for t in limits["targets"] if t["target"] == run["target"])
     flops, bf16 = target["flops"], target["bf16_flops"]
     for row in run["rows"]:
@@ -78,7 +76,7 @@ def add_rates(run, limits):
         limit = limits["memory_read"] if streams else run["threads"] * flops
         if not streams and row["work"]["dtype"] == "bf16" and bf16 > 0:
             limit = run["threads"] * bf16
-        # One thread's memory speed says nothing about several.
+        # The memory bandwidth of one thread is no limit for several.
         row["limit"] = limit if run["threads"] == 1 or not streams else None
         ours = next(s for s in row["systems"] if s["name"] == OURS)
         peers = [s for s in row["systems"] if not s["name"].startswith(OURS)]

@@ -1,6 +1,6 @@
-// How long a rule and a solver take:
+// Times rules and solvers:
 //   build/release/bin/scale_benchmark --benchmark_filter=lambda
-// Timings of the operator are another program's matter.
+// `isentrope bench` times the operator.
 
 #include <benchmark/benchmark.h>
 

@@ -1,4 +1,4 @@
-"""Isentrope and its peers, each a way to run a piece of work. A system that cannot run some work says None."""
+"""Isentrope and its peers, each with a way to run a piece of work. A system returns None for unsupported work."""
 
 import isentrope
 import numpy
@@ -9,7 +9,7 @@ from isentrope_c import Isentrope, all_statistics
 
 
 def with_gradients(attention, q, k, v, d_output, **options):
-    """Forward and backward from Python."""
+    """Runs forward and backward from Python."""
     inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
 
     def run():
@@ -29,7 +29,7 @@ def call_from_python(work, q, k, v, d_output):
 
 
 class Ours:
-    """Isentrope through its C interface, with all statistics unless told otherwise, and its calls from Python."""
+    """Isentrope through its C interface, with all statistics by default, and its calls from Python."""
 
     def __init__(self, library, statistics=True):
         self.library = Isentrope(library)
@@ -53,7 +53,7 @@ class Ours:
 
 
 class OursInEightBits:
-    """Decode steps whose cache is kept in 8 bits, a scale a row: half of what bf16 reads, and another error."""
+    """Decode steps with an 8-bit cache, a scale a row: half the bytes of bf16, and a different error."""
 
     name = "isentrope, 8 bits"
 
@@ -81,7 +81,7 @@ class Torch:
 
 
 def entropy_in_chunks(q, k, v):
-    """The cheapest way to the entropy of every row that torch has: softmax by chunks of 256 rows."""
+    """Returns the entropy of every row by the cheapest method in torch: softmax in chunks of 256 rows."""
     outputs = []
     for rows in q.split(256, dim=2):
         z = (rows @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
@@ -137,9 +137,9 @@ class OpenVino:
 
 
 class OnnxRuntime:
-    """onnxruntime's operators: MultiHeadAttention of its own, Attention of opset 23. No bf16 on the CPU."""
+    """onnxruntime's operators: its own MultiHeadAttention, and Attention of opset 23. No bf16 on the CPU."""
 
-    rest = 0.15  # seconds: its threads wait for more work in a loop, and halve the speed of whoever comes next
+    rest = 0.15  # seconds: its threads spin after a call, and halve the speed of the next system
 
     def __init__(self, operator, threads):
         import onnx
@@ -165,7 +165,7 @@ class OnnxRuntime:
     def prepare(self, work, q, k, v, d_output):
         if work.kind != "forward" or work.dtype != "f32":
             return None
-        merged = self.operator == "MultiHeadAttention"  # which takes [batch, queries, heads x dim]
+        merged = self.operator == "MultiHeadAttention"  # expects [batch, queries, heads x dim]
         arrays = [x.transpose(1, 2).flatten(2).contiguous() if merged else x for x in (q, k, v)]
         output = torch.empty_like(arrays[0])
         model = self._model(work, list(output.shape))
@@ -183,7 +183,7 @@ class OnnxRuntime:
 
 
 def all_systems(library, threads):
-    """Those that can be had here, and why the others cannot."""
+    """Returns the available systems, and the reasons why others are missing."""
     ours = [Ours(library), Ours(library, statistics=False), OursInEightBits(library)]
     systems, missing = [*ours, Torch()], {}
     makers = {

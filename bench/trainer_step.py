@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A training step of the laboratory against the same model in Python with torch's own attention.
+"""Times a training step of the laboratory against the same model in Python with torch's own attention.
 
     bench/trainer_step.py                  # alternates both, prints seconds per step and their ratio
     bench/trainer_step.py --positions t5   # with a learned bias in place of rotary positions
     bench/trainer_step.py --python-only    # one run in Python
 
-Model, batch, optimiser and threads are the same. Each run is a process of its own and counts all that
-its steps take, the first one and drawing the data included. Run it on a machine that does nothing else.
+Model, batch, optimiser and threads are the same. Each run is a separate process and includes the first step and the
+drawing of data. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -26,7 +26,7 @@ VOCABULARY = 257
 MASK = 256
 
 
-# T5's bias of a distance, one number for each head and bucket; the largest distance is the training length.
+# T5's bias by distance, one number for each head and bucket; the largest distance is the training length.
 BUCKETS = 32
 
 
@@ -108,7 +108,7 @@ def draw_batch(corpus, batch, length):
 
 
 def python_step(options):
-    """Mean seconds of a step, the first included."""
+    """Returns the mean seconds of a step, including the first."""
     torch.manual_seed(1)
     corpus = torch.frombuffer(bytearray(Path(options.corpus).read_bytes()), dtype=torch.uint8).long()
     model = Roformer(options.layers, options.width, options.heads, options.positions, options.train_length)

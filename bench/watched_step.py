@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 def step_of(kind, x):
-    """A function that makes one training step of a model of its own."""
+    """Returns a function that takes one training step of a new model."""
     torch.manual_seed(0)
     model = nn.Sequential(Block(), Block())
     optimizer, monitor = torch.optim.AdamW(model.parameters()), isentrope.Monitor(model)
@@ -62,7 +62,7 @@ def measure(rounds):
         for kind in order:
             begin = time.process_time()
             steps[kind]()
-            if round_ > 0:  # the first of each warms up
+            if round_ > 0:  # the first round warms up
                 times[kind].append(time.process_time() - begin)
     base = statistics.median(times["neither"])
     return [

@@ -1,12 +1,12 @@
-"""What is timed: attention calls, each a row of the table."""
+"""Attention calls to time, each a row of the table."""
 
 from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
 class Work:
-    # forward, gradient (forward and backward), decode or entropy (forward with row entropy); the same from Python, for a few
-    # rows: call, call gradient, call entropy
+    # forward, gradient (forward and backward), decode or entropy (forward with row entropy); small calls from Python:
+    # call, call gradient, call entropy
     kind: str
     batch: int
     heads: int
@@ -15,7 +15,7 @@ class Work:
     dim: int
     dtype: str = "f32"
     causal: bool = False
-    kv_heads: int = 0  # as many as heads when 0
+    kv_heads: int = 0  # 0: same as heads
 
     @property
     def key_heads(self):
@@ -34,14 +34,14 @@ class Work:
 
     @property
     def flops(self):
-        """4 d for each pair of query and key that sees it, half of the square when causal; the backward
-        pass counts 2.5 times as much."""
+        """4 d for each pair of a query and a key it sees, half of the square if causal. The backward pass counts 2.5
+        times as much."""
         pairs = self.batch * self.heads * self.queries * self.keys * (0.5 if self.causal else 1)
         return 4 * pairs * self.dim * (3.5 if self.kind.endswith("gradient") else 1)
 
     @property
     def bytes(self):
-        """Of the cache that a decode step reads."""
+        """Bytes of the cache that a decode step reads."""
         return 2 * self.batch * self.key_heads * self.keys * self.dim * (4 if self.dtype == "f32" else 2)
 
     def as_json(self):
@@ -56,7 +56,7 @@ def decode(keys, dtype):
     return Work("decode", 1, 32, 1, keys, 128, dtype, False, 8)
 
 
-# What leads to a kernel is all that they cost. Peers have no entropy to tell.
+# Small calls, dominated by dispatch. Peers cannot return entropy.
 CALLS = [
     square("call", 1, 8, 1, 64),
     square("call entropy", 1, 8, 1, 64),

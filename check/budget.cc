@@ -9,32 +9,32 @@
 namespace isentrope::check {
 namespace {
 
-// Half the distance between 1 and the next number.
+// Unit roundoff of float: half the distance between 1 and the next number.
 constexpr double kUnit = 0x1p-24;
 double unit_of(DType type) {
   return type == DType::f32 ? kUnit : type == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }
-// Of one weight e^t: what tests/exp_test.cc holds the kernels' exp to.
+// Error of one weight e^t, to which tests/exp_test.cc holds the kernels' exp.
 constexpr double kExpError = 2.2 * kUnit;
-// What weights or their gradients lose beside the values they multiply.
+// Rounding of weights or their gradients to 16 bits before the product.
 double rounding_of(DType type, bool rounds_f16) {
   return type == DType::bf16 || (type == DType::f16 && rounds_f16) ? unit_of(type) : 0;
 }
-// Absolute: weights below 2^-126 are dropped, and results that small are no floats; halves end
-// sooner.
+// Absolute error: weights below 2^-126 are dropped, and such small results are no floats; the limit
+// of halves is higher.
 double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
 
-// What k roundings in a row may add up to, relatively.
+// Bound of the relative error of k roundings.
 double gamma(double k) { return k * kUnit / (1 - k * kUnit); }
 
-// The longest chain of additions a kernel makes over n terms: 256 within a block, then over blocks.
+// Longest chain of additions of a kernel over n terms: 256 within a block, then over blocks.
 double chain(std::int64_t n) {
   return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4);
 }
 
-// By how much, relatively, weights may be wrong whose logits are: each weight and their sum move by
-// e^dx. To first order 2 dx; beyond, a row may look quite different, and no sum of first-order
-// terms would admit it.
+// Relative error of weights with logit errors dx: each weight and their sum change by e^dx. To
+// first order it is 2 dx. Beyond kAnyWeight the row may change arbitrarily, and no sum of
+// first-order terms bounds it.
 constexpr double kAnyWeight = 1e30;
 double growth(double dx) { return std::fmin(std::expm1(2 * dx), kAnyWeight); }
 
@@ -42,16 +42,15 @@ class Worst {
  public:
   explicit Worst(DType type) : type_(type) {}
 
-  // A result in float.
+  // Compares a float result.
   void add(const char* name, std::size_t index, double got, double want, double budget) {
     compare(name, index, got, want, budget + 1e-30);
   }
-  // A result in the problem's type.
+  // Compares a result in the problem's type.
   void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
-    // What is not finite in the reference is so here; which of inf and NaN depends on whether the
-    // weight beside it underflows.
+    // If the reference is non-finite, the result must be too; Inf or NaN depends on underflow.
     if (!std::isfinite(want) && !std::isfinite(got)) return;
-    // What overflows the type is infinite.
+    // Numbers that overflow the type are infinite.
     if (std::isinf(got) &&
         std::isinf(rounded_to(type_, static_cast<float>(std::abs(want) + budget))))
       return;
@@ -64,10 +63,9 @@ class Worst {
   void compare(const char* name, std::size_t index, double got, double want, double budget) {
     double& of_result = ratio_.of_result[name];
     if (std::isnan(want) && !std::isfinite(got)) return;
-    // Where the budget lies beyond float, so may what is computed on the way.
+    // If the budget exceeds float, intermediate values may overflow.
     if (budget > std::numeric_limits<float>::max() && !std::isfinite(got)) return;
-    // The float next to the reference is right whatever the budget; so are infinities of the same
-    // sign.
+    // The nearest float to the reference is always correct; so are infinities of the same sign.
     if (got == want || got == static_cast<double>(static_cast<float>(want))) return;
     double ratio = std::abs(got - want) / budget;
     if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
@@ -84,7 +82,7 @@ class Worst {
   Ratio ratio_;
 };
 
-// Of any logit: the dot product, lambda's own rounding, the product with it, soft-cap and bias.
+// Error of a logit: dot product, rounding of lambda, their product, soft-cap and bias.
 double logit_error(const Problem& p, double magnitude) {
   return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
 }
@@ -100,8 +98,8 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double sums = kExpError + gamma(chain(stats.support));
     const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
-    // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu 2
-    // dx off.
+    // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu
+    // is off by 2 dx.
     const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
     worst.add("lse", row, got.lse[row], stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
     worst.add("entropy", row, got.entropy[row], stats.entropy, moved + sums * (2 + stats.entropy));
@@ -114,9 +112,8 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     worst.add("variance", row, got.variance[row], stats.variance,
               2 * dx * (1 + growth(dx)) * stats.variance + moved +
                   4 * sums * (stats.variance + mean * mean));
-    // A block's sum is of distances within it, up to 256 keys, and then moved to where the row
-    // lies. It runs over the block's keys, those beyond the row's included, and each of its partial
-    // sums, 128 on average, is rounded.
+    // A block sums distances within it, up to 256 keys, and then shifts to the row's position. The
+    // sum runs over the whole block, and each partial sum, 128 on average, is rounded.
     const double apart = want.distance_slope[row];
     worst.add("distance", row, got.distance[row], stats.distance,
               growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) + 256 * 128 * kUnit);
@@ -126,13 +123,14 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
               static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     const double rounding = rounding_of(p.type, arithmetic.rounds_f16_weights);
-    // Weights that are rounded to f16 are kept 2^14 times larger, and the smallest end 2^-25 off
-    // all the same.
+    // Weights that are rounded to f16 are scaled by 2^14 first, so the smallest are off by 2^-39,
+    // otherwise 2^-25.
     const double denormal = p.type == DType::f16 && arithmetic.rounds_f16_weights ? 0x1p-39 : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
-      // Weights that may be anything may lie on values whose weight underflows in the reference.
+      // If weights are unbounded, a value whose weight underflows in the reference may have any
+      // weight.
       const double any = growth(dx) < kAnyWeight ? 0 : 2 * want.value_sum[at];
       worst.add_rounded(
           "output", at, got.output[at], want.output[at],
@@ -154,9 +152,9 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
     if (forward.statistics[row].support > 0)
       lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
   }
-  // Weights come from logits and a rounded lse; dz sums value_dim products, one of them with an
-  // output that was rounded to the problem's type; dq, dk and dv sum over a row or a column of the
-  // tile grid. The soft-cap's slope is off by 2 dx / cap, relatively.
+  // Weights come from logits and a rounded lse. dz sums value_dim products, one with an output
+  // rounded to the problem's type. dq, dk and dv sum over a row or a column. The soft-cap's slope
+  // has the relative error 2 dx / cap.
   const double cap = p.soft_cap > 0 ? growth(dx / static_cast<double>(p.soft_cap)) + 8 * kUnit : 0;
   const double weight = std::fmin(growth(dx + 1.5 * kUnit * lse) + kExpError + cap +
                                       (p.type == DType::f32 ? 0 : unit_of(p.type)),
@@ -165,12 +163,12 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
   const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
-  // Of dz in dot products of 16 bits. Their weights are rounded too, but dv has room for it: no
-  // do.output is in it.
+  // dz is rounded for products of 16 bits. Weights are rounded too, but dv's budget covers it,
+  // because it has no do.output.
   const double rounding = rounding_of(p.type, arithmetic.rounds_f16_gradients);
   Worst worst(p.type);
-  // An output that is a denormal half is off by 2^-25, whatever its size, and so is do.output, a
-  // component of do being 5 at most.
+  // A denormal half output has an error of 2^-25, and so has do.output for components of do of at
+  // most 5.
   const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   using Field = std::vector<double> reference::GradientFields::*;
   const auto budget = [&](Field field, std::size_t i, double factor) {

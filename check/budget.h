@@ -1,4 +1,4 @@
-// The error budget that separates right from wrong (docs/contributors/numerics.md).
+// Error budget that separates right from wrong (docs/contributors/numerics.md).
 #pragma once
 
 #include <map>
@@ -9,32 +9,31 @@
 
 namespace isentrope::check {
 
-// The largest error over budget of any result: at most 1 when right. Where the reference is not
-// finite, a result must not be finite either; where it is, a result that is not counts as
-// infinitely wrong.
+// Largest error over budget of any result: at most 1 if correct. A result must be non-finite
+// exactly where the reference is; otherwise its error is infinite.
 struct Ratio {
   double worst = 0;
   std::string where;
-  std::map<std::string, double> of_result{};  // "output", "lse", "dq", ...: the largest of each
+  std::map<std::string, double> of_result{};  // largest of each: "output", "lse", "dq", ...
 };
 
-// How the results were computed, as far as it decides what may be wrong.
+// Properties of the arithmetic that change the budget.
 struct Arithmetic {
-  // Products of f16 take weights rounded to f16, or the gradients of logits, as tensor cores do
-  // both. Of ours AMX-FP16 takes weights so.
+  // Whether products of f16 round weights, or gradients of logits, to f16. Tensor cores round both;
+  // the CPU's AMX-FP16 rounds weights.
   bool rounds_f16_weights = false, rounds_f16_gradients = false;
-  // Products of equal keys may differ with their places in a tile, so that any of several largest
-  // keys may be taken for the first; ours do not.
+  // Whether products of equal keys may depend on their place in a tile, so that any of several
+  // largest keys may be the first. False for the CPU.
   bool tells_equal_keys_apart = false;
-  // What keys and values in 8 bits are off by: the logits of each row, and each component of the
-  // output. Empty: nothing.
+  // Errors of keys and values in 8 bits: of the logits of each row, and of each output component.
+  // Empty: none.
   std::vector<double> logits{}, values{};
 };
 
-// Adds what the problem's cache in 8 bits is off by.
+// Adds the errors of the problem's 8-bit cache.
 void add_cache_errors(const Data& data, const reference::Result& want, Arithmetic& to);
 
-// Of the results of a problem whose reference is there already.
+// Compares results of a problem with its reference.
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
                                               const Arithmetic& arithmetic = {});

@@ -1,4 +1,4 @@
-// What a cache in 8 bits takes from a call's results (docs/contributors/numerics.md).
+// Error of results due to a cache in 8 bits (docs/contributors/numerics.md).
 
 #include <algorithm>
 #include <cmath>
@@ -8,11 +8,11 @@
 namespace isentrope::check {
 namespace {
 
-// The most that numbers of a group are off by, for its largest magnitude: half a step of 127, the
-// quotient's and the product's rounding, and what is too small for a scale.
+// Largest error of numbers in a group with this largest magnitude: half a step of 127, rounding of
+// quotient and product, and underflow of the scale.
 double step_error(double largest) { return largest / 254 * (1 + 0x1p-14) + 0x1p-127; }
 
-// For each batch and key head, key and group of the columns: [row * groups + group].
+// Errors for each batch and key head, key and column group: [row * groups + group].
 std::vector<double> step_errors(const View<const double, 4>& rows, std::int64_t group) {
   const auto [batches, heads, keys, columns] = rows.extents;
   std::vector<double> errors;
@@ -54,7 +54,7 @@ void add_cache_errors(const Data& data, const reference::Result& want, Arithmeti
       }
     }
     to.logits.push_back(std::abs(want.lambda[static_cast<std::size_t>(row)]) * logit);
-    // Weights sum to 1 at most, before the others of those that were dropped grow.
+    // Weights sum to at most 1, before dropout scales them.
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       to.values.push_back(value[static_cast<std::size_t>(c / p.cache_group)] / (1 - p.dropout));
     }

@@ -28,7 +28,7 @@ std::vector<std::uint16_t> halves_of(DType type, const std::vector<float>& value
   return halves;
 }
 
-// 0, some cuts in order, rows.
+// Returns 0, sorted random cuts, rows.
 std::vector<std::int64_t> random_starts(std::int64_t documents, std::int64_t rows,
                                         std::mt19937& random) {
   std::vector<std::int64_t> starts{0, rows};
@@ -52,12 +52,12 @@ void Data::make_special() {
   const auto row_length = [](const std::vector<float>& values, std::int64_t rows) {
     return rows > 0 ? values.size() / static_cast<std::size_t>(rows) : 0;
   };
-  // Ties: every fourth key is the first one again.
+  // Makes ties: every fourth key equals the first.
   const std::size_t dim = row_length(k, problem.batch * problem.kv_heads * problem.keys);
   for (std::size_t at = 4 * dim; dim > 0 && at + dim <= k.size(); at += 4 * dim) {
     std::copy_n(k.begin(), dim, k.begin() + static_cast<std::ptrdiff_t>(at));
   }
-  // One kind a problem: a denormal times inf is inf in one precision and NaN in another.
+  // One kind in each problem: a denormal times Inf is Inf in one precision and NaN in another.
   static const std::vector<std::vector<float>> kPalettes = {
       {0.0f, -0.0f, 1e-40f, -1e-40f, 6e-6f, -6e-8f, 6e4f, -6e4f},
       {std::numeric_limits<float>::quiet_NaN()},
@@ -100,7 +100,7 @@ void Data::make_mask() {
   }
   if (p.admitted) {
     for (std::int64_t i = 0; i < pairs; ++i) admitted_.push_back(random() % 4 != 0);
-    // Rows that see nothing must occur.
+    // Some rows must see nothing.
     if (pairs > 0 && p.queries > 2)
       std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }
@@ -122,7 +122,7 @@ void Data::make_mask() {
   }
   if (p.page_size > 0) {
     const std::int64_t pages = (p.keys + p.page_size - 1) / p.page_size;
-    page_table_.reserve(1);  // a table without pages is still a table: its view needs an address
+    page_table_.reserve(1);  // the view of an empty table needs an address
     for (std::int64_t page = 0; page < p.batch * pages; ++page) {
       page_table_.push_back(static_cast<std::int32_t>(page));
     }
@@ -272,7 +272,7 @@ reference::GradientInput random_gradient(const Problem& p) {
   for_each_statistic(
       [&](const Statistic& statistic, std::vector<double>& values) {
         if (statistic.differentiable()) values = draw(rows, DType::f32);
-        // Distances are as large as rows are long: at their full size no other gradient would show.
+        // Distances are as large as rows are long; unscaled, their gradient would hide all others.
         if (statistic.name == "distance") {
           for (double& value : values)
             value = static_cast<float>(value / static_cast<double>(p.keys + 1));

@@ -1,4 +1,4 @@
-// The numbers of a problem.
+// Numbers of a problem.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,19 @@
 
 namespace isentrope::check {
 
-// Inputs of a call, contiguous. Floats hold what the problem's type can represent, so kernel and
-// reference see the same numbers. Views point into the object: it does not move.
+// Contiguous inputs of a call. Floats hold values representable in the problem's type, so kernel
+// and reference see the same numbers. Views point into the object, so it cannot move.
 class Data {
  public:
   explicit Data(const Problem& problem);
   Data(const Data&) = delete;
   Data& operator=(const Data&) = delete;
 
-  // Call it after changing q, k or v.
+  // Updates derived data; must be called after changing q, k or v.
   void refresh();
 
   [[nodiscard]] AttentionInput input() const;
-  // Keys and values in the problem's type, those of a cache in 8 bits before they were rounded.
+  // Returns keys and values in the problem's type; those of an 8-bit cache before quantization.
   [[nodiscard]] AttentionInput input_as_drawn() const;
   [[nodiscard]] reference::Input reference_input() const;
   [[nodiscard]] AttentionOptions options() const;
@@ -47,16 +47,16 @@ class Data {
   Codes k8_, v8_;
   std::vector<std::int32_t> page_table_;
   std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
-  std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of the words that have one
+  std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of mask words that have one
   std::vector<std::uint8_t> admitted_;
   std::vector<float> bias_, sink_, lambda_;
 };
 
-// Standard normal upstream gradients for every differentiable result, representable in the
+// Returns standard normal upstream gradients for every differentiable result, representable in the
 // problem's type.
 [[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
 
-// What a number becomes in the type.
+// Returns x rounded to the type.
 [[nodiscard]] float rounded_to(DType type, float x);
 
 }  // namespace isentrope::check

@@ -1,7 +1,7 @@
-// Conformance problems for results that are computed elsewhere: a C interface by which another
-// program, whatever its language, reads a problem's numbers, puts its results and gets the verdict.
+// Conformance checks of external results: a C interface by which another program reads a problem's
+// numbers, passes its results and gets the verdict.
 //
-// Strings and data live as long as the problem. Nothing here throws: what goes wrong is in
+// Strings and data live as long as the problem. Nothing here throws: error messages are in
 // isentrope_check_error().
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace isentrope::check {
 namespace {
 
-// Of the last call in this thread that failed.
+// Message of the last failed call in this thread.
 thread_local std::string last_error;
 
 struct OpenProblem {
@@ -103,7 +103,7 @@ double number_of(const Data& data, const std::string& name) {
 }
 
 nlohmann::json json_of(const Ratio& ratio) {
-  // JSON has no infinity: a result that is not finite where it should be has the ratio null.
+  // JSON has no infinity, so an unexpectedly non-finite result has the ratio null.
   return {
       {"error_over_budget", ratio.worst}, {"worst", ratio.where}, {"of_result", ratio.of_result}};
 }
@@ -122,7 +122,7 @@ OpenProblem* as_open(void* problem) { return static_cast<OpenProblem*>(problem);
 
 }  // namespace
 
-// Null for a line that is no problem, or one that the operator rejects.
+// Returns a problem; null for an invalid line, or one that the operator rejects.
 ISENTROPE_EXPORT void* isentrope_check_open(const char* line) {
   return guarded<void*>(nullptr, [&] { return new OpenProblem(parse_problem(line)); });
 }
@@ -146,7 +146,7 @@ ISENTROPE_EXPORT double isentrope_check_number(void* problem, const char* name) 
   return guarded(0.0, [&] { return number_of(as_open(problem)->judge.data(), name); });
 }
 
-// An input; rank 0 when the problem has none of that name.
+// Returns an input's rank and data; rank 0 if the problem has no input of that name.
 ISENTROPE_EXPORT std::int64_t isentrope_check_input(void* problem, const char* name,
                                                     const void** data, const char** type,
                                                     std::int64_t* extents) {
@@ -159,7 +159,8 @@ ISENTROPE_EXPORT std::int64_t isentrope_check_input(void* problem, const char* n
   });
 }
 
-// Elements of an upstream gradient, in the order of its result; 0 without a backward pass.
+// Returns the number of elements of an upstream gradient, in the order of its result; 0 without a
+// backward pass.
 ISENTROPE_EXPORT std::int64_t isentrope_check_upstream(void* problem, const char* name,
                                                        const double** data) {
   return guarded(std::int64_t{-1}, [&] {
@@ -169,16 +170,16 @@ ISENTROPE_EXPORT std::int64_t isentrope_check_upstream(void* problem, const char
   });
 }
 
-// A result as floats, row-major: output, the statistics, support; dq, dk, dv, d_bias, d_lambda,
-// d_sinks.
+// Passes a result as floats, row-major: output, the statistics, support; dq, dk, dv, d_bias,
+// d_lambda, d_sinks.
 ISENTROPE_EXPORT void isentrope_check_put(void* problem, const char* name, const float* data,
                                           std::int64_t count) {
   as_open(problem)->results[name].assign(data, data + count);
 }
 
-// JSON: outcome, reason, and of forward and backward error_over_budget, where it is worst, and the
-// worst of each result. Null when results are missing. on_tensor_cores: budget.h has what these do
-// that our own kernels do not.
+// Returns JSON: outcome, reason, and for forward and backward error_over_budget, where it is
+// largest, and the largest of each result. Null if results are missing. on_tensor_cores: uses the
+// budget of tensor cores (budget.h).
 ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tensor_cores) {
   return guarded<const char*>(nullptr, [&] {
     OpenProblem& open = *as_open(problem);

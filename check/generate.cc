@@ -17,7 +17,7 @@ constexpr std::int64_t kLengths[] = {
     1,  2,  3,   4,   5,   6,   7,   8,   9,   11,  12,  13,  15,  16,  17,  23,  24,
     25, 29, 31,  32,  33,  37,  47,  48,  49,  53,  63,  64,  65,  71,  72,  73,  95,
     96, 97, 101, 113, 127, 128, 129, 131, 143, 145, 191, 193, 199, 241, 255, 256, 257};
-// Blocks of queries and of keys begin anew, and the keys of a decode step are split, at these.
+// Blocks of queries and keys, and splits of a decode step, begin at these lengths.
 constexpr std::int64_t kLongLengths[] = {383, 385,  511,  512,  513,  521,
                                          768, 1021, 1023, 1024, 1025, 1537};
 constexpr std::int64_t kCacheLengths[] = {4095, 4096, 4097, 4099, 5000, 6143, 6145, 8191, 8193};
@@ -25,7 +25,7 @@ constexpr std::int64_t kDims[] = {1,  2,  3,  4,  5,   7,   8,   9,   11,  12, 1
                                   16, 17, 24, 31, 32,  33,  40,  48,  63,  64, 65,
                                   72, 80, 96, 97, 127, 128, 129, 160, 192, 256};
 
-// Draws that are the same with every standard library.
+// Random numbers that are the same with every standard library.
 class Draw {
  public:
   Draw(std::uint64_t seed, std::int64_t index)
@@ -64,7 +64,7 @@ void draw_shape(Draw& draw, Problem& p, std::int64_t most_work) {
     std::int64_t* const extents[] = {&p.batch, &p.queries, &p.keys};
     *extents[draw.below(3)] = 0;
   }
-  // Whatever is not the point of the shape gives way until the problem is small enough.
+  // Reduces other extents until the problem is small enough.
   const auto work = [&] { return p.batch * p.heads * p.queries * p.keys * (p.dim + p.value_dim); };
   while (work() > most_work) {
     if (p.batch > 1) {
@@ -88,7 +88,7 @@ void draw_mask_parts(Draw& draw, Problem& p) {
                                   Causal::bottom_right};
   p.causal = draw.one_of<Causal>(kCausal);
   if (draw.chance(25)) {
-    // Reaching at most as far as there are keys, and at least one key more often than not.
+    // Windows reach at most as far as there are keys, and usually at least one key.
     const std::int64_t reach = std::max<std::int64_t>(p.keys, 1);
     p.window_left = draw.below(reach + 1) - 1;
     p.window_right = draw.below(reach + 1) - 1;
@@ -106,9 +106,10 @@ void draw_mask_parts(Draw& draw, Problem& p) {
   }
 }
 
-// Most rows see no key: there are many more of them than keys, or these lie behind them.
+// Whether most rows see no key: there are many more rows than keys, or keys are outside their
+// masks.
 bool hides_keys_from_most_rows(const Problem& p) {
-  Problem small = p;  // what has no part in the mask need not be drawn
+  Problem small = p;  // without options that do not affect the mask
   small.heads = small.kv_heads = small.dim = small.value_dim = 1;
   small.bias = small.admitted = small.lambda_table = false;
   small.page_size = 0;
@@ -122,8 +123,8 @@ bool hides_keys_from_most_rows(const Problem& p) {
   return rows * 5 < p.batch * p.queries;
 }
 
-// Of masks that hide the keys from most rows one in four is kept: they are cases, but outputs of
-// zeros tell little.
+// Draws a mask. One in four masks that hide the keys from most rows is kept: they are valid cases,
+// but all-zero outputs test little.
 void draw_mask(Draw& draw, Problem& p) {
   const Problem without = p;
   do {
@@ -168,7 +169,7 @@ void draw_options(Draw& draw, Problem& p) {
   p.sink = draw.chance(18);
   p.special = draw.chance(8);
   if (draw.chance(40)) p.magnitude = draw.one_of<double>(kMagnitudes);
-  // Beyond, q itself is infinite in f16. Its logits overflow f16 well before.
+  // Larger q would be infinite in f16; its logits overflow f16 before that.
   if (p.type == DType::f16) p.magnitude = std::min(p.magnitude, 1e4);
   if (p.keys > 0 && draw.chance(8)) p.page_size = 1 + draw.below(40);
   p.backward = p.page_size == 0;
@@ -176,11 +177,10 @@ void draw_options(Draw& draw, Problem& p) {
 
 void draw_dropout(Draw& draw, Problem& p) {
   constexpr std::array kShares = {0.1, 0.1, 0.25, 0.5, 1e-9};
-  // Of special numbers 6e4 times a dropout's factor has no room in f16, and neither has its
-  // gradient.
+  // With special numbers, 6e4 times a dropout factor overflows f16, and so does its gradient.
   if (!draw.chance(15) || (p.special && p.type == DType::f16)) return;
   p.dropout = draw.one_of<double>(kShares);
-  // Both words of a seed, and no more than a number of JSON holds.
+  // Sets both words of a seed, within the integers that JSON represents.
   p.dropout_seed = static_cast<std::uint64_t>(draw.below(std::int64_t{1} << 53));
 }
 

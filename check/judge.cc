@@ -8,8 +8,8 @@
 namespace isentrope::check {
 namespace {
 
-// An output that is mostly zeros or no numbers agrees with nearly anything: a kernel that never ran
-// would pass. Verdicts on such problems must not be counted as evidence.
+// Largest fraction of zeros and NaN in an output. Beyond it, nearly anything would pass, even a
+// kernel that never ran, so the verdict is no evidence.
 constexpr double kMostTelling = 0.9;
 
 bool tells_little(const std::vector<double>& output) {
@@ -18,7 +18,7 @@ bool tells_little(const std::vector<double>& output) {
   return static_cast<double>(silent) > kMostTelling * static_cast<double>(output.size());
 }
 
-// Of this CPU's products, and of the problem's cache, if it has one in 8 bits.
+// Returns the arithmetic of this CPU's products, and of the problem's 8-bit cache, if any.
 Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
   Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
   if (data.problem.cache_group > 0) add_cache_errors(data, want, arithmetic);
@@ -56,8 +56,7 @@ const char* name_of(Outcome outcome) {
 }
 
 Judge::Judge(const Problem& problem) : data_(problem) {
-  // The operator's validator speaks first: the reference trusts its input. Without tasks that is
-  // all that runs.
+  // Runs the validator only, without tasks, because the reference trusts its input.
   (void)run_forward(data_, [](std::int64_t, const auto&) {});
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
   if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;

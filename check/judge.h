@@ -1,5 +1,5 @@
-// Results of this CPU against their budgets; Judge: one problem, its reference computed once, and a
-// verdict for each instruction set.
+// Compares results of this CPU with their budgets. Judge computes the reference of a problem once,
+// and a verdict for each instruction set.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ enum class Outcome { passed, failed, mistrusted, skipped };
 struct Verdict {
   Outcome outcome = Outcome::passed;
   Ratio forward{}, backward{};
-  std::string reason{};  // of a verdict that is neither passed nor failed
+  std::string reason{};  // if neither passed nor failed
 
-  // The worse of the two.
+  // Returns the larger of both.
   [[nodiscard]] const Ratio& worst() const {
     return backward.worst > forward.worst ? backward : forward;
   }
@@ -30,18 +30,18 @@ struct Verdict {
 
 class Judge {
  public:
-  // Throws Error when the operator rejects the problem, as it would a caller's.
+  // Throws Error if the operator rejects the problem.
   explicit Judge(const Problem& problem);
 
-  // Runs the problem on the active target. Not while another thread changes that.
+  // Runs the problem on the active target, which no other thread may change meanwhile.
   [[nodiscard]] Verdict judge() const;
 
-  // Of results that were computed elsewhere; `backward` where the problem has a backward pass.
+  // Compares external results; `backward` if the problem has a backward pass.
   [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward,
                               const Arithmetic& arithmetic = {}) const;
 
   [[nodiscard]] const Data& data() const { return data_; }
-  // Of the backward pass, null without one.
+  // Returns the upstream gradient; null without a backward pass.
   [[nodiscard]] const reference::GradientInput* upstream() const {
     return upstream_ ? &*upstream_ : nullptr;
   }

@@ -54,7 +54,7 @@ PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)
   gradients_.dv = room({p.batch, p.kv_heads, p.keys, p.value_dim});
 }
 
-// In the problem's type; halves take the first half of the floats.
+// Allocates a result in the problem's type; halves use the first half of the floats.
 Tensor PreparedCall::room(const std::array<std::int64_t, 4>& shape) {
   floats_.emplace_back(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
   const auto view = contiguous_view<float, 4>(floats_.back().data(), shape);

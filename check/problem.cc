@@ -46,7 +46,7 @@ void parse_type(Problem& p, std::string_view text) {
   fail("dt", "f32, bf16 or f16", text);
 }
 
-// N, or N:M where M has no other value than N.
+// Parses N, or N:M with M different from N.
 void parse_pair(std::string_view field, std::string_view text, std::int64_t& first,
                 std::int64_t& second) {
   const auto parts = split_outside_brackets(text, ':');
@@ -144,7 +144,7 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
   }
 }
 
-// Of a group that holds inf all is NaN, which the reference does not know.
+// A group that holds Inf becomes NaN as a whole, which the reference does not model.
 void check_cache(const Problem& p) {
   if (p.cache_group == 0) return;
   if (p.dim % p.cache_group != 0 || p.value_dim % p.cache_group != 0)
@@ -205,7 +205,7 @@ Problem parse_problem(std::string_view line) {
   bool has_shape = false;
   std::string fields(line);
   std::ranges::replace(fields, '\t', ' ');
-  // A rule's text may hold spaces inside its brackets: they end no field.
+  // Spaces inside a rule's brackets do not end the field.
   for (const std::string_view field : split_outside_brackets(fields, ' ')) {
     if (field.empty()) continue;
     const auto equals = field.find('=');

@@ -47,13 +47,13 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-// A word of mask= that is one number: NAME=NUMBER, and 0 where it is not given.
+// A word of mask= with one number: NAME=NUMBER, 0 by default.
 struct MaskWord {
   const char* name;
   std::int64_t Problem::* number;
   std::int64_t Mask::* part;                 // that number
-  View<const std::int64_t, 1> Mask::* list;  // or the first sequence's, and others drawn below it
-  bool (*fits)(const Problem& problem);      // whether the mask may have it beside its other parts
+  View<const std::int64_t, 1> Mask::* list;  // or per sequence
+  bool (*fits)(const Problem& problem);  // whether it can be combined with the mask's other parts
 };
 
 inline constexpr std::array kMaskWords = {
@@ -65,11 +65,11 @@ inline constexpr std::array kMaskWords = {
              [](const Problem& p) { return p.window_left < 0 && p.dilation == 0 && p.chunk == 0; }},
 };
 
-// Fields that have their default are left out; parse_problem(text_of(p)) == p.
+// Returns the line, without fields at their default; parse_problem(text_of(p)) == p.
 [[nodiscard]] std::string text_of(const Problem& problem);
 
-// Fields in any order, separated by spaces. Throws Error naming the field, what it takes and what
-// was got.
+// Parses fields in any order, separated by spaces. Throws Error naming the field, its requirement
+// and the value.
 [[nodiscard]] Problem parse_problem(std::string_view line);
 
 }  // namespace isentrope::check

@@ -5,7 +5,7 @@
 namespace isentrope::check {
 namespace {
 
-// Room for a tensor of the problem's type, and what was written there as floats.
+// Memory for a tensor of the problem's type, and its content as floats.
 class Room {
  public:
   Room(DType type, const std::array<std::int64_t, 4>& shape)
@@ -13,7 +13,7 @@ class Room {
         shape_(shape),
         floats_(size(type == DType::f32)),
         halves_(size(type != DType::f32)) {}
-  // Filled with what a kernel returned earlier.
+  // Initialised with an earlier result of a kernel.
   Room(DType type, const std::array<std::int64_t, 4>& shape, const std::vector<float>& values)
       : Room(type, shape) {
     if (type == DType::f32) floats_ = values;

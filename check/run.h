@@ -7,14 +7,14 @@
 
 namespace isentrope::check {
 
-// What the kernels return, contiguous, every statistic asked for. Output and gradients of q, k and
-// v are written in the problem's type and widened.
+// Results of one problem: contiguous tensors with all statistics. Output and gradients of q, k and
+// v are computed in the problem's type and widened.
 struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
   std::vector<float> output;
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data,
                                         const ParallelFor& parallel_for = run_serially);
-// With other options than the problem's.
+// Same with other options than the problem's.
 [[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options);
 
 struct BackwardResult {

@@ -1,4 +1,4 @@
-"""What is found once and kept in a file, so that a study may be stopped and taken up again, here or on another machine."""
+"""Results that are measured once and saved in a file, so that a study can resume, here or on another machine."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ class StudyError(Exception):
 
 
 def kept(file, measure):
-    """What `measure` finds, asked for once."""
+    """Returns the saved result of `measure`, calling it if there is none."""
     if not file.exists():
         write_text(file, json.dumps(measure()))
     return json.loads(file.read_text())
@@ -28,13 +28,13 @@ def fingerprint(file):
 
 
 def program():
-    """What reads: the commit of this folder, and the processor."""
+    """Returns the commit of this folder and the processor."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
     return {"commit": commit, "cpu": processor_name(), "instruction_set": torch.backends.cpu.get_cpu_capability()}
 
 
 class Record:
-    """The published file: what was read of each model, stretch by stretch, and the verdicts on those read whole."""
+    """The published file: readings of each model, stretch by stretch, and the verdicts on complete models."""
 
     def __init__(self, file, protocol, documents):
         self.file, self.protocol = file, protocol
@@ -61,7 +61,7 @@ class Record:
             self.write()
 
     def add_tuning(self, name, measure):
-        """The last that is read of a model."""
+        """Adds tuned factors, the last reading of a model."""
         self.models[name]["tuning"] = measure()
         self.write()
 

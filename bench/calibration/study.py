@@ -4,10 +4,10 @@
     study.py data/documents --model own-small results/calibrate-study/own-small --work results/calibrate-study \\
         --output docs/results/calibration-models.json
 
-protocol.json, beside this file, says what is asked, of which models, and how it is judged; it was written before the first
-reading. What is finished is kept in the folder --work, and the next start goes on from it. --output has each stretch once it
-is read, which is not read again where --work is empty, and a model's verdicts once all of its readings are done. A model of
-ours that is not there yet is trained first.
+protocol.json, next to this file, states questions, models and tests; it was written before the first reading. Finished
+parts are saved in the folder --work, from which the next start continues. --output has each finished stretch, which is
+not read again even if --work is empty, and the verdicts of each complete model. A missing model of the project's own is
+trained first.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from isentrope.models.retrieval import prompt, retrieval
 from isentrope.rules import ScaleRule
 
 DISTANCES = 8
-# Tokens that eight lines and their questions take, and a reserve.
+# Tokens of eight lines and their questions, and a reserve.
 QUESTIONS = 384
 
 
@@ -41,7 +41,7 @@ def constant(log_gain):
 
 
 class Reader:
-    """One model, and what it read of the documents, kept in a folder."""
+    """A model and its readings of the documents, saved in a folder."""
 
     def __init__(self, name, path, protocol, documents, work):
         self.name, self.protocol, self.work = name, protocol, work / "readings" / name
@@ -52,18 +52,18 @@ class Reader:
         self.work.mkdir(parents=True, exist_ok=True)
 
     def lengths(self, stretch):
-        """Edges of the bins: one within the trained length, the others beyond it."""
+        """Returns the edges of the bins: one within the trained length, the others beyond it."""
         return [self.settings.get("from", 0), *self.settings["beyond"][str(stretch)]]
 
     def passages(self, part, tokens):
-        """The beginning of each document."""
+        """Returns the beginning of each document."""
         return [
             passages_of(self.tokenizer, file.read_text(errors="replace"), 1, tokens, "study")[0]
             for file in self.files[part]
         ]
 
     def losses(self, part, stretch, methods):
-        """Of each method a row a document: the mean loss of each bin."""
+        """Returns one row a document for each method: the mean loss of each bin."""
         lengths = self.lengths(stretch)
         passages = self.passages(part, lengths[-1] + 1)
         names = [file.stem for file in self.files[part]]
@@ -81,7 +81,7 @@ class Reader:
         return {m.name: [bins(m.name, i) for i in range(len(passages))] for m in methods}
 
     def answers(self, stretch, methods):
-        """Of each method a row a document: the loss of each answer, by the distance to its line."""
+        """Returns one row a document for each method: the loss of each answer, by the distance to its line."""
         tokens = min(self.lengths(stretch)[-1], self.trained * stretch) - QUESTIONS
         distances = [tokens * (i + 1) // (DISTANCES + 1) for i in range(DISTANCES)]
         passages = self.passages("test", tokens)
@@ -103,7 +103,7 @@ class Reader:
 
 
 def best_constant(reader, stretch):
-    """The gain of the grid, none among them, whose loss beyond the trained length is lowest on the calibration documents."""
+    """Returns the gain, or none, with the lowest loss beyond the trained length on the calibration documents."""
     grid = [0.0, *reader.protocol["grid"]]
     rope = parse(f"yarn:{stretch}")
     losses = reader.losses("calibration", stretch, [Method(f"e^{x}", rope, constant(x)) for x in grid])
@@ -113,14 +113,14 @@ def best_constant(reader, stretch):
 
 
 def beyond_of(reader, stretch, documents):
-    """Of each document the mean over all positions beyond the trained length."""
+    """Returns the mean over all positions beyond the trained length for each document."""
     edges = reader.lengths(stretch)
     widths = [b - a for a, b in zip(edges, edges[1:])][1:]
     return [sum(w * x for w, x in zip(widths, bins[1:])) / sum(widths) for bins in documents]
 
 
 def measured(reader, stretch):
-    """The gain from entropy: one number of the model, from text within its trained length."""
+    """Returns the gain from entropy: one number for the model, from text within its trained length."""
 
     def measure():
         length = min(reader.protocol["calibration_tokens"], reader.trained)
@@ -150,7 +150,7 @@ def stretch_of(reader, stretch):
 
 
 def tuning_of(reader):
-    """The factor of each head tuned on loss: constant, and growing with ln n."""
+    """Returns the factor of each head tuned on loss: constant, and growing with ln n."""
     settings = reader.protocol["tuning"]
     if reader.name not in settings["models"]:
         return None
@@ -180,7 +180,7 @@ def rules_of_factors(log_factors, form, trained):
 
 
 def read(name, path, protocol, arguments, record):
-    """All that the record lacks of a model."""
+    """Reads a model as far as the record lacks it."""
     if name in protocol["training"]["sizes"]:
         train(name, protocol["training"], arguments.documents / "training", path)
     record.begin(name, fingerprint(path if path.is_file() else path / "model.safetensors"))

@@ -1,4 +1,4 @@
-"""Causal models of our own with RoPE, trained on short windows until their loss is flat, as transformers saves them."""
+"""Trains causal models with RoPE on short windows until their loss is flat, and saves them for transformers."""
 
 import math
 
@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 
 def tokenizer_of(files, vocabulary):
-    """Byte pairs of the files."""
+    """Returns a byte-pair tokenizer trained on the files."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -18,7 +18,7 @@ def tokenizer_of(files, vocabulary):
 
 
 def parts_of(tokenizer, files):
-    """Tokens to train on, and the last twentieth of each file to validate on."""
+    """Returns training tokens, and the last twentieth of each file as validation tokens."""
     training, validation = [], []
     for file in files:
         tokens = tokenizer(file.read_text(errors="replace"), return_tensors="pt", verbose=False)["input_ids"][0]
@@ -29,7 +29,7 @@ def parts_of(tokenizer, files):
 
 
 def batch_of(tokens, settings, step):
-    """Windows at places that seed and step say."""
+    """Returns windows at positions determined by seed and step."""
     places = torch.Generator().manual_seed(settings["seed"] * 1_000_000 + step)
     starts = torch.randint(len(tokens) - settings["length"], (settings["batch"],), generator=places)
     return torch.stack([tokens[start : start + settings["length"] + 1] for start in starts])
@@ -42,14 +42,14 @@ def loss_of(model, windows):
 
 @torch.no_grad()
 def validated(model, tokens, settings):
-    """Mean loss of windows side by side, of 64 batches at most."""
+    """Returns the mean loss of contiguous windows, at most 64 batches."""
     size = settings["length"] + 1
     windows = tokens[: len(tokens) // size * size].view(-1, size).split(settings["batch"])[:64]
     return sum(loss_of(model, one).item() * len(one) for one in windows) / sum(map(len, windows))
 
 
 def is_flat(history, settings):
-    """Whether the last readings are no lower, by more than `flat`, than the lowest before them."""
+    """Returns whether the last readings are not lower, by more than `flat`, than the lowest earlier one."""
     before, last = history[: -settings["patience"]], history[-settings["patience"] :]
     return bool(before) and min(last) > min(before) - settings["flat"]
 
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def end(self):
-        """The step after the last; unknown until the loss is flat."""
+        """Step after the last; None until the loss is flat."""
         return math.inf if self.flat_at is None else self.flat_at + max(1, self.flat_at // 5)
 
     def rate(self):
@@ -94,7 +94,7 @@ class Run:
 
 
 def train(name, settings, documents, folder):
-    """Leaves the model and its tokenizer in `folder`, unless they are there."""
+    """Trains a model into `folder`, with its tokenizer, unless they exist."""
     if (folder / "config.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The factor of each head's softmax scale, tuned on the loss of a stretched model beyond its trained length."""
+"""Tunes the factor of each head's softmax scale on the loss of a stretched model beyond its trained length."""
 
 import contextlib
 import math
@@ -15,7 +15,8 @@ NAME = "isentrope_tuned"
 
 
 class Factors:
-    """log factors [layers, heads] in the attention of a model, whose rows of n keys are scaled by growth[n - 1] besides."""
+    """Factors exp(log factors [layers, heads]) in a model's attention. Rows of n keys are also scaled by growth[n -
+    1]."""
 
     def __init__(self, model, growth):
         config = model.config.get_text_config()
@@ -40,8 +41,10 @@ def attending(model, factors):
 
 
 def loss_beyond(model, tokens, trained):
-    """Mean over the positions beyond the trained length. Layers, and logits 256 positions at a time, are computed again in the
-    backward pass: what a whole passage would keep is more than memory."""
+    """Returns the mean loss over positions beyond the trained length.
+
+    Layers, and logits 256 positions at a time, are recomputed in the backward pass, because a whole passage exceeds
+    memory."""
     hidden = model.base_model(input_ids=tokens[None, :-1], use_cache=False).last_hidden_state[0, trained:]
     head = model.get_output_embeddings()
 
@@ -53,7 +56,7 @@ def loss_beyond(model, tokens, trained):
 
 
 def tuned(model, texts, rope, form, trained, tokens, settings):
-    """log factors [layers][heads] after Adam's steps, each on `tokens` + 1 tokens of another text."""
+    """Returns log factors [layers][heads] after Adam's steps, each on `tokens` + 1 tokens of another text."""
     n = torch.arange(1, tokens + 1, dtype=torch.float32)
     growth = torch.ones(tokens) if form == "constant" else (n.log() / math.log(trained)).clamp(min=1)
     factors = Factors(model, growth)
@@ -62,7 +65,7 @@ def tuned(model, texts, rope, form, trained, tokens, settings):
     trainable = [p for p in model.parameters() if p.requires_grad]
     model.requires_grad_(False)
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train()  # without it transformers checkpoints nothing; none of these models drops anything
+    model.train()  # required for checkpointing in transformers; these models have no dropout
     try:
         with stretched(model, rope), attending(model, factors):
             for step in range(settings["steps"]):

@@ -1,4 +1,4 @@
-"""What the readings say: paired t over documents, equivalence within a margin, Holm's correction within a model."""
+"""Verdicts on readings: paired t over documents, equivalence within a margin, Holm's correction within a model."""
 
 import math
 
@@ -8,7 +8,7 @@ LEVEL = 0.05
 
 
 def paired(differences):
-    """Mean, standard error and degrees of freedom. The error is None where it tells nothing: of fewer than 3, or all equal."""
+    """Returns mean, standard error and degrees of freedom. The error is None for fewer than 3 or equal differences."""
     count = len(differences)
     mean = sum(differences) / count
     square = sum((x - mean) ** 2 for x in differences)
@@ -17,8 +17,9 @@ def paired(differences):
 
 
 def difference(ours, theirs, margin=None):
-    """Of two lists of losses by document: mean, degrees of freedom, 95 % interval, and the p of a difference or, with a margin, of
-    none beyond it."""
+    """Returns the difference of two lists of losses by document: mean, degrees of freedom, 95 % interval, and p.
+
+    p is that of a difference or, with a margin, of equivalence within it."""
     mean, error, df = paired([a - b for a, b in zip(ours, theirs, strict=True)])
     if error is None:
         return {"mean": mean, "df": df, "low": None, "high": None, "p": 1.0}
@@ -31,7 +32,7 @@ def difference(ours, theirs, margin=None):
 
 
 def holm(tests):
-    """Sets `called` on each: Holm's correction at LEVEL."""
+    """Sets `called` on each test by Holm's correction at LEVEL."""
     ordered = sorted(tests, key=lambda test: test["p"])
     called = True
     for i, test in enumerate(ordered):
@@ -40,7 +41,7 @@ def holm(tests):
 
 
 def judge(models, protocol):
-    """Adds to each model's readings, which must be whole, their differences and verdicts."""
+    """Adds differences and verdicts to each model's readings, which must be complete."""
     tuned = []
     for found in models.values():
         tests = []
