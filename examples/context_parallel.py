@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Trains a small Llama on sequences that no rank holds as a whole: FSDP2 and context parallel on one mesh.
+"""Trains a small Llama on sequences that are split over ranks: FSDP2 and
+context parallel on one mesh.
 
     torchrun --nproc-per-node 4 examples/context_parallel.py data/king-james.txt
 
-Of 4 ranks, 2 x 2: rows of the mesh have sequences of their own, and the ranks of a row share each of theirs. The weights
-are spread over the ranks of a row, and every row has them. On GPUs the group is "nccl", and the mesh is one of "cuda".
+4 ranks form a 2 x 2 mesh. Rows have different sequences, and the ranks of a row
+share each sequence. The weights are sharded over the ranks of a row, and every
+row has a copy. On GPUs use the group "nccl" and a mesh of "cuda".
 """
 
 import sys
@@ -21,7 +23,8 @@ LENGTH, BATCH = 512, 2
 
 
 def train(text: bytes, steps: int) -> list[float]:
-    """The loss at each step: of all sequences of the step, the same on every rank."""
+    """Returns the loss at each step: the mean over all sequences, the same on
+    every rank."""
     ranks = dist.get_world_size()
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "cp"))
     torch.manual_seed(0)
@@ -43,7 +46,7 @@ def train(text: bytes, steps: int) -> list[float]:
     for _ in range(steps):
         begins = torch.randint(len(corpus) - LENGTH, (BATCH,), generator=choose).tolist()
         tokens = torch.stack([corpus[begin : begin + LENGTH] for begin in begins])
-        # Whole sequences go in, on every rank of a row; each rank computes its part of them.
+        # Every rank of a row passes whole sequences and computes its part.
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()

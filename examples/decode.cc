@@ -1,6 +1,5 @@
-// Decoding with a cache that lies in two places: each part attends on its own,
-// the states merge, and what crosses from one to the other is a few bytes a
-// row.
+// Decoding with a cache in two places. Each part attends separately, and their
+// states are merged, so only a few bytes a row are exchanged.
 
 #include <cmath>
 #include <cstdio>
@@ -38,7 +37,7 @@ int main() {
   const ConstTensor query =
       contiguous_view<const float, 4>(q.data(), {1, kHeads, 1, kDim});
 
-  // The rule counts the keys of the whole sequence, wherever they lie.
+  // The rule counts the keys of the whole sequence, in both places.
   const auto options = [](std::int64_t first_key) {
     return AttentionOptions{
         .rule = ScaleRule::entropy_invariant(512),

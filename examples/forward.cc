@@ -1,4 +1,4 @@
-// Attention with a length rule, and what it tells of every row.
+// Attention with a length rule, and the statistics of every row.
 
 #include <cmath>
 #include <cstdio>

@@ -21,7 +21,7 @@ theirs = flex_attention(q, k, v, block_mask=blocks)
 print("mask_mod is attn_mask:", torch.allclose(mine, theirs, atol=1e-5))
 print("keys of the last row:", stats.support[0, 0, -1].item())
 
-# Distances count against a key: what a score_mod adds is a bias.
+# A score_mod adds a bias: here, distant keys are penalised.
 bias = -0.1 * (i - j).abs().float()
 mine = isentrope.attention(q, k, v, bias=bias)
 theirs = flex_attention(

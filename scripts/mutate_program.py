@@ -1,4 +1,4 @@
-"""How scripts/mutate compiles a program of the tests of the operator, and how it runs it."""
+"""Compiles and runs the test programs for scripts/mutate."""
 
 import re
 import shutil
@@ -19,13 +19,13 @@ SOURCES = [
     *TESTS,
     *sorted(str(x.relative_to(ROOT)) for folder in ("src", "check") for x in (ROOT / folder).rglob("*.cc")
             if x.name != "elsewhere.cc")]  # fmt: skip
-# Kernels are compiled for one instruction set each, which is a small part of what the library has.
+# Kernels are compiled for one instruction set each, a small part of the library's.
 AVX3, PORTABLE = "AVX-512", "portable"
 OPTIONS = {AVX3: ["-march=skylake-avx512", "-DHWY_COMPILE_ONLY_STATIC"], PORTABLE: ["-DHWY_COMPILE_ONLY_SCALAR"]}
-# Sums are contracted by nobody. -O1 compiles a kernel in 3 s instead of 4, and its tests then take five times as long.
+# No test contracts sums. -O1 compiles a kernel in 3 s instead of 4, but its tests take five times as long.
 COMMON = ["g++", "-std=c++20", "-O2", "-ffp-contract=off", "-w", "-pthread", "-fopenmp", "-I.", "-Iinclude"]
-PATIENCE = 30  # seconds of processor time, of 10 that the longest run takes: a mutant that never ends is caught
-# What takes 2 s and finds most is run before what takes 10.
+PATIENCE = 30  # seconds of processor time; the longest run takes 10, so an endless loop is caught
+# Tests of 10 s run after those that take 2 s and find most.
 LATER = "*OnTarget*:*GeneratedProblems.*:*ASplitCache*:Generator.*"
 
 
@@ -35,19 +35,19 @@ def run(command, **options):
 
 @dataclass
 class Run:
-    """Tests on kernels of one instruction set, with AVX-512's products of bf16 pairs or with AMX's."""
+    """Tests of kernels for one instruction set, with AVX-512's or AMX's products of bf16 pairs."""
 
     name: str
     instructions: str
-    filters: tuple  # one after the other
+    filters: tuple  # in this order
     options: tuple = ("--avx512",)
 
     def failing_test(self, program):
-        """The first test that fails, or None."""
+        """Returns the first test that fails, or None."""
         return next((test for part in self.filters if (test := self.failing_of(program, part))), None)
 
     def failing_of(self, program, part):
-        # It ends at the first wrong number. A mutant that takes all memory is to be ended before others are.
+        # Stops at the first wrong number. choom lets the kernel kill a mutant that exhausts memory first.
         command = ["choom", "-n", "1000", "--", "prlimit", f"--cpu={PATIENCE}:{PATIENCE + 1}", program, *self.options]
         try:
             done = run([*command, "--gtest_break_on_failure", f"--gtest_filter={part}"], timeout=20 * PATIENCE)
@@ -64,13 +64,13 @@ RUNS = (Run(AVX3, AVX3, PARTS), Run("AMX", AVX3, ("Amx*:*/AVX3",), ()), Run(PORT
 
 
 def runs_of(changed):
-    """Those that may notice: where a file is of one kind of products, that on these."""
+    """Returns the runs that may detect a change: for files of one kind of product, only those that use it."""
     names = {name for word, name in (("amx", "AMX"), ("avx512", AVX3)) if word in changed}
     return [x for x in RUNS if not names or x.name in names]
 
 
 def inclusions():
-    """Of each file of the project, the sources that are made of it."""
+    """Returns, for each file of the project, the sources that include it."""
     files = [x for top in ("src", "include", "tests", "check") for x in (ROOT / top).rglob("*.*")]
     text_of = {str(x.relative_to(ROOT)): x.read_text() for x in files if x.suffix in (".h", ".cc")}
     direct = {}
@@ -90,8 +90,8 @@ def inclusions():
 
 
 def compiled(instructions, source, into, tree=None):
-    """What the compiler has to say."""
-    # A changed header comes before the original, whoever includes it.
+    """Compiles a source and returns the compiler's messages."""
+    # A changed header precedes the original in the include path.
     first = ["-I", tree, "-I", tree / "include"] if tree else []
     own = OPTIONS[instructions] if source.startswith("src/cpu/") else []
     path = tree / source if tree and (tree / source).exists() else source
@@ -100,7 +100,7 @@ def compiled(instructions, source, into, tree=None):
 
 
 class Programs:
-    """Of all tests, from the unchanged sources or with a changed file among them."""
+    """Programs of all tests, from the unchanged sources or with one changed file."""
 
     def __init__(self):
         self.includers, self.lock = inclusions(), Lock()
@@ -113,7 +113,7 @@ class Programs:
             self.check(each)
 
     def check(self, each):
-        """Without a change tests must pass."""
+        """Requires that tests pass without a change."""
         passed = self.objects / f"passed on {each.name}"
         if passed.exists():
             return
@@ -123,7 +123,7 @@ class Programs:
         passed.touch()
 
     def unchanged(self, instructions, source):
-        """Its object, made once."""
+        """Returns the object of an unchanged source, compiled once."""
         folder = instructions if source.startswith("src/cpu/") else "all"
         into = self.objects / folder / f"{source}.o"
         with self.lock:
@@ -132,7 +132,7 @@ class Programs:
         return into
 
     def mutated(self, instructions, place, tree, changed):
-        """A program with the changed file in it; None where that does not compile."""
+        """Returns a program with the changed file; None if it does not compile."""
         folder = place / instructions
         if (folder / "tests.program").exists():
             return folder / "tests.program"
@@ -142,9 +142,9 @@ class Programs:
         return self.linked(instructions, folder / "tests.program", again)
 
     def linked(self, instructions, into, again):
-        """The program, with these objects in the place of the same sources' own."""
+        """Links the program with these objects instead of the originals."""
         own = [self.unchanged(instructions, source) for source in SOURCES if source not in again]
-        # What changed comes first: of what several objects define inline the first is taken.
+        # Changed objects come first, because the linker takes the first of several inline definitions.
         objects = [*again.values(), *own]
         libraries = ["-lhwy", "-lgtest", "-lrapidcheck"]
         done = run(["g++", "-pthread", "-fopenmp", "-fuse-ld=gold", *objects, *libraries, "-o", into])

@@ -1,12 +1,12 @@
-"""Which tokens scripts/mutate changes, into what, and where they stand."""
+"""Tokens that scripts/mutate changes, their replacements and their places."""
 
 import re
 
-# What runs on this machine: not what is Arm's alone.
+# Sources that run on this machine: not Arm's own.
 SOURCES = ("src/cpu", "src/call/mask.cc", "src/call/mask_parts.h", "include/isentrope/mask.h")
 LEFT_OUT = ("src/cpu/product/bf16_neon.cc",)
 
-# Operators of two operands have spaces around them, which the brackets of templates and the signs of numbers have not.
+# Binary operators have spaces around them; template brackets and signs do not.
 CHANGES = {
     r" < ": [" <= ", " > "], r" <= ": [" < "], r" > ": [" >= ", " < "], r" >= ": [" > "], r" == ": [" != "],
     r" != ": [" == "], r" && ": [" || "], r" \|\| ": [" && "], r" \+ ": [" - "], r" - ": [" + "], r" % ": [" / "],
@@ -18,13 +18,13 @@ CHANGES = {
     r"\bbegin\b": ["end"], r"\bend\b": ["begin"],
     r"\bfirst\b": ["last"], r"\blast\b": ["first"], r"(?<![\w.])\d+(?![\w.])": ["{} + 1"],
 }  # fmt: skip
-# Where a change would concern no code.
+# Text without code.
 SILENT = re.compile(r'//[^\n]*|/\*.*?\*/|^\s*#[^\n]*|"(?:\\.|[^"\\\n])*"|static_assert\(.*?\);',
                     re.DOTALL | re.MULTILINE)  # fmt: skip
 
 
 def all_places(root):
-    """Of each pattern: (file, its text, begin, end)."""
+    """Returns (file, its text, begin, end) for each pattern."""
     files = []
     for name in SOURCES:
         path = root / name
@@ -44,7 +44,7 @@ def all_places(root):
 
 
 def drawn(draw, places):
-    """One change. The kind is drawn first, for of some there are many more than of others."""
+    """Draws a change. The kind is drawn first, because some are much more frequent than others."""
     pattern = draw.choice(sorted(places))
     name, text, begin, end = draw.choice(places[pattern])
     old, new = text[begin:end], draw.choice(CHANGES[pattern])

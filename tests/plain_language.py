@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# Folders whose text is checked, and the sentence openings and words that are refused there.
-CHECKED = ["config", "include", "src", "theory"]
+# Paths of git whose text is checked, and the sentence openings and words that are refused there.
+CHECKED = ["CMakeLists.txt", "Makefile", "bench", ":!bench/gpu*", "check", "cli", "cmake", "command", "config", "examples", "include", "lab",
+           "report", "scripts", "src", "theory"]  # fmt: skip
 OPENINGS = re.compile(r"(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
 LONGEST = 30  # words of a sentence; 25 is the aim, and names count as words
