@@ -1,4 +1,4 @@
-// Choices out of a fuzzer's bytes. When they run out every choice is the first one.
+// Choices drawn from a fuzzer's bytes. When the bytes run out, every choice is the first one.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class ByteSource {
     return *data_++;
   }
   bool flag() { return byte() % 2 != 0; }
-  // 0 ... most
+  // Returns a number in 0 ... most.
   std::int64_t up_to(std::int64_t most) { return (byte() | byte() << 8) % (most + 1); }
   template <typename T, std::size_t N>
   T one_of(const T (&choices)[N]) {
@@ -34,14 +34,14 @@ class ByteSource {
   std::size_t size_;
 };
 
-// Ends the program: the fuzzer keeps the input.
+// Ends the program if the condition is false, so that the fuzzer keeps the input.
 inline void require(bool condition, const std::string& what) {
   if (condition) return;
   std::fprintf(stderr, "fuzz: %s\n", what.c_str());
   std::abort();
 }
 
-// The same, for a message that takes time to make.
+// Same, for a message that is expensive to build.
 template <typename Describe>
   requires std::is_invocable_v<Describe>
 void require(bool condition, const Describe& describe) {

@@ -9,7 +9,7 @@ namespace {
 
 void run(ByteSource bytes) {
   check::Problem p = problem_from(bytes);
-  // Float cannot hold the budgets of sharper rows: fuzz_forward has those.
+  // Budgets of sharper rows exceed float; fuzz_forward covers these.
   p.magnitude = std::fmin(p.magnitude, 1);
   static const std::vector<std::string> targets = supported_targets();
   use_target(targets[bytes.byte() % targets.size()]);

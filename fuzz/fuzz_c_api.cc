@@ -1,6 +1,5 @@
-// Fuzz target: the C interface. Whatever its arguments, a call either works or says why it does
-// not, writes nothing outside its outputs nor one place for two of them, and lets no exception
-// through.
+// Fuzz target: the C interface. With any arguments a call works or reports an error, writes only
+// its outputs and no place twice, and throws nothing.
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +21,7 @@ std::int64_t number_from(ByteSource& bytes) {
                                      std::int64_t{1} << 62, kMost, kLeast});
 }
 
-// Memory for the arrays of one call: an array that would reach outside of it gets none.
+// Memory for the arrays of one call; an array that would exceed it gets none.
 class Arena {
  public:
   Arena() : memory_(1 << 15) {}
@@ -38,7 +37,7 @@ class Arena {
     if (faults % 16 == 4) array.strides[bytes.byte() % 4] = number_from(bytes);
     if (faults % 16 == 5) array = {};
     if (faults % 16 != 6) place(array, written);
-    // Somewhere among the arrays that were placed before.
+    // Placed within the arrays placed before.
     if (faults % 16 == 7 && array.data != nullptr) {
       const std::ptrdiff_t last = static_cast<std::byte*>(array.data) - memory_.data();
       array.data = memory_.data() + std::min<std::ptrdiff_t>(4 * bytes.byte(), last);
@@ -46,7 +45,7 @@ class Arena {
     return array;
   }
 
-  // Whether no byte that is written is also read, or written as part of another element.
+  // Returns whether no written byte is also read, or written as part of another element.
   [[nodiscard]] bool are_apart(std::initializer_list<isentrope_array> read,
                                std::initializer_list<isentrope_array> written) const {
     std::vector<bool> taken(memory_.size());
@@ -74,7 +73,7 @@ class Arena {
     return dtype >= 0 && dtype < 7 ? kSizes[dtype] : 8;
   }
 
-  // Marks the bytes of all elements; false where one was taken.
+  // Marks the bytes of all elements; returns false if one was already marked.
   bool take_bytes(const isentrope_array& array, std::vector<bool>& taken) const {
     if (array.data == nullptr) return true;
     std::int64_t count = 1;
@@ -104,7 +103,7 @@ class Arena {
       if (extent > 0) (stride < 0 ? low : high) += (extent - 1) * stride;
       count *= extent;
     }
-    // Broadcasting makes calls of any length legal, and this one should end.
+    // Broadcast calls may be valid at any length, so lengths are limited.
     if (count > 2000 || high - low > 2000 || (written && low < 0)) return;
     std::byte* memory =
         static_cast<std::byte*>(take(static_cast<std::size_t>(8 * (high - low + 1))));

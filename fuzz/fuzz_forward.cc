@@ -9,7 +9,7 @@
 namespace isentrope::fuzz {
 namespace {
 
-// What holds of every row, whatever its numbers.
+// Checks bounds that hold for every row.
 void check_bounds(const check::ForwardResult& got, std::size_t row, const check::Problem& p) {
   const auto support = static_cast<double>(got.support[row]);
   const double entropy = got.entropy[row], collision = got.collision[row];
@@ -24,8 +24,7 @@ void settle(const check::Problem& p, const reference::Result& want, std::size_t 
             check::ForwardResult& got) {
   const auto columns = static_cast<std::size_t>(p.value_dim);
   for (std::size_t at = row * columns; at < (row + 1) * columns; ++at) {
-    // A weight may vanish in float and not in double, so NaN and inf stand for each other in the
-    // output.
+    // A weight may underflow in float only, so NaN and Inf count as equal in the output.
     const bool finite = std::isfinite(want.output[at]);
     require(finite || uncertain || !std::isfinite(got.output[at]),
             [&] { return "a finite output hides a NaN: " + text_of(p); });

@@ -1,5 +1,5 @@
-// Fuzz target: merge trees of normalised states against the raw state of all keys in a row, and the
-// byte form of states against any bytes.
+// Fuzz target: merge trees of normalised states against the raw state of all keys of a row, and
+// parsing of states from arbitrary bytes.
 
 #include <cmath>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace isentrope::fuzz {
 namespace {
 
-// One row of one key.
+// Returns the state of one row with one key.
 AttentionState state_of(double logit, double distance, float value) {
   AttentionState state({1, 1, 1, 1});
   state.statistics[0] = finalize(row_state_of(logit, distance));
@@ -57,7 +57,7 @@ void run_tree(ByteSource bytes) {
   require(near(got.collision, want.collision, 1e-12 * size), "collision");
   require(near(got.max_probability, want.max_probability, 1e-12 * size), "max_probability");
   require(near(got.distance, want.distance, 1e-9 * size), "distance");
-  // Both sum squares of differences of logits, the raw state after shifting them.
+  // Both sum squares of logit differences; the raw state shifts them first.
   require(near(got.variance, want.variance, 1e-12 * size * size * size), "variance");
   if (want.support > 0 && !std::isnan(want.entropy))
     require(near(merged.output[0], 1, 1e-5), "output");

@@ -1,5 +1,5 @@
-// Fuzz target: problem lines. Any text is a problem that survives printing, or an Error of one
-// line.
+// Fuzz target: problem lines. Any text is a problem that round-trips through text, or an Error of
+// one line.
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Problems, and the numbers in them, out of a fuzzer's bytes.
+// Problems and their numbers from a fuzzer's bytes.
 #pragma once
 
 #include <algorithm>
@@ -52,9 +52,8 @@ inline check::Problem problem_from(ByteSource& bytes) {
   return p;
 }
 
-// Overwrites some numbers by those at which arithmetic goes wrong. The largest leave
-// room for sums in float, and do not magnify the rounding of a denormal beyond the floor of the
-// budgets.
+// Overwrites some numbers with edge cases. The largest leave room for sums in float, and keep the
+// rounding of denormals below the floor of the budgets.
 inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                   kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -64,8 +63,8 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
     float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e12f,
                                 kInfinity, -kInfinity, kNaN});
     if (finite_only && !(std::abs(value) < 2)) value = 2;
-    // Where the heaviest key is dropped, weights below 2^-127 remain, which kernels take for 0.
-    // With values of 1e12 they are more than the floor of the budgets.
+    // If the heaviest key is dropped, kernels treat remaining weights below 2^-127 as 0. Times
+    // values of 1e12, that would exceed the floor of the budgets.
     if (data.problem.dropout > 0 && std::isfinite(value)) value = std::clamp(value, -6e4f, 6e4f);
     if (!numbers.empty())
       numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
@@ -73,8 +72,8 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
   data.refresh();
 }
 
-// Kernels scale queries in float, by lambda in log2. Beyond its range a product with 0 is NaN,
-// where the reference has 0.
+// Returns whether lambda q in log2 overflows float: its product with 0 is NaN, and the reference
+// has 0.
 inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   const auto dim = static_cast<std::size_t>(data.problem.dim);
   const auto begin = data.q.begin() + static_cast<std::ptrdiff_t>(row * dim);
@@ -84,8 +83,8 @@ inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   });
 }
 
-// Budgets are first-order: they say nothing where the logits themselves are uncertain, which is
-// where numbers are so large that float cannot tell the keys apart, or infinite.
+// Returns whether logits are too uncertain for first-order budgets: float cannot distinguish the
+// keys, or numbers are infinite.
 inline bool is_uncertain(const check::Data& data, const reference::Result& want, std::size_t row) {
   const double rounding = static_cast<double>(data.problem.dim + 16) * 0x1p-24;
   return !(rounding * want.logit_magnitude[row] < 0.03) || overflows(data, want.lambda[row], row);

@@ -1,5 +1,5 @@
-// Memory that does not suffice: whichever allocation of a call fails, there is an error, nothing is
-// lost, and the next call is right.
+// Allocation failures: whichever allocation of a call fails, there is an error, nothing leaks, and
+// the next call is right.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -24,8 +24,8 @@ namespace {
 using check::Data;
 using check::Problem;
 
-// What the call returns where it has memory; nothing where allocation `which` failed. On a thread
-// of its own, whose scratch memory goes with it.
+// Returns the call's result; empty if allocation `which` failed. Runs on its own thread, whose
+// scratch memory is freed with it.
 template <typename Call>
 auto with_failure(const Call& call, std::int64_t which) {
   std::optional<decltype(call())> result;
@@ -39,15 +39,15 @@ auto with_failure(const Call& call, std::int64_t which) {
   return result;
 }
 
-// The pool's threads keep scratch memory each, from their first task on.
+// Each thread of the pool keeps scratch memory from its first task on.
 const std::int64_t kKeptByPool = std::thread::hardware_concurrency();
 
-// call() returns what can be compared, or throws std::bad_alloc. kept: allocations that may outlive
-// all of it. Of many allocations 400 fail, equally far apart.
+// call() returns a comparable result, or throws std::bad_alloc. kept: allocations that may outlive
+// it. If there are many allocations, 400 evenly spaced ones fail.
 template <typename Call>
 void expect_that_every_allocation_may_fail(const Call& call, std::int64_t kept = 0) {
   constexpr std::int64_t kMost = 400;
-  const auto want = call();  // what is made once and kept is there now
+  const auto want = call();  // also creates what is made once and kept
   std::int64_t which = 1, allocations = 0;
   {
     const FailingAllocation none(std::int64_t{1} << 40);
@@ -69,7 +69,7 @@ void expect_that_every_allocation_may_fail(const Call& call, std::int64_t kept =
     EXPECT_LE(live_allocations, before + kept) << which;
     failed += !returned;
     EXPECT_EQ(call(), want) << "after allocation " << which;
-    if (returned && which > allocations + 8) break;  // a thread more or less allocates a little
+    if (returned && which > allocations + 8) break;  // threads may allocate slightly differently
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GE(failed, std::min(allocations, kMost) / 2);
@@ -88,7 +88,7 @@ std::vector<float> results_of(const Problem& problem, const ParallelFor& paralle
   return all;
 }
 
-// In children, where nothing that is made once and kept is there yet: threads, lists of names.
+// In child processes, where threads and lists of names do not exist yet.
 TEST(AllocationFailure, OfTheFirstCall) {
   const Problem problem = check::parse_problem("shape=1x8x64x64x16 bwd=1");
   for (std::int64_t which = 1; which <= 120; ++which) {
@@ -151,8 +151,7 @@ TEST(AllocationFailure, Rules) {
   }
 }
 
-// What is wrong with JSON is said, or that there is no memory to say it; never the one for the
-// other.
+// Reports either the JSON error or that memory is exhausted, never one for the other.
 TEST(AllocationFailure, WrongJson) {
   for (const char* text : {R"({"rule": "logn", "train_len": {"of": [1, 2, ["three"]]}})",
                            R"({"rule": "logn", "train_len": 1e999})", R"({"rule": ["a", )"}) {
@@ -176,7 +175,7 @@ TEST(AllocationFailure, RulesOfModels) {
       [&] { return to_json(scale_of_config(kConfig).rule) + scale_of_config(kConfig).layers; });
 }
 
-// A status at every step, never an exception; and options as they were where setting them failed.
+// Returns a status at every step, never an exception; failed setters leave options unchanged.
 TEST(AllocationFailure, CrossesNoBorderOfC) {
   constexpr std::array<std::int64_t, 4> kShape = {1, 2, 50, 8};
   std::vector<float> q(2 * 50 * 8), output(q.size()), lse(2 * 50), dq(q.size()), dk(q.size()),

@@ -1,4 +1,4 @@
-// Leads of rows and their verdicts, against numbers worked out here.
+// Leads of rows and their verdicts, against numbers computed here.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A record of one length: its accuracy, and a cross-entropy that falls with it.
+// Returns a record of one length: its accuracy, and a cross-entropy that decreases with it.
 json record(const char* rule, int seed, double accuracy) {
   const json row = {{"rule", rule},
                     {"kind", "trained"},
@@ -34,8 +34,8 @@ json lead_of(const std::vector<json>& records, const std::string& metric) {
   return {};
 }
 
-// Differences of 1, 3 and 2: t = 2 sqrt(3) of 2 degrees of freedom, whose two-sided p is
-// 1 - sqrt(12 / 14), and whose quantile is 4.3027.
+// Differences of 1, 3 and 2: t = 2 sqrt(3) with 2 degrees of freedom. The two-sided p is 1 -
+// sqrt(12 / 14), and the quantile 4.3027.
 TEST(Leads, ArePairedAndHaveTheirIntervals) {
   const json lead =
       lead_of({record("standard", 1, 50), record("log_length", 1, 51), record("standard", 2, 60),
@@ -52,7 +52,7 @@ TEST(Leads, ArePairedAndHaveTheirIntervals) {
   EXPECT_NEAR(lead["low"].get<double>(), 2 - 4.302652729911275 / std::sqrt(3.0), 1e-9);
   EXPECT_NEAR(lead["high"].get<double>(), 2 + 4.302652729911275 / std::sqrt(3.0), 1e-9);
   EXPECT_NEAR(lead["p"].get<double>(), 1 - std::sqrt(12.0 / 14), 1e-9);
-  EXPECT_EQ(lead["verdict"], "undecided");  // by two standard errors it would have been called
+  EXPECT_EQ(lead["verdict"], "undecided");  // two standard errors would have decided it
   EXPECT_FALSE(lead.contains("reason"));
 }
 
@@ -87,9 +87,9 @@ TEST(Leads, ThatAreAllEqualAreTheGrainOfTheMeasure) {
   EXPECT_EQ(lead["reason"], "all differences are equal");
 }
 
-// A rule of other words and the same numbers is named beside the first, and judged once.
+// A rule with another name and the same numbers is listed with the first, and judged once.
 TEST(Leads, OfTheSameNumbersAreOne) {
-  // Of the same trainings, as rules that are laid upon one model are.
+  // Rules applied to one model come from the same trainings.
   std::vector<json> merged;
   for (const json& record : losing_records()) {
     merged.push_back(record);
@@ -114,7 +114,7 @@ TEST(Leads, OfTheSameNumbersAreOne) {
 
 TEST(Leads, NeedAModelToLeadOver) { EXPECT_TRUE(leads_of({record("log_length", 1, 50)}).empty()); }
 
-// What blocks say: the seeds stay, the text varies.
+// Intervals over blocks of text; seeds are fixed.
 TEST(Leads, HaveAnIntervalOfTheText) {
   std::vector<json> records;
   for (int seed = 1; seed <= 3; ++seed) {
@@ -133,7 +133,7 @@ TEST(Leads, HaveAnIntervalOfTheText) {
     }
   }
   for (const json& lead : leads_json(leads_of(records))) {
-    if (lead["metric"] == "accuracy") {  // sd 0.5 over 8 times as many blocks in a mean
+    if (lead["metric"] == "accuracy") {  // sd 0.5 over a mean of 8 times as many blocks
       EXPECT_NEAR(lead["text"]["low"].get<double>(), 2.5 - 1.96 / 16, 0.03);
       EXPECT_NEAR(lead["text"]["high"].get<double>(), 2.5 + 1.96 / 16, 0.03);
     } else {

@@ -1,4 +1,4 @@
-// The statistics of verdicts: known values, and what they find where nothing is there.
+// Statistics of verdicts: known values, and false-positive rates without an effect.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace isentrope::analysis {
 namespace {
 
-// Student's own example (1908), hours of sleep: t = 4.0621 of 9 degrees of freedom.
+// Student's own example (1908), hours of sleep: t = 4.0621 with 9 degrees of freedom.
 TEST(Paired, IsStudents) {
   const Paired sleep = paired({1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4});
   EXPECT_EQ(sleep.df(), 9);
@@ -34,7 +34,7 @@ TEST(Paired, SaysWhyItSaysNothing) {
     EXPECT_TRUE(std::isnan(few.p) && std::isnan(few.low) && std::isnan(few.high));
 }
 
-// As R's p.adjust has them; what is no number is not counted.
+// Same as R's p.adjust; NaN is not counted.
 TEST(Family, AdjustsAsPublished) {
   const std::vector<double> p = {0.01, 0.04, std::nan(""), 0.03, 0.005};
   const std::vector<double> by_holm = holm(p), by_rate = benjamini_hochberg(p);
@@ -49,8 +49,8 @@ TEST(Family, AdjustsAsPublished) {
   EXPECT_TRUE(holm({}).empty());
 }
 
-// A table of a study where no rule does anything: the differences of cells and rules over the
-// seeds, each at five lengths that go along with each other by `correlation`.
+// Returns the p-values of a study without effects: differences of cells and rules over the seeds,
+// each at five lengths with the given correlation.
 std::vector<double> null_table(std::mt19937_64& random, std::size_t seeds, double correlation) {
   constexpr int kRows = 4, kLengths = 5;
   std::normal_distribution<double> normal;
@@ -69,7 +69,7 @@ std::vector<double> null_table(std::mt19937_64& random, std::size_t seeds, doubl
   return p;
 }
 
-// Tables of 3 to 8 seeds in which anything is called, in per cent.
+// Returns the percentage of studies of 3 to 8 seeds with any p below 0.05.
 double called(std::vector<double> (*adjust)(const std::vector<double>&)) {
   constexpr int kTables = 10000;
   std::mt19937_64 random(1);
@@ -89,10 +89,10 @@ std::vector<double> unadjusted(const std::vector<double>& p) { return p; }
 TEST(Family, CallsNothingWhereNothingIsInNineteenOfTwentyTables) {
   EXPECT_LE(called(holm), 5.5);
   EXPECT_LE(called(benjamini_hochberg), 5.5);
-  EXPECT_GT(called(unadjusted), 25);  // the test would see it
+  EXPECT_GT(called(unadjusted), 25);  // the test has power
 }
 
-// Two standard errors, as verdicts once were, call too much even of one difference.
+// A criterion of two standard errors gives too many false positives even for one difference.
 TEST(Paired, IsRightFiveTimesInAHundredWhereNothingIs) {
   constexpr int kTables = 10000;
   std::mt19937_64 random(2);

@@ -1,4 +1,4 @@
-// A study: its primary family, what is pooled over cells, and what is said before it is complete.
+// Study: its primary family, leads pooled over cells, and its state before it is complete.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ ordered_json record(const char* rule, int seed, const std::vector<double>& accur
           {"rows", {row}}};
 }
 
-// Two cells whose rule gains about 1 and 3 points at 1024, over four seeds.
+// Two cells whose rule leads by about 1 and 3 points at 1024, over four seeds.
 ordered_json study() {
   ordered_json document = {{"kind", "study"}, {"schema", 1}};
   for (const auto& [cell, gain] : {std::pair{"small", 1.0}, {"large", 3.0}}) {
@@ -64,7 +64,7 @@ TEST(Study, WithoutADeclarationIsExploratory) {
   EXPECT_TRUE(read.primary.empty());
   EXPECT_TRUE(read.question.empty());
   ASSERT_EQ(read.leads.size(), 2U);
-  // One family: eight tests.
+  // A family of eight tests.
   for (const std::vector<Lead>& leads : read.leads) {
     for (const Lead& lead : leads) {
       EXPECT_GE(lead.adjusted_p, lead.seeds.p);
@@ -86,7 +86,7 @@ TEST(Study, PoolsCellsSeedBySeed) {
   EXPECT_EQ(lead.verdict, Verdict::helps);
 }
 
-// A cell of fewer seeds, and one of other positions, stand alone.
+// Cells with fewer seeds or other positions are not pooled.
 TEST(Study, PoolsOnlyWhatIsAlike) {
   ordered_json document = study();
   document["cells"]["t5"] = document["cells"]["small"];
@@ -112,11 +112,11 @@ TEST(Study, JudgesWhatWasDeclaredByHolm) {
   EXPECT_NEAR(read.primary[3].lead.seeds.mean, 2, 1e-9);
   EXPECT_EQ(read.primary[3].lead.seeds.undecided, "all differences are equal");
   EXPECT_EQ(read.primary[2].lead.verdict, Verdict::undecided);
-  // Two tests have a p: the smaller counts twice.
+  // Two tests have a p, so the smaller is doubled.
   EXPECT_NEAR(gain.lead.adjusted_p, 2 * gain.lead.seeds.p, 1e-12);
 }
 
-// Its tests do not count for those of the primary family, nor these for it.
+// Its tests do not count in the primary family, nor the other way round.
 TEST(Study, JudgesASecondaryFamilyByItself) {
   ordered_json document = experiment();
   document["experiment"]["secondary"] = document["experiment"]["primary"];
@@ -140,7 +140,7 @@ TEST(Study, CallsNothingBeforeItIsComplete) {
   for (const std::vector<Lead>& leads : read.leads) {
     for (const Lead& lead : leads) EXPECT_EQ(lead.verdict, Verdict::undecided);
   }
-  // Nothing yet of a cell: there is no lead, and no error.
+  // A cell without records has no lead and is no error.
   document["cells"]["small"]["records"] = ordered_json::array();
   EXPECT_EQ(read_study(document).primary[0].lead.seeds.pairs, 0);
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// One row of logits and values, as its definition has it.
+// Returns the state of one row of logits and values, by definition.
 AttentionState state_of(const std::vector<double>& logits, const std::vector<float>& values) {
   AttentionState state({1, 1, 1, 1});
   RowState row;
@@ -117,7 +117,7 @@ TEST(AttentionState, NaNPoisonsTheRowAndMinusInfinityWeighsNothing) {
   EXPECT_EQ(merge(weightless, weightless).statistics[0].lse, -kInfinity);
 }
 
-// Keys begin ... end - 1 of a problem, which is not paged, as a call of their own.
+// Returns the state of keys begin ... end - 1 of an unpaged problem, as a call of its own.
 AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::int64_t end) {
   AttentionInput in = data.input();
   AttentionOptions options = data.options();
@@ -136,8 +136,8 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   cut(options.attn_mask);
   cut(options.bias);
   options.sinks = {};
-  // Without causal the last query of the whole call lies at its last key; of a part the offset says
-  // so.
+  // Without causal, the last query of a call is at its last key; for a part, query_offset shifts it
+  // there.
   if (options.mask.causal == Causal::none) options.mask.query_offset += keys - in.q.extents[2];
   options.mask.sequence_keys = options.mask.key_offset + keys;
   options.mask.key_offset += begin;

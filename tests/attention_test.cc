@@ -98,7 +98,7 @@ std::vector<Problem> problems() {
         "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
         "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
         "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right",
-        // Scores that no float has room for, of logits that are small.
+        // Scores overflow float although logits are small.
         "dt=bf16 shape=1x2x97x97x64 rule=constant(scale=3e-38) scale=3e+37"}) {
     list.push_back(parse_problem(line));
   }
@@ -141,7 +141,7 @@ TEST_P(OnTarget, ForwardIsWithinBudget) {
 TEST_P(OnTarget, BackwardIsWithinBudget) {
   double worst = 0;
   for (const Problem& problem : problems()) {
-    if (problem.page_size > 0 || problem.cache_group > 0) continue;  // no cache has a backward pass
+    if (problem.page_size > 0 || problem.cache_group > 0) continue;  // caches have no backward pass
     const Data data(problem);
     const reference::GradientInput gradient = random_gradient(problem);
     const Ratio ratio =
@@ -157,7 +157,7 @@ View<float, 4> room_for(std::vector<float>& numbers, const std::array<std::int64
   return contiguous_view<float, 4>(numbers.data(), extents);
 }
 
-// The output with `step` floats from column to column.
+// Runs the problem with `step` floats between output columns.
 Ratio error_over_budget(const Data& data, const reference::GradientInput& gradient,
                         const ConstTensor& d_output, std::int64_t step) {
   const Problem& p = data.problem;

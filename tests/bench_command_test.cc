@@ -1,4 +1,4 @@
-// isentrope bench as a user runs it.
+// isentrope bench, run as a program.
 
 #include <gtest/gtest.h>
 

@@ -89,14 +89,14 @@ class Browser:
             self._note(answer)
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression; waits for promises."""
+        """Returns the value of a JavaScript expression, after waiting for promises."""
         answer = self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", expression))
         return answer["result"].get("value")
 
     def wait(self, expression):
-        """Until the expression is true."""
+        """Waits until the expression is true."""
         deadline = time.monotonic() + TIMEOUT
         while not self.evaluate(expression):
             if time.monotonic() > deadline:
@@ -113,7 +113,7 @@ class Browser:
                   mobile=mobile)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        # Two frames: one for the new layout, one for what observes it.
+        # Two frames: one for the new layout, one for its observers.
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def screenshot(self, path):

@@ -1,4 +1,4 @@
-// isentrope check as a user runs it.
+// isentrope check, run as a program.
 
 #include <gtest/gtest.h>
 

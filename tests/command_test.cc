@@ -1,4 +1,4 @@
-// isentrope scale and isentrope theory as a user types them.
+// isentrope scale and isentrope theory, run as programs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ json run_json(std::vector<std::string> arguments) {
   return json::parse(outcome.out);
 }
 
-// What every refusal looks like: exit 2, nothing on stdout, one line on stderr that says the words.
+// Expects a refusal: exit status 2, nothing on stdout, and one line on stderr with the given words.
 void expect_refusal(const std::vector<std::string>& arguments,
                     const std::vector<std::string>& words) {
   const Outcome outcome = run(arguments);
@@ -172,7 +172,7 @@ TEST(TheoryCommand, Gradient) {
   EXPECT_LT(rules["rules"][0]["values"][1]["annealed"], 0);
 }
 
-// What the notes state as ranges: the alphas between which the optima of those lengths lie.
+// Ranges stated by the notes: the lengths whose optimal alphas are in an interval.
 TEST(TheoryCommand, LengthsBetweenTwoOptima) {
   const json normal = run_json({"theory", "gradient", "--between", "3,2"});
   EXPECT_EQ(normal["alpha"], (json{2, 3}));

@@ -1,5 +1,5 @@
-// Which weights dropout keeps, read through the operator: with queries of 0 all weights of a row
-// are alike, and with unit vectors as values the output shows what became of each.
+// Dropout's mask, read through the operator: with queries of 0 all weights of a row are equal, and
+// with unit vectors as values the output shows each weight.
 
 #include "src/reference/dropout.h"
 
@@ -20,8 +20,8 @@ namespace {
 class Dropout : public TargetTest {};
 ISENTROPE_ON_EVERY_TARGET(Dropout);
 
-// What each weight counts for, [batch, head, query, key]: 0 or 1 / (1 - p). Values are as long as
-// there are keys.
+// Returns the factor of each weight, [batch, head, query, key]: 0 or 1 / (1 - p). value_dim must
+// equal the number of keys.
 std::vector<float> factors_of(const std::string& line) {
   Data data(parse_problem(line));
   const Problem& p = data.problem;
@@ -52,7 +52,7 @@ double mean(const std::vector<bool>& kept) {
          static_cast<double>(kept.size());
 }
 
-// Of queries 3, 4, ... and keys 5, 6, ... of four heads in two batches, out of the mask of all.
+// Queries 3, 4, ... and keys 5, 6, ... of four heads in two batches, compared with the mask of all.
 TEST_P(Dropout, ThePartOfASequenceHasThePartOfItsMask) {
   const std::vector<bool> all = kept("shape=2x4x40x300x8:300 dropout=0.5 dropout_seed=12884901895");
   for (const auto& [line, queries, keys, query, key] :
@@ -81,7 +81,7 @@ TEST_P(Dropout, ASplitCacheHasTheMaskOfOneThatIsNot) {
     return std::vector<bool>(mask.begin() + 4100, mask.begin() + 8200);
   };
   EXPECT_EQ(last("shape=1x2x1x4100x8:4100"), last("shape=1x2:1x1x4100x8:4100"));
-  // Of 100 queries, whose keys are not split.
+  // 100 queries, whose keys are not split.
   const std::vector<bool> rows = kept("shape=1x1x100x4100x8:4100" + seed);
   const std::vector<bool> row = kept("shape=1x1x1x4100x8:4100 mask=offset=99:0" + seed);
   EXPECT_TRUE(std::equal(row.begin(), row.end(), rows.begin() + 99 * 4100));
@@ -104,7 +104,7 @@ TEST_P(Dropout, KeepsItsShareOfEveryRowAndColumn) {
       EXPECT_LT(off(column), 5) << i;
       EXPECT_LT(off(std::vector<bool>(mask.begin() + i * n, mask.begin() + (i + 1) * n)), 5) << i;
     }
-    // Neighbours along keys, queries and heads agree as often as strangers do.
+    // Neighbours along keys, queries and heads agree as often as independent weights.
     for (const std::size_t step : {1, 2, 3, 4, 256, 256 * 256}) {
       std::vector<bool> agree;
       for (std::size_t at = 0; at + step < mask.size(); ++at)
@@ -122,7 +122,8 @@ TEST_P(Dropout, WhatIsKeptCountsForMore) {
   }
 }
 
-// The bits of a weight, which are below 2^24: it is dropped at a share of one more, of 2^32.
+// Returns the random bits of a weight, which must be below 2^24: it is dropped once the threshold
+// exceeds them.
 std::uint32_t bits_of(AttentionOptions options, std::int64_t query, std::int64_t key) {
   std::uint32_t kept = 0, dropped = 1u << 24;
   while (dropped - kept > 1) {
@@ -148,7 +149,7 @@ TEST_P(Dropout, KeepsAWeightWhoseBitsAreTheShareItself) {
       const ForwardResult forward = run_forward(data, options);
       return std::pair{forward.output, run_backward(data, forward, upstream, options).dv};
     };
-    // One more or less of 2^32 changes no other weight by as much as a bit.
+    // Changing the threshold by one changes no other weight by a bit.
     const auto before = dropped_at(bits - 1), at = dropped_at(bits), behind = dropped_at(bits + 1);
     EXPECT_EQ(before, at) << line;
     EXPECT_NE(at.first, behind.first) << line;
@@ -156,7 +157,7 @@ TEST_P(Dropout, KeepsAWeightWhoseBitsAreTheShareItself) {
   }
 }
 
-// The weights before are those that lse, entropy and the others are of, bit for bit.
+// Statistics are those of the weights before dropout, bit for bit.
 TEST_P(Dropout, LeavesTheStatisticsAlone) {
   const std::string line = "shape=2x4:2x70x300x16 mask=causal:bottom_right sink=1 cap=9";
   const ForwardResult with = run_forward(Data(parse_problem(line + " dropout=0.5 dropout_seed=2")));
@@ -168,7 +169,7 @@ TEST_P(Dropout, LeavesTheStatisticsAlone) {
   EXPECT_EQ(without.output, run_forward(Data(parse_problem(line))).output);
 }
 
-// Over many seeds outputs are those without dropout, and each seed has a mask of its own.
+// The mean over many seeds is the output without dropout, and each seed has its own mask.
 TEST_P(Dropout, TheMeanOfManySeedsIsTheOutputWithout) {
   const std::string line = "shape=1x2x6x40x8";
   const ForwardResult want = run_forward(Data(parse_problem(line)));
@@ -207,7 +208,7 @@ TEST_P(Dropout, BitsDoNotDependOnTheThreads) {
   }
 }
 
-// A dropped value that is no number makes its row none, as 0 times it does.
+// A dropped NaN value makes its row NaN, because 0 times NaN is NaN.
 TEST_P(Dropout, AValueThatIsNoNumberIsOneWhereItIsDropped) {
   Data data(parse_problem("shape=1x1x64x64x8 dropout=0.5 dropout_seed=4"));
   data.v[8 * 30 + 2] = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-// BFMMLA in the mode of FEAT_EBF16, which adds without rounding to odd: within the same budget.
+// BFMMLA in the mode of FEAT_EBF16, which does not round to odd: within the same budget.
 
 #include <arm_neon.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::uint64_t fpcr() {
 }
 void set_fpcr(std::uint64_t value) { asm volatile("msr fpcr, %0" : : "r"(value) : "memory"); }
 
-// In the mode while it lives, if the CPU has it. Threads that are started meanwhile inherit it.
+// Enables the mode during its lifetime, if the CPU has it. Threads started meanwhile inherit it.
 class ExtendedMode {
  public:
   ExtendedMode() { set_fpcr(before_ | kEbf); }
@@ -27,7 +27,7 @@ class ExtendedMode {
   ExtendedMode(const ExtendedMode&) = delete;
   ExtendedMode& operator=(const ExtendedMode&) = delete;
 
-  // The bit stays 0 where it means nothing.
+  // Without FEAT_EBF16 the bit stays 0.
   static bool is_on() { return (fpcr() & kEbf) != 0; }
 
  private:
@@ -35,7 +35,7 @@ class ExtendedMode {
   std::uint64_t before_ = fpcr();
 };
 
-// 1 + 2^-26, as BFMMLA rounds it. Not inlined: the compiler knows of no mode.
+// Returns 1 + 2^-26 as BFMMLA rounds it. Not inlined, because the compiler does not know the mode.
 __attribute__((noipa, target("+bf16"))) float rounded_sum() {
   const auto number = vreinterpretq_bf16_u16(vsetq_lane_u16(0x3900, vdupq_n_u16(0), 0));  // 2^-13
   return vgetq_lane_f32(vbfmmlaq_f32(vdupq_n_f32(1), number, number), 0);
@@ -43,7 +43,7 @@ __attribute__((noipa, target("+bf16"))) float rounded_sum() {
 
 TEST(ExtendedBf16, IsWithinTheSameBudget) {
   if (!pair_kernels(DType::bf16)) GTEST_SKIP() << "this CPU has no BFMMLA";
-  ASSERT_EQ(rounded_sum(), 1 + 0x1p-23f);  // to odd
+  ASSERT_EQ(rounded_sum(), 1 + 0x1p-23f);  // rounded to odd
   const ExtendedMode mode;
   if (!mode.is_on()) GTEST_SKIP() << "this CPU has no FEAT_EBF16";
   ASSERT_EQ(rounded_sum(), 1);

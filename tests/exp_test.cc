@@ -1,4 +1,4 @@
-// The kernels' power of two and their maximum on every instruction set: error, edges, NaN.
+// The kernels' power of two and maximum on every instruction set: error, edges, NaN.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/exp_test.cc"
@@ -34,8 +34,8 @@ float larger_or_nan(float least, float x) {
   return hn::GetLane(max_or_nan(hn::Set(d, least), hn::Set(d, x)));
 }
 
-// The largest error, in units in the last place, over every `stride`-th float of [kMinLog2 + 1,
-// 0].
+// Returns the largest error, in units in the last place, over every `stride`-th float of [kMinLog2
+// + 1, 0].
 double largest_ulp_error(std::uint32_t stride) {
   double worst = 0;
   const auto lowest = std::bit_cast<std::uint32_t>(kMinLog2 + 1);

@@ -1,4 +1,4 @@
-// The C interface in the child of a fork, whose only thread is the one that forked.
+// The C interface in a forked child, whose only thread is the one that forked.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -13,15 +13,15 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
-// What other threads held when a child was forked is reached by nobody in the child: no leak.
+// Memory of other threads at the time of a fork is unreachable in the child, which is no leak.
 extern "C" int __lsan_is_turned_off() { return 1; }
 #endif
 
 namespace {
 
-constexpr unsigned kPatience = 60;  // seconds until a child that hangs is ended
+constexpr unsigned kPatience = 60;  // seconds until a hanging child is ended
 
-// Work for every thread of the pool, and short enough to be begun thousands of times.
+// Computes work for every thread of the pool, short enough to run thousands of times.
 std::vector<float> forward() {
   constexpr std::array<std::int64_t, 4> kShape = {1, 8, 64, 16};
   std::vector<float> q(8 * 64 * 16), output(q.size());
@@ -36,8 +36,8 @@ std::vector<float> forward() {
   return output;
 }
 
-// Exit status of a child that computes and ends as programs do, destructors of the library
-// included.
+// Returns the exit status of a child that computes and exits normally, running the library's
+// destructors.
 int child_that_computes(const std::vector<float>& want) {
   const pid_t child = fork();
   if (child == 0) {
@@ -49,14 +49,14 @@ int child_that_computes(const std::vector<float>& want) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The thread sanitizer lets no child of a process with threads start threads.
+// The thread sanitizer forbids children of multi-threaded processes to start threads.
 #if defined(__SANITIZE_THREAD__)
 #define SKIP_UNDER_TSAN() GTEST_SKIP()
 #else
 #define SKIP_UNDER_TSAN() (void)0
 #endif
 
-// Its allocator keeps the lock that another thread had when the child was forked.
+// The address sanitizer's allocator keeps locks that other threads held during the fork.
 #if defined(__SANITIZE_ADDRESS__)
 #define SKIP_UNDER_ASAN() GTEST_SKIP()
 #else
@@ -82,7 +82,7 @@ TEST(Fork, AChildForkedInTheMiddleOfAnotherThreadsCallComputes) {
   for (int i = 0; i < 50; ++i) {
     const int status = child_that_computes(want);
     EXPECT_EQ(status, 0) << "child " << i;
-    if (status != 0) break;  // one that hangs takes a minute
+    if (status != 0) break;  // a hanging child takes a minute
   }
   over = true;
 }

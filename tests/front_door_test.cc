@@ -1,4 +1,4 @@
-// What every command does with files, with its output and with numbers nobody means.
+// Files, output and invalid numbers for every command.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The words of a shell, in which $I is the program.
+// Runs a shell command, in which $I is the program.
 Outcome shell(const std::string& words) {
   return run_command({"/bin/sh", "-c", "I=" ISENTROPE_PROGRAM "; " + words});
 }
@@ -43,7 +43,7 @@ TEST(Output, ThatNobodyCanTakeIsAnError) {
   expect_one_line(shell("$I theory report -o " + page + " > /dev/full"), "No space left on device");
 }
 
-// With its standard output closed, a file that a command opens must not take its place.
+// If standard output is closed, a file opened by the command must not take its place.
 TEST(Output, DoesNotEndUpInAnotherFile) {
   const TemporaryFolder folder;
   const fs::path page = folder / "page.html";
@@ -54,7 +54,7 @@ TEST(Output, DoesNotEndUpInAnotherFile) {
 
 class Page : public testing::Test {
  protected:
-  // Two commands write pages: by the one writer, which therefore is tried at both doors.
+  // Two commands write pages with the same writer; both are tested.
   std::vector<std::string> commands(const std::string& to) const {
     return {"$I scale standard --report " + to,
             "$I report " + std::string(kResult) + " --output " + to};
@@ -106,8 +106,8 @@ TEST_F(Page, GoesIntoADeviceOrAPipe) {
     expect_one_line(shell(command), "No space left on device");
 }
 
-// Neither overwritten by what is printed besides, nor replaced behind the back of who redirected
-// it.
+// Output must neither be overwritten by other printed text, nor replace the file that was
+// redirected to.
 TEST_F(Page, GoesToStandardOutputAsTheRestDoes) {
   for (const std::string& command : commands("/dev/stdout")) {
     const Outcome outcome = shell("echo before; " + command + "; echo after");
@@ -123,7 +123,7 @@ TEST_F(Page, GoesToStandardOutputAsTheRestDoes) {
 TEST_F(Page, ThatDoesNotFitLeavesWhatWasThereAndNothingElse) {
   const fs::path page = write_file(folder_ / "page.html", "old");
   for (const std::string& command : commands(page.string())) {
-    // A file may have 8 blocks: as on a full disk, the write fails in the middle.
+    // With a limit of 8 blocks a write fails in the middle, as on a full disk.
     expect_one_line(shell("trap '' XFSZ; ulimit -f 8; " + command), "File too large");
     EXPECT_EQ(read_file(page), "old");
     EXPECT_EQ(std::distance(fs::directory_iterator(page.parent_path()), fs::directory_iterator{}),
@@ -145,7 +145,7 @@ TEST(Input, EndsWhereItCannotBeUsed) {
   const fs::path sparse = write_file(folder / "sparse", "");
   fs::resize_file(sparse, std::uintmax_t{1} << 42);
   expect_one_line(run({"report", sparse.string()}), "memory");
-  // What is no regular file, and ends.
+  // A pipe that ends.
   EXPECT_EQ(shell("echo '{\"model_type\": \"llama\"}' | $I scale --config /dev/stdin").code, 0);
 }
 

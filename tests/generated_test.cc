@@ -1,5 +1,4 @@
-// Two thousand generated problems: each on the best instruction set and on one of the others, in
-// turn.
+// Two thousand generated problems, each on the best instruction set and, in turn, on one other.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +12,7 @@ namespace isentrope::check {
 namespace {
 
 constexpr std::int64_t kShards = 8,
-                       kProblems = 250;  // a CTest test each, so that they run side by side
+                       kProblems = 250;  // one CTest test for each, so that they run in parallel
 
 class GeneratedProblems : public ::testing::TestWithParam<std::int64_t> {
  protected:
@@ -43,7 +42,7 @@ TEST_P(GeneratedProblems, AreWithinBudget) {
       worst = std::max(worst, verdict.worst().worst);
     }
   }
-  // Problems that tell little are part of the set, but must stay few.
+  // Uninformative problems are part of the set, but must be few.
   EXPECT_LT(mistrusted, verdicts / 8);
   std::printf("largest error over budget: %.3f\n", worst);
 }

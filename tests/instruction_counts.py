@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Instructions that calls, rules and solvers execute, against those recorded: a guard that noise cannot fool.
+"""Compares the instructions that calls, rules and solvers execute with recorded counts, which noise does not affect.
 
     instruction_counts.py ONE_CALL COMPILER             # fails when a count is off by more than the tolerance
-    instruction_counts.py ONE_CALL COMPILER --record    # writes instruction_counts.json anew
+    instruction_counts.py ONE_CALL COMPILER --record    # writes instruction_counts.json
 
-Counts are those of the AVX2 kernels, for valgrind knows no AVX-512, and of one compiler: another one is
-no reason to fail, and the test is skipped.
+Counts are those of the AVX2 kernels, because valgrind does not support AVX-512, and of one compiler. With another
+compiler the test is skipped.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 
 RECORD = Path(__file__).parent / "data/instruction_counts.json"
 SKIPPED = 77
-# Fewer are a reason to record anew, lest the next loss hides behind the gain.
+# A lower count must be recorded as well, so that a later loss is noticed.
 TOLERANCE = 0.03
 
 

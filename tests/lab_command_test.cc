@@ -1,4 +1,4 @@
-// isentrope extrapolate as a user meets it: what it trains, writes and prints.
+// isentrope extrapolate, run as a program: what it trains, writes and prints.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -57,8 +57,8 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   EXPECT_EQ(weights(out() / "models").size() % 4, 0U);
 }
 
-// Mean, standard deviation and error of the paired differences, their interval by the quantile of
-// two degrees of freedom, and verdicts by what Benjamini and Hochberg leave.
+// Mean, standard deviation and error of the paired differences, their interval by the quantile with
+// two degrees of freedom, and verdicts by Benjamini and Hochberg.
 TEST_F(Extrapolate, LeadsAndVerdictsAreThoseOfTheSeeds) {
   ASSERT_EQ(run_command(command({"--seeds", "3", "--rules", "standard,log_length"})).code, 0);
   const json r = result();
@@ -101,8 +101,8 @@ TEST_F(Extrapolate, LeadsAndVerdictsAreThoseOfTheSeeds) {
   EXPECT_EQ(checked, 4 * 2 * 2);  // rows, metrics, lengths
 }
 
-// Every position scheme and objective learns something of a small text, writes its result, and
-// trains rules from one start on the same batches: the first losses agree where the scales do.
+// Every position scheme and objective learns from a small text and writes its result. Rules start
+// from the same weights on the same batches, so first losses agree where scales do.
 TEST_F(Extrapolate, TrainsEveryModel) {
   const std::string rules = "standard,entropy_invariant(base=8)";
   for (const char* shape : {"roformer", "modern"}) {
@@ -115,12 +115,13 @@ TEST_F(Extrapolate, TrainsEveryModel) {
         ASSERT_EQ(outcome.code, 0) << name << outcome.err;
         const json r = result();
         const json &standard = r["rules"][0], &invariant = r["rules"][1];
-        EXPECT_LT(standard["cross_entropy"]["8"], 5.2) << name;  // ln 257 = 5.55 untrained
+        EXPECT_LT(standard["cross_entropy"]["8"], 5.2) << name;  // ln 257 = 5.55 before training
         EXPECT_GT(standard["share_beyond"]["32"], 0) << name;
         EXPECT_EQ(standard["share_beyond"]["8"], 0) << name;
         EXPECT_EQ(standard.contains("bits_per_byte"), std::string(objective) == "causal") << name;
         const double first = standard["loss"][0], other = invariant["loss"][0];
-        // Rows of 8 keys have one scale under both rules; the causal rows before the eighth do not.
+        // Rows of 8 keys have the same scale under both rules; causal rows before the eighth do
+        // not.
         EXPECT_NEAR(first, other, std::string(objective) == "mlm" ? 1e-6 : 0.1) << name;
       }
     }
@@ -162,7 +163,7 @@ TEST_F(Extrapolate, ShowsHelp) {
 }
 
 TEST_F(Extrapolate, TrainsATokenizer) {
-  // Words that only the last tenth has: what evaluates must not shape the pieces.
+  // Only the last tenth has these words: the test text must not influence the pieces.
   std::string content = make_text(30000);
   while (content.size() < 33000) content += "unheard quagga\n";
   const auto corpus = text("long.txt", content).string();

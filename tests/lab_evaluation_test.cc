@@ -1,4 +1,4 @@
-// What is measured of a model, against numbers that can be counted.
+// Measurements of a model, against numbers that can be computed by hand.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ TEST(Evaluation, LengthsPredictTheSameTokens) {
                          c.tokens.targets.begin()));
 }
 
-// At lambda = 0 every row is uniform over n keys: entropy ln n, and gradient mass 0; the keys at a
-// distance of 16 or more are then a share that can be counted.
+// At lambda = 0 every row is uniform over n keys: entropy ln n, gradient mass 0, and a countable
+// share of keys at a distance of 16 or more.
 TEST(Evaluation, StatisticsAreThoseOfTheRows) {
   const std::vector<Token> tokens = text_tokens();
   const EvaluationSet set = draw_evaluation_set(std::span(tokens).first(300), 32, 4096, kTiny);
@@ -61,7 +61,7 @@ TEST(Evaluation, StatisticsAreThoseOfTheRows) {
   EXPECT_LT(near.entropy, std::log(31));
 }
 
-// The share against explicit weights, where a rule scales a bias too.
+// Compares the share with explicit weights, under a rule that scales a bias too.
 TEST(Evaluation, ShareBeyondCountsTheBias) {
   ModelConfig config = kTiny;
   config.layers = 1;
@@ -86,7 +86,7 @@ TEST(Evaluation, ShareBeyondCountsTheBias) {
   EXPECT_NEAR(evaluate(model, set).share_beyond, share, 1e-3);
 }
 
-// The means of the bands, weighted by how many positions each has, are the mean of all.
+// The means of the bands, weighted by their numbers of positions, give the overall mean.
 TEST(Evaluation, PositionsOfCausalModelsAddUp) {
   ModelConfig config = kTiny;
   config.objective = Objective::causal;
@@ -100,7 +100,7 @@ TEST(Evaluation, PositionsOfCausalModelsAddUp) {
   EXPECT_NEAR(sum, all.cross_entropy, 1e-9);
 }
 
-// From the training length on the gain is on the standard scale and its bias, below it there is
+// From the training length on, the gain multiplies the standard scale and the bias; below, there is
 // none.
 TEST(Measure, ConstantGainActsFromTheTrainingLengthOn) {
   const ScaleRule rule = constant_gain(1.5, 64);
@@ -112,8 +112,7 @@ TEST(Measure, ConstantGainActsFromTheTrainingLengthOn) {
   EXPECT_EQ(curve_gains()[3], 1);
 }
 
-// Blocks are the text in order: their sums are those of all, and at two lengths they predict the
-// same.
+// Blocks are in text order: their sums add up, and two lengths predict the same tokens.
 TEST(Evaluation, BlocksAddUp) {
   const std::vector<Token> tokens = text_tokens();
   const Transformer model(kTiny, {}, 1);
@@ -137,8 +136,8 @@ TEST(Evaluation, BlocksAddUp) {
   EXPECT_EQ(evaluate(model, few).blocks.right.size(), 3U);
 }
 
-// To the training length both are the rule; beyond it one stays, and the other is ln n over ln 64
-// of it.
+// Up to the training length both equal the rule. Beyond it one is constant, and the other grows by
+// ln n / ln 64.
 TEST(Measure, ProbesFreezeTheScaleOrLetItGrow) {
   for (const ScaleRule& rule :
        {ScaleRule::standard(), ScaleRule::scaled({2.0 / 3}), ScaleRule::entropy_invariant(512)}) {
@@ -157,7 +156,7 @@ TEST(Measure, ProbesFreezeTheScaleOrLetItGrow) {
   }
 }
 
-// A probe that asks what the model's own rule asks is not measured twice.
+// A probe that equals the model's own rule is not measured twice.
 TEST(Measure, ProbesSayWhatIsTheSame) {
   const std::vector<Token> tokens = text_tokens();
   for (const auto& [rule, same] : {std::pair{ScaleRule::standard(), "frozen"},
@@ -170,7 +169,7 @@ TEST(Measure, ProbesSayWhatIsTheSame) {
     for (const nlohmann::json& row : record["rows"]) {
       kinds.push_back(row["kind"]);
       EXPECT_EQ(row.contains("same_as"), row["kind"] == same) << row["kind"];
-      // At the training length a window hides nothing of 16 keys, and both scales are the rule's.
+      // At the training length a window hides none of 16 keys, and both scales equal the rule's.
       EXPECT_NEAR(row["cross_entropy"][0].get<double>(),
                   record["rows"][0]["cross_entropy"][0].get<double>(), 1e-6);
     }

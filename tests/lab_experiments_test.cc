@@ -1,4 +1,4 @@
-// The experiments' files: what they declare can be measured by what they plan.
+// Files of experiments: their declared tests must be covered by their planned trainings.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ CommandLine command_of(const json& plan, const std::string& cell) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data()).value();
 }
 
-// As records name them.
+// Returns the rules by their names in records.
 std::set<std::string> rules_of(const json& plan, const std::string& cell) {
   std::set<std::string> rules;
   for (const json& step : plan.at("order")) {
@@ -67,7 +67,7 @@ TEST(Experiments, DeclareWhatTheyAskAndHowItIsJudged) {
   }
 }
 
-// What a trainer of its own measures, the tests of that trainer know: tests/python/test_note.py.
+// Plans with their own trainer are tested with that trainer: tests/python/test_note.py.
 TEST(Experiments, MeasureWhatTheirPrimaryFamilyIsOf) {
   for (const json& plan : experiments()) {
     if (plan.contains("trainer")) continue;

@@ -1,4 +1,4 @@
-// The model: where its keys are, what it starts from, its gradients, and how it looks at tokens.
+// The model: positions, initial weights, gradients, and its masks and scales.
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -15,7 +15,7 @@
 namespace isentrope::lab {
 namespace {
 
-// q at position i and k at position j see only i - j.
+// Scores of q at position i and k at position j depend only on i - j.
 TEST(Rotary, ScoresDependOnTheDistanceOnly) {
   const at::Tensor table = rotary_table(40, 8);
   const at::Tensor q = at::randn({1, 1, 1, 8}), k = at::randn({1, 1, 1, 8});
@@ -31,7 +31,7 @@ TEST(Rotary, ScoresDependOnTheDistanceOnly) {
   EXPECT_NEAR(score(0, 0), (q * k).sum().item<double>(), 1e-6);
 }
 
-// Component pair j turns by 10000^(-2j/d) a position.
+// Component pair j rotates by 10000^(-2j/d) a position.
 TEST(Rotary, TurnsPairsByTheirFrequency) {
   const at::Tensor x = at::tensor({1.F, 0.F, 1.F, 0.F}).view({1, 1, 1, 4});
   const at::Tensor y = rotate(x, rotary_table(4, 4).slice(0, 3, 4)).flatten();
@@ -80,7 +80,7 @@ TEST(T5, BiasIsTheTableByBucket) {
   }
 }
 
-// The slopes of Press et al.'s code: for 12 heads those of 8, and every other of 16.
+// Slopes of Press et al.'s code: for 12 heads those of 8, and every other one of 16.
 TEST(Alibi, SlopesArePublishedAndBiasFallsWithTheDistance) {
   EXPECT_EQ(alibi_slopes(2), (std::vector<double>{1.0 / 16, 1.0 / 256}));
   const std::vector<double> twelve = alibi_slopes(12);
@@ -111,7 +111,7 @@ TEST(Transformer, StartsFromTheSameWeightsUnderEveryRule) {
   EXPECT_FALSE(a.parameters()[0].second.equal(other.parameters()[0].second));
 }
 
-// Mean, deviation and biases of the starts by name.
+// Mean, deviation and biases of each initialisation.
 TEST(Transformer, StartsAsPublished) {
   ModelConfig config = kTiny;
   config.width = 128;
@@ -164,8 +164,8 @@ std::vector<Variant> variants() {
   return all;
 }
 
-// Directional derivative of the loss along the gradient, by central differences: every parameter of
-// every shape, the t5 table and learned factors among them, has its gradient.
+// Directional derivative of the loss along the gradient, by central differences, for every
+// parameter of every shape, including the t5 table and learned factors.
 TEST(Transformer, GradientIsTheSlopeOfTheLoss) {
   for (const auto& [name, config, rule] : variants()) {
     const Transformer model(config, rule, 1);
@@ -191,7 +191,7 @@ TEST(Transformer, GradientIsTheSlopeOfTheLoss) {
   }
 }
 
-// What a causal model says of a token does not depend on those behind it.
+// A causal model's prediction does not depend on later tokens.
 TEST(Transformer, CausalModelsSeeThePast) {
   ModelConfig config = kTiny;
   config.objective = Objective::causal;
@@ -217,7 +217,7 @@ TEST(Transformer, DropoutTakesAShareAndKeepsTheMean) {
   EXPECT_FALSE(at::equal(pass(1), model.forward(tokens, positions)));
 }
 
-// A learned factor of 1 is the rule itself; near keys only is what a window hides.
+// A learned factor of 1 equals the rule itself; near keys only equals a window.
 TEST(Transformer, LooksAsItIsAsked) {
   const at::Tensor tokens = at::arange(32).view({1, 32}), positions = at::arange(32);
   const Transformer fixed(kTiny, {ScaleRule::log_length()}, 1),
@@ -254,8 +254,8 @@ TEST(Transformer, UnitScoresAreCosines) {
   EXPECT_EQ(layers, 2);
 }
 
-// The scale of a row, and its bias, are those of all keys where hidden ones count; the rest of the
-// row is that of the near keys.
+// If hidden keys count, scale and bias of a row are those of all keys; the rest is that of the near
+// keys.
 TEST(Transformer, HiddenKeysCountWhereTheyAreToldTo) {
   const ScaleRule rule = ScaleRule::entropy_invariant(16).with_scaled_bias(true);
   for (const Positions positions : {Positions::rope, Positions::t5}) {

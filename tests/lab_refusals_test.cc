@@ -1,5 +1,5 @@
-// What isentrope extrapolate refuses, before it has cost anything, and what it makes of a world
-// that does not let it write.
+// Invalid arguments of isentrope extrapolate, refused before any work, and folders that cannot be
+// written.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -71,12 +71,12 @@ TEST_F(Extrapolate, RefusesNumbersNobodyMeans) {
   expect_refused({"--seeds", "1000000000"}, "a whole number from 1 to 1000 is needed");
   expect_refused({"--layers", "1000000"}, "a whole number from 1 to 1000 is needed");
   expect_refused({"--width", "1000000000"}, "a whole number from 1 to 100000 is needed");
-  // Each of them may be meant; together they are more than there is.
+  // Each number is valid, but together they exceed the memory.
   expect_refused({"--layers", "1000", "--width", "100000"}, "or more; this machine has");
   expect_refused({"--batch", "1000000", "--width", "65536", "--layers", "500"}, "[memory]");
 }
 
-// Such names are legal on Linux, and JSON has no words for them.
+// Such names are valid on Linux, but JSON cannot represent them.
 TEST_F(Extrapolate, TakesNamesThatAreNotUtf8) {
   const std::string corpus = text("text \xff", make_text(4000)).string();
   const fs::path output = out().string() + " \xfe";
@@ -99,14 +99,14 @@ TEST_F(Extrapolate, NoticesThatNobodyCanTakeWhatItPrints) {
   EXPECT_EQ(result()["lengths"], (json{8, 32}));
 }
 
-// A pipe that nobody fills stands for whatever takes long before the first step.
+// A pipe without a writer stands for long work before the first step.
 TEST_F(Extrapolate, EndsAtASignalBeforeTheFirstStep) {
   const fs::path pipe = text("pipe", "");
   fs::remove(pipe);
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const int signal : {SIGTERM, SIGINT}) {
     Command waiting(command({"--corpus", pipe.string()}));
-    const int writer = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);  // returns when it reads
+    const int writer = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);  // returns when the program reads
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     waiting.signal(signal);
     EXPECT_EQ(waiting.wait().code, 128 + signal);
@@ -115,7 +115,7 @@ TEST_F(Extrapolate, EndsAtASignalBeforeTheFirstStep) {
   EXPECT_FALSE(fs::exists(out()));
 }
 
-// The options are read by a program that does without libtorch, so that help does not wait for it.
+// A program without libtorch parses the options, so that help is fast.
 TEST_F(Extrapolate, ReadsItsOptionsWithoutLibtorch) {
   const Outcome libraries =
       run_command({"/bin/sh", "-c", "LD_TRACE_LOADED_OBJECTS=1 " ISENTROPE_EXTRAPOLATE});

@@ -1,4 +1,4 @@
-// What a user is told: options, progress, result.json and the tables.
+// Options, progress, result.json and the tables.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ CommandLine parse(std::vector<const char*> arguments) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data()).value();
 }
 
-// Of a model of `rule` at two lengths.
+// Returns the record of a model of `rule` at two lengths.
 json record(const char* rule, std::uint64_t seed, double accuracy) {
   const auto row = [&](const char* kind, double value) {
     return json{{"kind", kind},
@@ -96,7 +96,7 @@ TEST(Options, ModelsAreChosenByName) {
   EXPECT_FALSE(other.embedding_norm);
 }
 
-// The default rules act on a position bias too, where there is one.
+// The default rules also scale a position bias, if there is one.
 TEST(Options, DefaultRulesSuitThePositions) {
   const ExperimentOptions rope = parse({"--train-length", "32"}).experiment;
   EXPECT_EQ(rope.rules, default_rules());
@@ -176,7 +176,8 @@ TEST(Result, SeedsGiveMeanAndSampleDeviation) {
   EXPECT_EQ(rules[0]["seeds"][1]["accuracy"]["64"], 54);
 }
 
-// What was not finite is null on disk: means and leads over it are no numbers, the others stay.
+// Non-finite numbers are null on disk. Means and leads that contain them are NaN, others are
+// unaffected.
 TEST(Result, NumbersThatAreNotFiniteStayOutOfTheRest) {
   json broken = record("log_length", 2, 64);
   for (json& row : broken["rows"]) row["cross_entropy"][1] = nullptr;
@@ -225,7 +226,7 @@ TEST(Result, SummaryBeginsWithTheVerdictAndShowsEveryRow) {
   EXPECT_NE(text.find("log_length, near keys only"), std::string::npos) << text;
 }
 
-// Below the entropies of the rows that of uniform attention: ln n, or the mean of ln 1 ... ln n.
+// Entropy of uniform attention appears below the rows: ln n, or the mean of ln 1 ... ln n.
 TEST(Result, SummaryNamesTheEntropyOfUniformAttention) {
   json result = result_of({record("standard", 1, 50)});
   EXPECT_NE(summary(result).find("uniform attention           4.159    4.852"), std::string::npos)

@@ -1,4 +1,5 @@
-// How isentrope extrapolate takes interruption, a folder that holds a run, and one that is in use.
+// isentrope extrapolate after an interruption, with an existing run in its folder, and with a
+// folder in use.
 
 #include <gtest/gtest.h>
 
@@ -81,7 +82,7 @@ TEST_F(ExtrapolateAgain, OverwritesAFinishedRunOnlyWhenTold) {
   EXPECT_TRUE(fs::exists(out() / "models/standard-seed1.json"));
 }
 
-// A record stands for its model, as it does where only results are kept: nothing is trained.
+// A record without its model suffices, as in folders that keep only results: nothing is trained.
 TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   ASSERT_EQ(run_command(command()).code, 0);
   const json before = result();
@@ -93,7 +94,7 @@ TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   EXPECT_EQ(again.err.find("step"), std::string::npos) << again.err;
   EXPECT_EQ(result()["rules"], before["rules"]);
 
-  // What was not finite is null there, and stays so.
+  // Non-finite numbers stay null.
   const fs::path record = out() / "models/standard-seed1.json";
   json measured = json::parse(read_file(record));
   measured["rows"][0]["cross_entropy"][1] = nullptr;
@@ -104,13 +105,13 @@ TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   EXPECT_TRUE(result()["rules"][0]["cross_entropy"]["32"].is_null());
   EXPECT_EQ(result()["rules"][0]["accuracy"], before["rules"][0]["accuracy"]);
 
-  // Other lengths are another measurement.
+  // Other lengths need a new measurement.
   const Outcome other = run_command(command({"--resume", "--lengths", "8,16"}));
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.err.find("step 20 of 20"), std::string::npos) << other.err;
 }
 
-// As one is that was written before there was such a measure: the model is there, nothing is
+// A record of an earlier version lacks a measure: the model is measured again, and nothing is
 // trained.
 TEST_F(ExtrapolateAgain, MeasuresAgainWhatARecordLacks) {
   ASSERT_EQ(run_command(command()).code, 0);
@@ -145,7 +146,7 @@ TEST_F(ExtrapolateAgain, RefusesToResumeAnotherRun) {
   refused({}, "is damaged: " + model.string() + " was truncated; remove it");
 }
 
-// Whatever is wrong with a record is found before anything is touched.
+// A damaged record is found before anything is changed.
 TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
   ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
   const std::string before = read_file(out() / "result.json");
@@ -194,8 +195,8 @@ TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
   EXPECT_EQ(run_command(command({"--rules", "standard", "--resume"})).code, 0);
 }
 
-// The second of two starts in one folder is refused at once, whatever it asks for, and the first
-// does not notice. The lock is the kernel's: what a killed program leaves behind locks nothing.
+// The second of two runs in one folder is refused at once with any options, and the first is
+// unaffected. The kernel holds the lock, so a killed program's file locks nothing.
 TEST_F(ExtrapolateAgain, RefusesAFolderInWhichAnotherTrains) {
   Command first(command(kLong));
   wait_for(out() / kFirstModel);

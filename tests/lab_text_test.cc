@@ -105,9 +105,9 @@ TEST(Tokenizer, RefusesMorePiecesThanTheTextHas) {
   EXPECT_THROW((void)train_tokenizer(make_text(200), 100000), Error);
 }
 
-// 15 % within five standard deviations, and of those 80, 10 and 10 %.
+// 15 % within five standard deviations, and 80, 10 and 10 % of these.
 TEST(Masking, HasTheProportionsOfBert) {
-  const Token mask_token = 1000000;  // a random token is then never the old one
+  const Token mask_token = 1000000;  // a random token then differs from the old one
   const std::vector<Token> tokens = count_up(200000);
   const Examples masked = mask_tokens(tokens, mask_token, 1);
   const auto n = static_cast<double>(masked.positions.size());

@@ -1,4 +1,4 @@
-// How a model is trained, and goes on from a checkpoint.
+// Training of a model, and resuming from a checkpoint.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -73,7 +73,7 @@ TEST(Trainer, LossGoesDown) {
 TEST(Trainer, MatricesAloneDecay) {
   constexpr double kRate = 0.1;
   ModelConfig config = kTiny;
-  config.init = Init::pytorch;  // whose biases are not 0
+  config.init = Init::pytorch;  // its biases are not 0
   TrainingPlan plan = kPlan;
   plan.warm_up = 1;
   plan.learning_rate = kRate;
@@ -97,7 +97,7 @@ TEST(Trainer, MatricesAloneDecay) {
     const double error = (after.at("model." + name) - expected).abs().max().item<double>();
     const double decay = 0.01 * kRate * start.abs().max().item<double>();
     EXPECT_LT(error, 1e-6) << name;
-    if (decay > 1e-5) ++seen[start.dim()];  // ten times what the error may be
+    if (decay > 1e-5) ++seen[start.dim()];  // ten times the largest error
   }
   EXPECT_GT(seen[2], 8);
   EXPECT_GT(seen[1], 8);
@@ -147,7 +147,7 @@ TEST(Checkpoint, NamesWhatDiffers) {
   }
 }
 
-// Whatever byte is wrong, and wherever the file ends.
+// Any changed byte, and any truncation.
 TEST(Checkpoint, NoticesDamage) {
   const TemporaryFolder folder;
   save_tensors({{{"note", "text"}}, {{"x", at::arange(100).to(at::kFloat)}}}, folder / "good");
@@ -163,7 +163,7 @@ TEST(Checkpoint, NoticesDamage) {
   }
 }
 
-// Those of a step without decay are so many times as long; decay stays what it was.
+// Without decay their steps are longer by that factor; decay is unchanged.
 TEST(Trainer, PositionBiasesHaveALearningRateOfTheirOwn) {
   ModelConfig config = kTiny;
   config.positions = Positions::t5;
@@ -173,7 +173,7 @@ TEST(Trainer, PositionBiasesHaveALearningRateOfTheirOwn) {
     plan.bias_learning_rate = factor;
     Transformer model(config, {}, 1);
     std::map<std::string, at::Tensor> steps;
-    const double kept = 1 - 0.01 * learning_rate(plan, 0);  // of what decays
+    const double kept = 1 - 0.01 * learning_rate(plan, 0);  // factor of decaying parameters
     for (const auto& [name, value] : model.parameters())
       steps[name] = -value.detach() * (value.dim() > 1 ? kept : 1);
     Trainer(plan, model, tokens).step();

@@ -1,6 +1,5 @@
-// The instrument sees what is there: models made by hand, in which a sharper softmax takes weight
-// from keys that tell nothing, from none, or from keys that tell, and what the laboratory says of
-// each.
+// The laboratory detects planted effects: models made by hand, in which a sharper softmax takes
+// weight from uninformative keys, from none, or from informative keys.
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -22,8 +21,8 @@ constexpr std::int64_t kTrained = 16, kLong = 256, kWidth = 16;
 constexpr std::int64_t kLetters = 8;
 constexpr std::uint64_t kRun = 40;
 
-// Runs of one letter, so that near tokens tell a masked one and far ones tell nothing. A share of
-// the tokens is some letter or other.
+// Returns runs of one letter, so that near tokens determine a masked one and far ones do not. A
+// share of the tokens is random.
 std::vector<Token> runs_of_letters(std::uint64_t seed, double noise) {
   const auto letter = [&](std::uint64_t counter) {
     return static_cast<Token>(random_below(random_bits(seed, Stream::token, counter), kLetters));
@@ -36,13 +35,13 @@ std::vector<Token> runs_of_letters(std::uint64_t seed, double noise) {
   return tokens;
 }
 
-// What the bias of a model says of keys at the training length or farther, and of the token before.
+// Bias of a model on keys at the training length or farther, and on the previous token.
 struct Planted {
   double far = 0, before = 0;
   double noise = 0;  // of the text
 };
 
-// A model that predicts the letter with the most weight.
+// Returns a model that predicts the letter with the most weight.
 Transformer planted_model(const Planted& planted) {
   const c10::AutoGradMode no_gradients(false);
   ModelConfig config{.vocabulary = kLetters + 1, .layers = 1, .width = kWidth, .heads = 1};
@@ -53,15 +52,15 @@ Transformer planted_model(const Planted& planted) {
   Transformer model(config, {}, 1);
   for (const auto& [name, value] : model.parameters()) {
     if (name.find("norm") == std::string::npos) value.zero_();
-    if (name == "embedding") {  // a direction for each letter, none for the mask
+    if (name == "embedding") {  // a direction for each letter, 0 for the mask
       for (std::int64_t letter = 0; letter < kLetters; ++letter) value[letter][letter] = 1;
     } else if (name == "positions") {  // T5's last buckets, and its second
       value.select(1, 15).fill_(planted.far);
       value.select(1, 31).fill_(planted.far);
       value.select(1, 1).fill_(planted.before);
-    } else if (name == "layers.0.qkv.weight") {  // scores of 0, values as they are
+    } else if (name == "layers.0.qkv.weight") {  // scores are 0, values are unchanged
       value.narrow(0, 2 * kWidth, kWidth).copy_(at::eye(kWidth));
-    } else if (name == "layers.0.out.weight") {  // what is read outweighs what the token was
+    } else if (name == "layers.0.out.weight") {  // attention outweighs the token's own embedding
       value.copy_(100 * at::eye(kWidth));
     }
   }
@@ -69,7 +68,7 @@ Transformer planted_model(const Planted& planted) {
 }
 
 struct Found {
-  json lead;  // of the rescaled model at the long length, accuracy
+  json lead;  // accuracy of the rescaled model at the long length
   double best_gain = 0;
 };
 
@@ -117,7 +116,7 @@ TEST(PlantedEffect, FarKeysThatScoreAlikeLeaveItUndecided) {
   EXPECT_EQ(found.lead["mean"], 0);
 }
 
-// The near keys together know more than the one that a sharper softmax leaves.
+// The near keys together are more informative than the one that a sharper softmax leaves.
 TEST(PlantedEffect, WeightTakenFromKeysThatTellMakesItHurt) {
   const Found found = found_of({.far = -20, .before = 2.5, .noise = 0.4});
   EXPECT_EQ(found.lead["verdict"], "hurts") << found.lead;

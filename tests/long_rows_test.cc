@@ -1,5 +1,4 @@
-// Rows of a million keys keep their digits, and memory grows with their length, not with its
-// square.
+// Precision of rows of a million keys, and memory linear in their length.
 
 #include <gtest/gtest.h>
 
@@ -13,9 +12,9 @@
 
 namespace {
 
-// What is allocated through operator new, now and at most.
+// Bytes allocated through operator new, now and at most.
 std::atomic<std::int64_t> allocated, peak;
-constexpr std::size_t kHeader = 64;  // remembers the size, keeps the alignment
+constexpr std::size_t kHeader = 64;  // stores the size, keeps the alignment
 
 }  // namespace
 
@@ -47,7 +46,7 @@ TEST_P(LongRows, AMillionKeysAreWithinBudget) {
                            "shape=1x1x1x1000003x1 bwd=1"}) {
     const Verdict verdict = Judge(parse_problem(line)).judge();
     EXPECT_EQ(verdict.outcome, Outcome::passed) << line << ": " << verdict.worst().where;
-    // The budget knows the longest chain of additions only; what is reached is far better.
+    // The budget covers the longest chain of additions only; actual errors are far smaller.
     EXPECT_LE(verdict.forward.worst, 0.5) << verdict.forward.where;
   }
 }
@@ -66,7 +65,8 @@ TEST_P(LongRows, AMillionEqualKeysHaveTheEntropyOfTheirNumber) {
   }
 }
 
-// Bytes that one forward and one backward pass allocate beyond their inputs and results, at most.
+// Returns the bytes that one forward and one backward pass allocate at most, beyond inputs and
+// results.
 std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::string& words) {
   const std::string length = std::to_string(n);
   const Data data(parse_problem("shape=1x1x" + length + "x" + length + "x8 " + words));
@@ -105,7 +105,7 @@ void expect_linear(const std::string& words) {
       static_cast<double>(forward) * 1e-6, static_cast<double>(backward) * 1e-6,
       static_cast<double>(forward4) * 1e-6, static_cast<double>(backward4) * 1e-6,
       65536.0 * 65536 * 4e-6);
-  // Backward: eight shares of dq, packed keys and values of a run: some 100 floats a row and
+  // Backward: eight partial sums of dq, and packed keys and values: some 100 floats a row and
   // thread.
   EXPECT_LE(forward4, std::int64_t{65536} * 256);
   EXPECT_LE(backward4, std::int64_t{65536} * 2048);
@@ -113,17 +113,17 @@ void expect_linear(const std::string& words) {
   EXPECT_LE(backward4, 6 * std::max<std::int64_t>(backward, 1 << 20));
 }
 
-// A window saves the time; which tiles are visited has no part in what is allocated.
+// A window saves time; allocation does not depend on which tiles are computed.
 TEST(Memory, GrowsWithTheLengthOfTheRows) {
   expect_linear("mask=causal:bottom_right,window=256:0");
 }
 
-// Which weights fall is computed anew in the backward pass, and kept nowhere.
+// The backward pass draws dropout's mask again instead of storing it.
 TEST(Memory, GrowsWithTheLengthOfTheRowsWithDropout) {
   expect_linear("mask=causal:bottom_right,window=256:0 dropout=0.1");
 }
 
-// The same without a mask, minutes of work: make test-all.
+// Same without a mask, which takes minutes: make test-all.
 TEST(Memory, DISABLED_GrowsWithTheLengthOfTheRowsWithoutAMask) { expect_linear("mask=none"); }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Masks and plans against brute force: masks against the reference's reading, for every pair of row
-// and key.
+// Masks and plans against brute force: every pair of row and key, by the reference's mask.
 
 #include "isentrope/mask.h"
 
@@ -34,7 +33,7 @@ struct MaskedCall {
   std::int64_t batch, queries, keys;
 };
 
-// row_view() against the reference's reading of the mask, pair by pair.
+// Compares row_view() with the reference's mask, pair by pair.
 void expect_as_defined(const MaskedCall& d) {
   for (std::int64_t query = 0; query < d.queries; ++query) {
     const RowView row = row_view(d.mask, d.batch, query, d.queries, d.keys);
@@ -45,12 +44,12 @@ void expect_as_defined(const MaskedCall& d) {
     }
     ASSERT_LE(0, row.keys.begin);
     ASSERT_LE(row.keys.end, d.keys);
-    // Rules count over the whole sequence where its length is given.
+    // If sequence_keys is given, rules count over the whole sequence.
     const RowLength length = defined.length();
     ASSERT_EQ(row.length.visible, length.visible) << "query " << query;
     ASSERT_EQ(row.length.total, length.total) << "query " << query;
     ASSERT_EQ(row.length.position, length.position) << "query " << query;
-    // What is said of all rows at once holds of each.
+    // Predicates about all rows must hold for each.
     if (rows_are_alike(d.mask)) {
       ASSERT_EQ(row.keys, row_view(d.mask, d.batch, 0, d.queries, d.keys).keys);
     }
@@ -64,7 +63,7 @@ void expect_as_defined(const MaskedCall& d) {
   }
 }
 
-// keys_seen_by() against what each of the rows sees.
+// Compares keys_seen_by() with the keys of each row.
 void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
   KeyRange want;
   Mask undilated = d.mask;
@@ -80,8 +79,8 @@ void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
       << "rows " << rows.begin << " to " << rows.end;
 }
 
-// One way to set a part of the mask of a call of so many queries and keys; false where there is no
-// such mask.
+// Sets a part of the mask of a call with these numbers of queries and keys; returns false if
+// impossible.
 using Choice = std::function<bool(Mask& mask, std::int64_t queries, std::int64_t keys)>;
 
 template <typename Value>
@@ -105,7 +104,7 @@ Choice set_list(View<const std::int64_t, 1> Mask::* part, List values) {
   };
 }
 
-// Documents that end after the cuts, the last one with the call.
+// Documents end at the cuts, the last one at the end of the call.
 Choice set_documents(const List& query_cuts, const List& key_cuts) {
   return [=, starts = std::make_shared<std::array<List, 2>>()](Mask& mask, std::int64_t queries,
                                                                std::int64_t keys) {
@@ -151,7 +150,7 @@ const std::vector<std::vector<Choice>>& parts() {
   return kParts;
 }
 
-// Whether validation lets the mask through: a prefix bears nothing that hides what lies behind it.
+// Returns whether validation accepts the mask: a prefix excludes parts that hide later keys.
 bool is_one_interval(const Mask& mask) {
   return !mask.prefix_keys || (mask.window_left < 0 && mask.chunk_size == 0 && mask.dilation == 0);
 }
@@ -194,7 +193,7 @@ TEST(Mask, OneLookIsEnoughWhereNothingPartsTheRows) {
   EXPECT_TRUE(rows_are_alike({.query_offset = 3, .sequence_keys = 9, .key_end = view_of(ends)}));
 }
 
-// How often each (row, key) of each key head lies in a work item.
+// Returns how often each (row, key) of each key head is in a work item.
 std::vector<int> visits_of(const TilePlan& plan) {
   std::vector<int> visits(
       static_cast<std::size_t>(plan.batches * plan.kv_heads * plan.rows * plan.keys));

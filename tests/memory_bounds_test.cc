@@ -1,5 +1,5 @@
-// What the kernels touch: nothing beyond the views, at any address, and everything they reach even
-// beyond 2^31 elements.
+// Memory access of the kernels: only within the views, at any address, and with offsets beyond 2^31
+// elements.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ std::size_t count_of(const std::array<std::int64_t, Rank>& extents) {
   return static_cast<std::size_t>(count);
 }
 
-// Copies of a call's arrays and room for its results, each between forbidden pages.
+// Copies of a call's arrays and memory for its results, each between forbidden pages.
 class Guarded {
  public:
   explicit Guarded(Flush flush) : flush_(flush) {}
@@ -84,7 +84,7 @@ Call guarded_call(const Data& data, Guarded& guarded) {
   return call;
 }
 
-// The floats of a guarded result against those of a run on the heap: the address must not matter.
+// Compares a guarded result with that of a run on the heap: the address must not matter.
 void expect_same(const char* name, const Tensor& tensor, const std::vector<float>& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {
     const float got = tensor.type == DType::f32 ? static_cast<const float*>(tensor.data)[i]
@@ -127,7 +127,7 @@ void expect_within_bounds(const Problem& p, Flush flush) {
         view = room;
       },
       upstream.d_statistics, d_statistics);
-  const auto d_output = guarded.room<float, 4>(output.extents);  // f32, which every type may take
+  const auto d_output = guarded.room<float, 4>(output.extents);  // f32, which every type supports
   std::copy(upstream.d_output.begin(), upstream.d_output.end(), d_output.data);
   const AttentionGradients to{guarded.room(p.type, call.in.q.extents),
                               guarded.room(p.type, call.in.k.extents),
@@ -152,7 +152,7 @@ TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
         "dt=bf16 shape=1x2:1x25x67x9:11 bias=1 admitted=1 cap=5 sink=1 mask=window=9:3",
         "dt=f16 shape=2x1x13x129x33 mask=left_padding,right_padding lambda=1",
         "shape=1x2x50x70x7 mask=documents=4",
-        // Read where they lie, or not: the product rounds rows and columns up to four.
+        // Read in place or copied: the product rounds rows and columns up to four.
         "shape=1x2x40x264x32", "shape=1x2x40x262x32", "shape=1x2x40x264x30:34",
         "shape=1x1x40x264x32 mask=window=9:3", "dt=bf16 shape=1x1x37x260x64:36",
         "shape=1x2x37x262x30:34 mask=offset=3:5 dropout=0.5", "shape=1x2x1x4500x16 dropout=0.5",
@@ -171,7 +171,7 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   const ForwardResult want = run_forward(data);
   const reference::GradientInput upstream = random_gradient(data.problem);
   const BackwardResult want_gradient = run_backward(data, want, upstream);
-  // Rows lie 2^31 + 8 elements apart: the second is beyond 2^31 elements, the third beyond 2^32.
+  // Rows are 2^31 + 8 elements apart: the second is beyond 2^31 elements, the third beyond 2^32.
   constexpr std::int64_t kStep = (std::int64_t{1} << 31) + 8, kHead = 256;
   std::deque<SparseMemory> memories;
   const auto far = [&](std::int64_t rows) {
@@ -198,7 +198,7 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   each(k, [&](float& x, std::size_t i) { x = data.k[i]; });
   each(v, [&](float& x, std::size_t i) { x = data.v[i]; });
   each(d_output, [&](float& x, std::size_t i) { x = static_cast<float>(upstream.d_output[i]); });
-  // Bias and boolean mask far apart as well, along the keys.
+  // Bias and boolean mask have huge strides along the keys, too.
   AttentionOptions options = data.options();
   View<float, 4> bias{
       reinterpret_cast<float*>(memories.emplace_back(std::size_t{12} * kStep).data()),
@@ -237,7 +237,7 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
 }
 
 TEST_P(MemoryBounds, OverlappingBroadcastAndReversedInputsReadAsTheyIndex) {
-  // Keys are windows into one signal, a step apart; all heads share them; values run backwards.
+  // Keys are overlapping windows of one signal; all heads share them; values have negative strides.
   const Data signal(parse_problem("shape=1x1x20x90x7"));
   View<const float, 4> q = contiguous_view<const float, 4>(signal.q.data(), {1, 1, 20, 7});
   q.extents = {2, 3, 20, 7};

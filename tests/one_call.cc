@@ -1,4 +1,4 @@
-// What instruction_counts.py counts, named by the argument: a problem, run once on AVX2 and one
+// Program for instruction_counts.py. The argument selects a problem, run once on AVX2 and one
 // thread; `lambda` of every rule; or `cosine optima`.
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace isentrope {
 
-// At a thousand lengths each.
+// Evaluates each rule at a thousand lengths.
 [[gnu::noinline]] double counted_lambdas(const std::vector<ScaleRule>& rules) {
   double sum = 0;
   for (const ScaleRule& rule : rules) {
@@ -22,7 +22,7 @@ namespace isentrope {
   return sum;
 }
 
-// Over the range of Su 2023's figure.
+// Solves over the range of Su 2023's figure.
 [[gnu::noinline]] double counted_optima() {
   double sum = 0;
   for (int n = 40; n <= 20000; n += 40) sum += cosine_optimum(n, 128);

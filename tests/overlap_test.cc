@@ -1,5 +1,4 @@
-// Arrays that overlap in memory: refused by name where one of them is written, told apart where
-// they only lie between each other.
+// Overlapping arrays: refused by name if one is written, and accepted if they only interleave.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +19,7 @@ namespace {
 using Shape = std::array<std::int64_t, 4>;
 
 struct Strided {
-  std::int64_t offset;  // bytes
+  std::int64_t offset;  // in bytes
   std::int64_t size;
   std::vector<std::int64_t> extents, strides;
 
@@ -28,7 +27,7 @@ struct Strided {
     return {reinterpret_cast<const char*>(std::uintptr_t{1} << 40) + offset, size, extents,
             strides};
   }
-  // Every byte, and whether no two elements share one.
+  // Returns all bytes, and whether no two elements share one.
   [[nodiscard]] std::pair<std::set<std::int64_t>, bool> bytes() const {
     std::set<std::int64_t> found;
     std::int64_t count = 1;
@@ -88,8 +87,8 @@ TEST(Places, NeverMissASharedByte) {
 }
 
 TEST(Places, TellInterleavedArraysApart) {
-  // Seen as [batch, heads, rows, dim]: [batch, rows, q | k | v, heads, dim], and with the three
-  // parts inside the heads.
+  // Views [batch, heads, rows, dim] of [batch, rows, q | k | v, heads, dim], and of an order with
+  // the three parts inside the heads.
   const std::vector<std::int64_t> extents = {2, 3, 5, 4};
   for (const auto& [strides, apart] :
        {std::pair{std::vector<std::int64_t>{180, 4, 36, 1}, std::int64_t{12}},
@@ -112,7 +111,7 @@ TEST(Places, RefuseWhatAddressesDoNotReach) {
       << "a stride along a single element leads nowhere";
 }
 
-// At the door: the C interface. All arrays are parts of one memory, apart unless a test moves one.
+// Through the C interface. All arrays are parts of one memory, separate unless a test moves one.
 class Call : public testing::Test {
  protected:
   static constexpr std::int64_t kHeads = 2, kRows = 3, kDim = 4, kElements = kHeads * kRows * kDim,
@@ -205,7 +204,7 @@ TEST_F(Call, ForwardRefusesOverlapsByName) {
   statistics_ = apart, statistics_.lse.strides[1] = 1;
   expect_refused(good, "lse must have a place for each element");
   statistics_ = apart;
-  // Backwards through memory.
+  // Negative strides.
   call = good, call.output.strides[2] = -kDim;
   call.output.data = static_cast<float*>(good.output.data) - kDim;
   expect_refused(call, "output must not overlap");
@@ -235,7 +234,8 @@ TEST_F(Call, BackwardRefusesOverlapsByName) {
   EXPECT_EQ(isentrope_backward(options_, &good), ISENTROPE_OK) << isentrope_last_error();
 }
 
-// q, k, v and their gradients in two packed arrays, rows x (q | k | v) x heads x dim: as if apart.
+// q, k, v and their gradients in two packed arrays, rows x (q | k | v) x heads x dim, give the same
+// results as separate ones.
 TEST_F(Call, PackedArraysWork) {
   isentrope_backward_call call = backward();
   ASSERT_EQ(isentrope_backward(options_, &call), ISENTROPE_OK) << isentrope_last_error();

@@ -79,7 +79,7 @@ TEST(Page, NoStringEndsTheScriptItIsIn) {
   chart.x_label = "</script><!--<script>";
   const std::string html = Page("t").plot(line_plot(chart)).html();
   EXPECT_EQ(count(html, "<script"), count(html, "</script>"));
-  EXPECT_EQ(count(html, "<script"), 4);  // the specification, the library, the page's own two
+  EXPECT_EQ(count(html, "<script"), 4);  // the specification, the library, two scripts
   EXPECT_FALSE(has(html, "<!--"));
 }
 

@@ -1,4 +1,4 @@
-// The kernels' random bits on every instruction set, against the known answers of Random123.
+// The kernels' random bits on every instruction set, against Random123's known answers.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/philox_test.cc"
@@ -18,7 +18,7 @@ namespace {
 
 using Four = std::array<std::uint32_t, 4>;
 
-// Of the counters, in lanes in turn: each lane has words of its own.
+// Returns the words of the counters, assigned to lanes in turn.
 std::vector<Four> words_of(const std::vector<Four>& counters,
                            const std::array<std::uint32_t, 2>& seed) {
   const Words d;
@@ -64,7 +64,7 @@ using Four = std::array<std::uint32_t, 4>;
 class Philox : public TargetTest {};
 ISENTROPE_ON_EVERY_TARGET(Philox);
 
-// kat_vectors of Random123 1.14.
+// Source: kat_vectors of Random123 1.14.
 TEST_P(Philox, GivesTheKnownAnswers) {
   const auto words = [](const Four& counter, const std::array<std::uint32_t, 2>& seed) {
     return HWY_DYNAMIC_DISPATCH(words_of)(std::vector<Four>{counter}, seed).front();

@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Paths of git whose text is checked, and the sentence openings and words that are refused there.
-CHECKED = ["CMakeLists.txt", "Makefile", "bench", ":!bench/gpu*", "check", "cli", "cmake", "command", "config", "examples", "include", "lab",
-           "report", "scripts", "src", "theory"]  # fmt: skip
+CHECKED = ["CMakeLists.txt", "Makefile", "bench", "check", "cli", "cmake", "command", "config", "examples", "fuzz", "include", "lab",
+           "report", "scripts", "src", "tests", "theory", ":!bench/gpu*", ":!tests/python/gpu"]  # fmt: skip
 OPENINGS = re.compile(r"(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
 LONGEST = 30  # words of a sentence; 25 is the aim, and names count as words
@@ -34,7 +34,7 @@ def comments(path: Path, text: str) -> list[str]:
     if path.suffix == ".py" or re.match("#!.*python", text):
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
-        found += [docstring for node in nodes if (docstring := ast.get_docstring(node))]
+        found += filter(None, map(ast.get_docstring, nodes))
     return found
 
 

@@ -1,5 +1,4 @@
-// Caches in 8 bits: what quantize() writes, and that the operator reads it as the numbers it stands
-// for.
+// Caches in 8 bits: output of quantize(), and the operator's results from it.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +31,7 @@ struct Quantized {
     scale_view = contiguous_view<float, 4>(scales.data(), shape);
     quantize(rows, code_view, scale_view);
   }
-  // What number i stands for.
+  // Returns the dequantized number i.
   [[nodiscard]] float number(std::size_t i) const {
     return static_cast<float>(codes[i]) * scales[i / (codes.size() / scales.size())];
   }
@@ -138,7 +137,7 @@ TEST(Quantize, RefusesWhatDoesNotFit) {
 class QuantizedCache : public TargetTest {};
 ISENTROPE_ON_EVERY_TARGET(QuantizedCache);
 
-// The numbers that codes stand for, as a cache of floats.
+// Returns the dequantized cache as floats.
 std::vector<float> widened(const ConstTensor& codes, const View<const float, 4>& scales) {
   const auto [outer, heads, rows, columns] = codes.extents;
   const View<const std::int8_t, 4> of{static_cast<const std::int8_t*>(codes.data), codes.extents,
@@ -176,8 +175,8 @@ Outcomes run(const AttentionInput& in, const AttentionOptions& options) {
   return got;
 }
 
-// Bit for bit, on every path: a decode step of one row to eight, split and not, paged, columns that
-// lie apart, groups of less than a vector and of three, and rows too many for a step.
+// Bit for bit, on every path: decode steps of one row to eight, split or not, paged, strided
+// columns, groups smaller than a vector and groups of three, and more rows than a step takes.
 TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
   for (const char* line :
        {"dt=bf16 shape=2x8:2x1x300x64 cache=32", "dt=bf16 shape=1x4:1x1x4500x64 cache=64",
@@ -189,7 +188,7 @@ TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
         "shape=1x2x1x90x80 cache=20"}) {
     const Data data(parse_problem(line));
     AttentionInput in = data.input();
-    // The reference point has q in f32, as the products of a cache in 8 bits have it.
+    // The reference uses q in f32, as products with an 8-bit cache do.
     in.q = contiguous_view<const float, 4>(data.q.data(), in.q.extents);
     AttentionInput in_floats = in;
     const std::vector<float> k = widened(in.k, in.k_scale), v = widened(in.v, in.v_scale);

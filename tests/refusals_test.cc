@@ -1,5 +1,5 @@
-// What nobody can mean is refused by the argument's name, before anything is written: calls,
-// problems as lines of text, rules, and numbers of configs.
+// Invalid arguments are refused by name before anything is written: calls, problem lines, rules,
+// and numbers of configs.
 
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ constexpr std::array<std::int64_t, 3> kShort = {0, 1, 2}, kBack = {0, 3, 2}, kLa
 constexpr std::array<std::int64_t, 2> kWhole = {0, 3}, kKeys = {0, 4};
 constexpr std::int64_t kFar = (std::int64_t{1} << 60) + 1;
 
-// Of a call of shape=1x2x3x4x8.
+// For a call of shape=1x2x3x4x8.
 const std::vector<Refusal>& refusals_of_calls() {
   static const std::vector<Refusal> kRefusals = {
       {"[attention] q must have no negative extent; got [1, 2, -3, 8]",
@@ -298,7 +298,7 @@ TEST(Refusals, OfC) {
   isentrope_options_destroy(options);
 }
 
-// Numbers of configs that say nothing, or say it twice.
+// Numbers of configs that have no effect or contradict each other.
 TEST(ConfigNumbers, DecideOnlyWhereTheyMeanSomething) {
   const std::vector<std::pair<const char*, const char*>> kConfigs = {
       {R"({"use_logn_attn": 1, "seq_length": 64})", "logn(64)"},
@@ -327,7 +327,7 @@ TEST(ConfigNumbers, DecideOnlyWhereTheyMeanSomething) {
   EXPECT_EQ(scale_of_config(R"({"head_dim": 0.5, "num_attention_heads": 1e9})").dim, 0);
 }
 
-// What bench measures is the call that the problem says, and its work is counted from the mask.
+// bench times the call that the problem describes, and counts its work from the mask.
 TEST(PreparedCalls, ComputeTheProblemAndCountItsPairs) {
   for (const char* line : {"shape=1x2x5x7x8 mask=causal:bottom_right bwd=1",
                            "dt=bf16 shape=2x2x5x7x8:4 mask=causal:bottom_right bwd=1",

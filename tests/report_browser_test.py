@@ -1,4 +1,4 @@
-"""What a reader's browser makes of the report: draws it, complains of nothing, answers, prints.
+"""Tests a report in a browser: it draws, reports no errors, responds, and prints.
 
     report_browser_test.py PROGRAM RESULT.json [--browser chromium] [--screenshots FOLDER]
 """
@@ -16,11 +16,10 @@ from browser import Browser
 
 LENGTHS = 5
 LOSS_POINTS = 50  # 500 steps, 10 to a point
-# Of each plot, in order: lines, vertices of each line, markers.
-# References, which here are the near keys and ln n, have no markers.
+# Lines, vertices of each line, and markers of each plot in order. References, here near keys and ln n, have no markers.
 EXPECTED = [(4, LENGTHS, 3 * LENGTHS),  # accuracy
             (3, LENGTHS, 2 * LENGTHS),  # lead
-            (6, LENGTHS, 5 * LENGTHS),  # gains: a line for each length, and the rules' own marked
+            (6, LENGTHS, 5 * LENGTHS),  # gains: a line for each length, with the rules marked
             (4, LENGTHS, 3 * LENGTHS),  # weight on far keys
             (4, LENGTHS, 3 * LENGTHS),  # attended distance
             (5, LENGTHS, 3 * LENGTHS),  # entropy and ln n

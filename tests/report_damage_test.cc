@@ -1,5 +1,5 @@
-// Reports of damaged documents: whatever a value is replaced by, a page comes out or an Error that
-// one line can show; never another exception, and never memory that is not the document's.
+// Reports of damaged documents. Whatever replaces a value, the result is a page or an Error of one
+// line; never another exception, and never a read outside the document.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Every value inside, containers included, by its pointer.
+// Lists pointers to every value, containers included.
 void pointers_of(const json& value, const json::json_pointer& at,
                  std::vector<json::json_pointer>& all) {
   all.push_back(at);
@@ -75,7 +75,7 @@ TEST(DamagedReport, OfAnExtrapolation) {
 
 TEST(DamagedReport, OfABench) {
   json document = json::parse(std::ifstream(BENCH_JSON));
-  // As much as it takes to draw every plot.
+  // Enough members to draw every plot.
   json& runs = document["runs"];
   runs.erase(runs.begin() + 1, runs.end());
   json& rows = runs[0]["rows"];

@@ -1,4 +1,4 @@
-"""What a reader sees of every kind of page, on a desktop and on a phone, by day and by night.
+"""Tests every kind of page on a desktop and a phone, in light and dark mode.
 
     report_pages_test.py ISENTROPE DATA RESULTS [--browser chromium] [--screenshots FOLDER]
 
@@ -17,17 +17,17 @@ from pathlib import Path
 
 from browser import Browser
 
-SCREENS = {"desktop": (1400, 1, False), "phone": (390, 2, True)}  # width, pixels to each, touched
+SCREENS = {"desktop": (1400, 1, False), "phone": (390, 2, True)}  # width, device pixels to each, touch
 FITS = """[document.documentElement.scrollWidth <= document.documentElement.clientWidth,
   [...document.querySelectorAll('.plot svg')].filter((svg) => svg.getBoundingClientRect().right > innerWidth).length]"""
-# Whether they are open, and whether they stand beside the text; null where the page has none.
+# Whether the contents are open, and whether they are beside the text; null if the page has none.
 CONTENTS = """(([contents, main]) => contents && [contents.open, contents.getBoundingClientRect().width > 0 &&
   contents.getBoundingClientRect().right <= main.getBoundingClientRect().left])(
   [document.querySelector('.contents'), document.querySelector('main')])"""
 
 
 def picture(png):
-    """Width of a PNG of 8 bits a channel, and the brightness of its first pixel, which no filter touches: 0 to 1."""
+    """Returns the width of a PNG of 8 bits a channel, and the brightness of its first, unfiltered pixel: 0 to 1."""
     position, data = 8, b""
     while position < len(png):
         length, kind = struct.unpack(">I4s", png[position : position + 8])
@@ -54,7 +54,7 @@ class PagesTest(unittest.TestCase):
         return page
 
     def see(self, page, screen, dark):
-        """Opens the page, asserts what holds of every page, and returns its picture."""
+        """Opens the page, checks the requirements of every page, and returns its picture."""
         width, scale, mobile = SCREENS[screen]
         self.browser.emulate(width, dark=dark, mobile=mobile, scale=scale)
         self.browser.open(page)

@@ -81,7 +81,7 @@ TEST(MonitorReport, DrawsHeadsBySteps) {
   EXPECT_THROW(static_cast<void>(monitor_document("run.jsonl", line + "\n{")), Error);
 }
 
-// Minus signs are true ones; a dash stands for an error that one block or passage cannot tell.
+// Minus signs are true ones; a dash stands for an undefined error of one block or passage.
 const std::vector<const char*> kLosses = {">3.2500<", ">3.1250<",   ">\u22120.1250<",
                                           ">0.0312<", ">4.5000<",   ">+0.0625<",
                                           ">\u2013<", "512 to 768", "[\u22120.1779, \u22120.0721]"};
@@ -124,12 +124,12 @@ TEST(ExtrapolationReport, HoldsTheNumbersOfTheRunAndOfTheSource) {
         "entropy_invariant(base=64) on the model of standard", "standard, near keys only"}) {
     EXPECT_TRUE(has(own_part(html), number)) << number;
   }
-  EXPECT_TRUE(has(html, "<strong>55.60</strong>"));  // the best of all rows, near keys among them
+  EXPECT_TRUE(has(html, "<strong>55.60</strong>"));  // the best of all rows, near keys included
   EXPECT_EQ(count(html, "<figure>"), 8);
   EXPECT_TRUE(has(html, "isentrope extrapolate --corpus data/king-james.txt"));
 }
 
-// Each lead stands in the table with its interval and verdict, and in words at the top.
+// Each lead is in the table with its interval and verdict, and in words at the top.
 TEST(ExtrapolationReport, SaysWhatTheLeadsSay) {
   json document = sample();
   document["leads"][0].update(
@@ -144,7 +144,7 @@ TEST(ExtrapolationReport, SaysWhatTheLeadsSay) {
     EXPECT_TRUE(has(html, escape(sentence))) << sentence;
 }
 
-// Two lengths of a model of 16 dimensions, a curve at each.
+// A record with two lengths of a model of 16 dimensions, and a curve at each.
 json curve_record() {
   json rows = json::array();
   for (const auto& [rule, kind] : {std::pair{"standard", "trained"},
@@ -177,7 +177,7 @@ TEST(Records, SayWhereEachRuleIsOnTheCurves) {
   EXPECT_NEAR(gains["log_length"]["64"].get<double>(), std::log(64), 1e-12);
 }
 
-// Rules that put all gains alike share a mark; one that is off the curve has none.
+// Rules with equal gains everywhere share a mark; a rule outside the curve has none.
 TEST(StudyReport, MarksTheGainsOfTheRules) {
   const LineChart chart = gain_chart(cell_result({curve_record()}));
   ASSERT_EQ(chart.series.size(), 3U);
@@ -246,7 +246,7 @@ TEST(DemoReport, SaysWhatIsWrong) {
   }
 }
 
-// Rows of a causal model see 1 ... n keys, and nothing of it is masked.
+// Rows of a causal model see 1 ... n keys, and no token is masked.
 TEST(ExtrapolationReport, SpeaksOfCausalModelsAsTheyAre) {
   EXPECT_NEAR(analysis::uniform_entropy(3, true), (std::log(2) + std::log(3)) / 3, 1e-12);
   EXPECT_NEAR(analysis::uniform_entropy(3, false), std::log(3), 1e-15);
@@ -266,7 +266,7 @@ TEST(ExtrapolationReport, LoadsNothing) {
   for (const char* loader : {" src=", "<link", "<img", "@import", "url(", "sourceMappingURL"}) {
     EXPECT_FALSE(has(own, loader)) << loader;
   }
-  // What names an address is a citation to follow.
+  // Every URL is a link that readers may follow.
   EXPECT_EQ(count(own, "http"), count(own, "<a href=\"http") + count(own, "http-equiv"));
   RecordProperty("bytes", static_cast<int>(html.size()));
   EXPECT_LT(html.size(), 700000U);

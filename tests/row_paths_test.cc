@@ -1,5 +1,5 @@
-// What a row promises (docs/semantics.md), on every path through the operator: full, causal, split
-// over the keys, paged, in half precision, and back.
+// Guarantees for rows (docs/semantics.md) on every path: full, causal, split over the keys, paged,
+// in half precision, and backward.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Every fixed test runs on all of these.
+// Paths that every fixed test runs on.
 constexpr const char* kPaths[] = {"shape=1x4:2x40x70x8",
                                   "shape=1x4:2x40x70x8 mask=causal:bottom_right",
                                   "shape=1x4:2x2x4500x8",
@@ -42,8 +42,7 @@ void expect_all(const char* name, const std::vector<float>& values, float want) 
     ASSERT_EQ(values[i], want) << name << "[" << i << "]";
 }
 
-// Nothing is a number: neither inputs nor scales nor upstream gradients may show in a row without
-// keys.
+// Makes every number NaN: inputs, scales and upstream gradients must not affect rows without keys.
 void expect_empty_rows(Data& data, AttentionOptions options) {
   const Problem& p = data.problem;
   for (auto* values : {&data.q, &data.k, &data.v}) std::fill(values->begin(), values->end(), kNaN);
@@ -113,7 +112,7 @@ TEST_P(RowPaths, OneSeenKeyReturnsItsValueExactlyWhateverLambda) {
       const Data data(parse_problem(line));
       const Problem& p = data.problem;
       const std::int64_t begin = p.keys - p.queries - 2,
-                         end = begin + 1;  // which the diagonal lets it see
+                         end = begin + 1;  // the diagonal lets the row see it
       AttentionOptions options = data.options();
       options.mask.key_begin = one(begin);
       options.mask.key_end = one(end);
@@ -169,7 +168,7 @@ TEST_P(RowPaths, MaskedKeysDoNotCountInNButAnInfiniteBiasLeavesItAlone) {
   }
 }
 
-// Rows of one query head after the other.
+// Returns a row of one query head after the other.
 std::vector<float> row_of(const std::vector<float>& values, std::int64_t row,
                           std::int64_t columns) {
   const auto begin = values.begin() + row * columns;
@@ -222,7 +221,7 @@ TEST_P(RowPaths, AKeyThatIsNoNumberReachesTheRowsThatSeeItAndNoOther) {
 }
 
 TEST_P(RowPaths, AQueryThatIsNoNumberDoesNotReachTheGradientsOfKeysItDoesNotSee) {
-  // Ends that are no multiple of any tile: tiles round their rows up, over keys that nobody sees.
+  // Lengths that are no multiple of a tile: tiles round their rows up, over keys that no row sees.
   for (const char* line :
        {"shape=1x1x9x65x8", "shape=1x1x60x300x8 mask=causal:top_left", "dt=bf16 shape=1x1x9x65x32",
         "dt=bf16 shape=1x1x60x300x32 mask=causal:top_left"}) {
@@ -248,7 +247,7 @@ TEST_P(RowPaths, AQueryThatIsNoNumberDoesNotReachTheGradientsOfKeysItDoesNotSee)
   }
 }
 
-// Its logits are -inf, and 0 times infinity is no number.
+// Its logits are -inf, and 0 times Inf is NaN.
 TEST_P(RowPaths, AnInfiniteKeyOfNoWeightReachesTheGradientOfTheQueriesThatSeeIt) {
   for (const char* line : {"shape=1x1x40x70x32", "dt=bf16 shape=1x1x40x70x32"}) {
     Data data(parse_problem(line));
@@ -282,7 +281,7 @@ TEST_P(RowPaths, EqualKeysShareTheWeight) {
 
 TEST_P(RowPaths, SignedZerosDenormalsAndHugeNumbersAreWithinBudget) {
   for (const char* line : kPaths) {
-    for (const char* seed : {"3", "6", "9"}) {  // seeds divisible by 3: nothing but finite numbers
+    for (const char* seed : {"3", "6", "9"}) {  // seeds divisible by 3: only finite numbers
       const std::string problem =
           std::string(line) + " special=1 seed=" + seed +
           (std::string(line).find("pages") == std::string::npos ? " bwd=1" : "");
@@ -292,7 +291,7 @@ TEST_P(RowPaths, SignedZerosDenormalsAndHugeNumbersAreWithinBudget) {
   }
 }
 
-// Between the documents of two rows lies one without queries, of whole blocks.
+// Between the documents of two rows is one without queries that spans whole blocks.
 TEST_P(RowPaths, BlocksThatNoRowSeesArePassedOver) {
   const Data data(parse_problem("shape=1x2x2x900x16"));
   const std::array<std::int64_t, 4> queries = {0, 1, 1, 2}, keys = {0, 10, 890, 900};

@@ -1,5 +1,5 @@
-// What a row promises, one test a line of the contract (docs/semantics.md), on every instruction
-// set.
+// Guarantees for rows, one test for each line of the contract (docs/semantics.md), on every
+// instruction set.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 TEST_P(RowPromises, ARowWithoutKeysIsZeroAndGetsNoGradient) {
   // With 9 queries, 4 keys and the diagonal at the bottom right, the first 5 rows see nothing.
   Data data(parse_problem("shape=1x1x9x4x8 mask=causal:bottom_right rule=entropy_invariant"));
-  data.q[3] = kNaN;  // even what is not a number goes nowhere
+  data.q[3] = kNaN;  // even NaN has no effect
   data.refresh();
   const ForwardResult forward = run_forward(data);
   const BackwardResult backward = run_backward(data, forward);
@@ -90,8 +90,8 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
   }
 }
 
-// Poisons one number, and expects exactly the rows that see it to be NaN, the others bit for bit as
-// before.
+// Sets one number to NaN, and expects exactly the rows that see it to be NaN, and the others to be
+// unchanged bit for bit.
 void expect_poisoned_rows(const char* line, std::vector<float> Data::* argument, std::size_t row,
                           float poison, const std::function<bool(std::int64_t)>& sees) {
   Data data(parse_problem(line));
@@ -142,8 +142,8 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
       }
     }
   }
-  // Few rows read keys and values as they lie; bf16 rows of whole vectors have products of their
-  // own.
+  // With few rows, keys and values are read in place; bf16 rows of whole vectors have their own
+  // products.
   for (const std::int64_t key : {5, 297, 298, 299}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
@@ -163,7 +163,7 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
 }
 
 TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
-  // 40 queries at the top left of 300 keys: keys 40 and on are hidden from all.
+  // 40 queries at the top left of 300 keys: keys from 40 on are hidden from all.
   for (const float poison : {kNaN, kInfinity, -kInfinity}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const std::size_t key : {40u, 45u, 299u}) {
@@ -195,7 +195,7 @@ TEST_P(RowPromises, ZeroExtentsAreNoOps) {
   }
 }
 
-// Tensors in memory that holds twice as much.
+// Tensors in memory of twice their size.
 template <typename T>
 using Layout = View<T, 4> (*)(std::array<std::int64_t, 4> extents, std::vector<T>& memory);
 
@@ -205,7 +205,7 @@ void make_room(const std::array<std::int64_t, 4>& extents, std::vector<T>& memor
   memory.assign(static_cast<std::size_t>(batch * heads * rows * columns * 2), from_float<T>(kNaN));
 }
 
-// Columns reversed and two apart, rows outermost.
+// Reversed columns with stride -2, rows outermost.
 template <typename T>
 View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
   make_room(extents, memory);
@@ -215,7 +215,7 @@ View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory
   return view;
 }
 
-// Whole rows, the last one first, and none where the first element of memory is.
+// Contiguous rows in reverse order, so that the first element of memory is not the tensor's.
 template <typename T>
 View<T, 4> backwards(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
   make_room(extents, memory);
@@ -225,14 +225,14 @@ View<T, 4> backwards(std::array<std::int64_t, 4> extents, std::vector<T>& memory
   return view;
 }
 
-// The same in order.
+// Contiguous rows in order.
 template <typename T>
 View<T, 4> shifted(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
   make_room(extents, memory);
   return contiguous_view<T, 4>(memory.data() + 1, extents);
 }
 
-// Rows outermost, with an element between those of one head and the next.
+// Rows outermost, with a gap of one element between heads.
 template <typename T>
 View<T, 4> apart(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
   make_room(extents, memory);
@@ -294,7 +294,7 @@ void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out =
   for_each_index(extents, [&](auto... index) {
     ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
   });
-  // The other half is nobody's.
+  // The other half must stay untouched.
   const auto untouched = std::count_if(output.begin(), output.end(),
                                        [](T value) { return std::isnan(to_float(value)); });
   EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
@@ -303,8 +303,8 @@ void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out =
 TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
   expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x70x12:20 mask=causal:bottom_right");
   expect_the_bits_of_contiguous_tensors<float>(
-      "shape=2x3x30x72x12:20");  // keys that may be read as they lie
-  // Few rows, which are not packed; and numbers that dot products of bf16 can take.
+      "shape=2x3x30x72x12:20");  // keys may be read in place
+  // Few rows, which are not packed; and numbers supported by bf16 dot products.
   expect_the_bits_of_contiguous_tensors<float>("shape=2x2x3x300x32");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
   expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x31x72x64");

@@ -12,7 +12,7 @@
 namespace isentrope {
 namespace {
 
-// Logits of every size that occurs, ties and -inf among them.
+// Logits of every magnitude, with ties and -inf.
 rc::Gen<double> logit() {
   return rc::gen::weightedOneOf<double>(
       {{8, rc::gen::map(rc::gen::inRange(-1000000, 1000001), [](int x) { return x * 1e-5; })},
@@ -30,7 +30,7 @@ RowState state_of(const Logits& logits) {
   return state;
 }
 
-// The laws hold for what the sums mean: equal origins are not needed, equal statistics are.
+// The laws hold for statistics; origins of the sums may differ.
 void expect_same(const RowState& a, const RowState& b) {
   const RowStats x = finalize(a), y = finalize(b);
   RC_ASSERT(x.support == y.support);

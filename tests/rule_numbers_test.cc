@@ -1,4 +1,4 @@
-// A rule in numbers says what the rule says, wherever the numbers are looked up.
+// Tables of a rule agree with the rule at every length.
 #include <gtest/gtest.h>
 
 #include "src/rule/numbers.h"
@@ -6,7 +6,7 @@
 namespace isentrope {
 namespace {
 
-// The rule's three factors, of which each source of lengths has a part.
+// The rule's three factors; each length source contributes a part.
 struct Factors {
   double before = 1, after = 1, on_bias = 1;
 };
@@ -44,7 +44,7 @@ TEST(RuleNumbers, AreThoseOfTheRule) {
         const Factors capped = looked_up(rule, row, head, true);
         EXPECT_DOUBLE_EQ(capped.before * capped.after, rule.lambda(row, 64, head));
         EXPECT_DOUBLE_EQ(looked_up(rule, row, head, false).before, rule.lambda(row, 64, head));
-        if (row.visible == 0) continue;  // such a row has neither logits nor a bias
+        if (row.visible == 0) continue;  // rows without keys have neither logits nor a bias
         EXPECT_DOUBLE_EQ(capped.after, rule.post_cap(row, 64, head));
         EXPECT_DOUBLE_EQ(capped.on_bias, rule.on_bias(row, 64, head));
       }

@@ -1,5 +1,4 @@
-// What each rule computes: the published fingerprints, and where implementations of one rule
-// differ.
+// Values of each rule: the published numbers, and differences between implementations of one rule.
 #include "isentrope/scale_rule.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +15,10 @@
 namespace isentrope {
 namespace {
 
-// The last row of a causal call over n keys.
+// Returns the length of the last row of a causal call over n keys.
 RowLength last_row(std::int64_t n) { return {n, n - 1, n}; }
 
-// lambda sqrt(d), the factor on 1 / sqrt(d).
+// Returns lambda sqrt(d), the factor on 1 / sqrt(d).
 double factor(const ScaleRule& rule, std::int64_t n, std::int64_t dim = 64) {
   return rule.lambda(last_row(n), dim) * std::sqrt(static_cast<double>(dim));
 }
@@ -29,7 +28,7 @@ constexpr std::array<std::int64_t, 7> kLengths = {16, 64, 512, 4096, 16384, 1310
 struct Fingerprint {
   const char* rule;
   std::int64_t dim;
-  std::array<double, 7> factor;  // at kLengths, to the three decimals of the survey they come from
+  std::array<double, 7> factor;  // at kLengths, to the three decimals of their source
 };
 
 class Fingerprints : public testing::TestWithParam<Fingerprint> {};
@@ -65,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
       return text.substr(0, text.find('(')) + "_" + std::to_string(test.index);
     });
 
-// Inkling's factor stands on 1 / d, and on the position bias.
+// Inkling's factor multiplies 1 / d and the position bias.
 TEST(ScaleRule, LogScalingStandsOnInverseDim) {
   const ScaleRule rule = ScaleRule::log_scaling();
   EXPECT_NEAR(rule.lambda(last_row(131072), 64) * 64, 1.002, 0.0005);
@@ -74,8 +73,8 @@ TEST(ScaleRule, LogScalingStandsOnInverseDim) {
   EXPECT_EQ(ScaleRule::logn().on_bias(last_row(1048576), 64), 1);
 }
 
-// LongRoPE multiplies q and k by sqrt(1 + ln s / ln L): squared, that is log_L of the target
-// length, so the rule for one target and ReRoPE's logn at that length are one number.
+// LongRoPE multiplies q and k by sqrt(1 + ln s / ln L), whose square is log_L of the target length.
+// So the rule for one target equals ReRoPE's logn at that length.
 TEST(ScaleRule, LongropeSquaredIsLogn) {
   for (const std::int64_t n : kLengths) {
     const double s = static_cast<double>(n) / 4096;
@@ -104,10 +103,10 @@ TEST(ScaleRule, LognOfPositionLagsByOneKey) {
   EXPECT_EQ(turbomind.text(), "logn(train_len=8192,length=position)");
   EXPECT_EQ(factor(turbomind, 10001), factor(qwen, 10000));
   EXPECT_LT(factor(turbomind, 10000), factor(qwen, 10000));
-  EXPECT_EQ(factor(turbomind, 1), 1);  // ln 0 is never taken
+  EXPECT_EQ(factor(turbomind, 1), 1);  // never takes ln 0
 }
 
-// What the catalogue says of the length is what its form counts.
+// The catalogue's text about the length agrees with its form.
 TEST(ScaleRule, CountsWhatTheCatalogueSays) {
   for (const ScaleRule& rule : ScaleRule::all()) {
     const ScaleRule::Term& term = rule.terms().front();
@@ -123,7 +122,7 @@ TEST(ScaleRule, CountsWhatTheCatalogueSays) {
             "300: as given");
 }
 
-// Appending tokens leaves the rows before them as they were.
+// Appending tokens does not change earlier rows.
 TEST(ScaleRule, CountsWhatTheRowSeesUnlessItsSourceDoesNot) {
   for (const ScaleRule& rule : ScaleRule::all()) {
     const std::string_view name = rule.terms().front().name;
@@ -132,7 +131,7 @@ TEST(ScaleRule, CountsWhatTheRowSeesUnlessItsSourceDoesNot) {
   }
 }
 
-// CLEX: the keys of the call for every row, and no lower clamp.
+// CLEX: the keys of the call for every row, without a lower clamp.
 TEST(ScaleRule, ClexIsEntropyInvariantOverTheCall) {
   const ScaleRule clex = ScaleRule::parse("entropy_invariant(base=4096, length=total)");
   EXPECT_NEAR(clex.lambda({1, 0, 1024}, 64) * 8, std::log(1024) / std::log(4096), 1e-15);
@@ -152,14 +151,14 @@ TEST(ScaleRule, TemperatureTuningCountsFromOneAndMinistralFromZero) {
             ministral.lambda(last_row(8192), 64));
 }
 
-// Grok-2: the temperature multiplies the logit after the soft-cap; 1/sqrt(d) comes before it.
+// Grok-2: the temperature multiplies the logit after the soft-cap, 1/sqrt(d) before it.
 TEST(ScaleRule, XaiTemperatureFollowsTheSoftCap) {
   const ScaleRule rule = ScaleRule::xai_temperature(1024);
   const RowLength row = last_row(1048577);
   EXPECT_EQ(rule.pre_cap(row, 64), 0.125);
   EXPECT_EQ(rule.post_cap(row, 64), 2);
   EXPECT_EQ(rule.lambda(row, 64), 0.25);
-  EXPECT_EQ(factor(rule, 1025), 1);  // at the threshold the factor is exactly 1
+  EXPECT_EQ(factor(rule, 1025), 1);  // exactly 1 at the threshold
   EXPECT_EQ(ScaleRule::logn().post_cap(row, 64), 1);
 }
 
@@ -170,7 +169,8 @@ TEST(ScaleRule, EntropyInvariantWithAndWithoutLeastLength) {
   EXPECT_EQ(factor(ScaleRule::entropy_invariant(512), 1), 0);
 }
 
-// SSMax: ln n, ln(min(n, W)) on windowed layers, and one kernel's ln(e + n) with n excluding self.
+// SSMax: ln n, ln(min(n, W)) on windowed layers, and one kernel's ln(e + n) with n excluding the
+// row's own key.
 TEST(ScaleRule, SsmaxLengths) {
   EXPECT_NEAR(factor(ScaleRule::parse("ssmax(s=1, n_max=256)"), 4096), std::log(256), 1e-14);
   const auto offset = std::numbers::e - 1;
@@ -189,7 +189,7 @@ TEST(ScaleRule, ConstantsOfShippedModels) {
   EXPECT_EQ(ScaleRule::inverse_dim().lambda(last_row(9), 128), 1.0 / 128);
   EXPECT_EQ(ScaleRule::grad_max_constant().lambda(last_row(9), 64), 2.5 / 8);
   EXPECT_EQ(ScaleRule::cosine({10, 200}).lambda(last_row(9), 64, 1), 100);
-  // nGPT: sqrt(d) over unit vectors.
+  // nGPT: sqrt(d) for unit vectors.
   EXPECT_NEAR(ScaleRule::parse("closed_form(p=0.5,a=1,b=0)").lambda(last_row(9), 64), 8, 1e-14);
 }
 
@@ -261,7 +261,7 @@ TEST(ScaleRule, ProductsTakeOneBase) {
 }
 
 TEST(ScaleRule, AChangeOfTheLengthLeavesTheRestAsItWas) {
-  const ScaleRule rule = ScaleRule::attn_temperature_tuning();  // of the position, offset by 1
+  const ScaleRule rule = ScaleRule::attn_temperature_tuning();  // by the position, offset by 1
   const LengthPolicy of_rule = rule.terms()[0].form.length;
   LengthPolicy changed = rule.with_length({.n_min = 4}).terms()[0].form.length;
   EXPECT_EQ(changed.n_min, 4);

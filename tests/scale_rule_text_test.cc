@@ -1,4 +1,4 @@
-// The text form of rules: it round-trips, is lenient in what it reads and helps where it cannot.
+// Text form of rules: round trips, lenient parsing, and helpful errors.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// The scale table: what it looks at, and that threads do not show in it.
+// The scale table: what it reads, and independence of threads.
 
 #include "src/call/scale_table.h"
 
@@ -16,7 +16,7 @@ const std::vector<const char*> kRules = {"standard", "scaled(gain=[1,2,3,4])",
                                          "attn_temperature_tuning(floor_scale=16,attn_scale=0.3)"};
 
 TEST(ScaleTable, ReadsABooleanMaskOnlyForRulesThatCountKeys) {
-  // An address that nobody may read.
+  // An unreadable address.
   const View<const std::uint8_t, 4> nowhere{
       reinterpret_cast<const std::uint8_t*>(8), {2, 4, 30, 50}, {6000, 1500, 50, 1}};
   for (const char* rule : kRules) {

@@ -1,5 +1,5 @@
-// Two minutes, or ISENTROPE_SOAK_SECONDS, of random calls from eight threads, with forks in
-// between: every result is right, and memory stays what it was.
+// Random calls from eight threads, with forks in between, for two minutes or
+// ISENTROPE_SOAK_SECONDS: every result is right, and memory does not grow.
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -34,7 +34,7 @@ double seconds() {
   return asked == nullptr ? 120 : std::atof(asked);
 }
 
-// Of this process, once what is free is given back.
+// Returns this process's resident bytes after freeing unused memory.
 double resident_bytes() {
   malloc_trim(0);
   std::int64_t size = 0, resident = 0;
@@ -42,7 +42,7 @@ double resident_bytes() {
   return static_cast<double>(resident * sysconf(_SC_PAGESIZE));
 }
 
-// Threads made for this call alone, as many as `threads`.
+// Returns a ParallelFor that starts `threads` threads for each call.
 ParallelFor threads_of_its_own(std::int64_t threads) {
   return [threads](std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
     std::vector<std::jthread> workers;
@@ -61,7 +61,7 @@ class Soak {
       judges_.emplace_back(check::generated_problem(9, i));
   }
 
-  // One call of some kind; what is wrong with it, or nothing.
+  // Runs a random call; returns a description of an error, or "".
   std::string call(std::mt19937& random) const {
     const Judge& judge = judges_[random() % judges_.size()];
     const check::Data& data = judge.data();
@@ -101,9 +101,9 @@ class Soak {
                : "";
   }
 
-  // A state and the identity give that state, through its bytes.
+  // A state merged with the identity is that state, also through its bytes.
   static bool merged_is_whole(const check::Data& data) {
-    if (data.problem.sink || data.problem.dropout > 0) return true;  // what is no state's
+    if (data.problem.sink || data.problem.dropout > 0) return true;  // not part of a state
     const AttentionState state = attention_state(data.input(), data.options());
     const std::vector<std::byte> bytes = to_bytes(state);
     return to_bytes(merge(state_from_bytes(bytes), AttentionState(state.shape))) == bytes;
@@ -112,7 +112,7 @@ class Soak {
   std::deque<Judge> judges_;
 };
 
-// A child computes while its parent's threads do, and ends well.
+// A child computes while its parent's threads do, and exits normally.
 bool child_is_right(const Soak& soak, unsigned seed) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-"""scripts/study: the order of a plan, going on from records alone, workers that are killed, and the page of it all."""
+"""scripts/study: the order of a plan, resuming from records, killed workers, and the resulting page."""
 
 import argparse
 import hashlib
@@ -26,7 +26,7 @@ PLAN = {
               {"cell": "first", "rules": "pair", "rescaled": "plain", "seeds": 2},
               {"cell": "first", "rules": "three", "rescaled": "plain", "seeds": 1}],
 }
-LONG = " --steps 1500"  # to be interrupted
+LONG = " --steps 1500"  # long enough to interrupt
 
 
 class Study(unittest.TestCase):
@@ -37,7 +37,7 @@ class Study(unittest.TestCase):
         corpus = self.folder / "corpus.txt"
         corpus.write_text("".join(f"the row sees {i} keys\n" for i in range(300)))
         self.plan = {**PLAN, "common": f"{PLAN['common']} --corpus {corpus}"}
-        # The program behind the front door's word, and a log of what it was asked for.
+        # A program that logs its arguments and runs the real one.
         program = self.folder / "program"
         program.write_text(f'#!/bin/sh\necho "$@" >> {self.folder}/calls\nshift\nexec {OPTIONS.program} "$@"\n')
         program.chmod(0o755)
@@ -67,7 +67,7 @@ class Study(unittest.TestCase):
         return json.loads((self.folder / "records.json").read_text())["cells"]
 
     def measured(self):
-        """Every digit of the records, but for times; and starts with none again."""
+        """Returns every digit of the records except times, and removes them."""
         cells = self.cells()
         (self.folder / "records.json").unlink()
         for cell in cells.values():
@@ -95,7 +95,7 @@ class Study(unittest.TestCase):
         self.assertEqual(["alibi" in call for call in self.calls()], [False, False, True, True, False, False, False])
         self.assertIn("step 10 of 10", self.log("run", "first", "logn-train_len=8-seed1"))
 
-        # Another folder, as on another machine: nothing is trained, and the records stay as they were.
+        # In another folder, as on another machine, nothing is trained and the records stay the same.
         self.study("elsewhere")
         self.assertEqual((len(self.calls()), self.cells()), (7, cells))
 
@@ -164,7 +164,7 @@ class Study(unittest.TestCase):
         os.kill(self.worker_of("run/first/standard-seed1", workers), signal.SIGKILL)
         self.assertIn("7 of 7 trainings", self.end(study))
         for worker in workers:
-            worker.wait(LIMIT)  # the study is over: they leave
+            worker.wait(LIMIT)  # they leave when the study ends
         self.assertIn("going on after step", self.log("run", "first", "standard-seed1"))
         self.assertEqual(len(self.calls()), 8)
         distributed = self.measured()
@@ -172,7 +172,7 @@ class Study(unittest.TestCase):
         self.assertEqual(self.measured(), distributed)
 
     def worker_of(self, output, workers):
-        """Whose child trains there."""
+        """Returns the worker whose child trains there."""
         for worker in workers:
             children = Path(f"/proc/{worker.pid}/task").glob("*/children")
             for child in " ".join(path.read_text() for path in children).split():
@@ -183,13 +183,13 @@ class Study(unittest.TestCase):
     def long_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
         out = subprocess.run([OPTIONS.isentrope, "report", self.folder / "records.json"], capture_output=True, text=True, check=True)
-        # Of two seeds nothing is called.
+        # Two seeds decide nothing.
         self.assertIn("7 of 7 trainings are done.", out.stdout)
         self.assertIn("first: log_length helps nowhere, hurts nowhere, undecided at 8 (", out.stdout)
         self.assertIn("second: entropy_invariant(base=8) on the model of standard helps nowhere", out.stdout)
         page = (self.folder / "report.html").read_text()
         self.assertIn("7 of 7 trainings are done.", page)
-        # The curves of both cells, each with its rules marked.
+        # The curves of both cells, with their rules marked.
         curves = page.split("Accuracy against a constant gain")[1:]
         marked = ["<code>entropy_<wbr>invariant<wbr>(base=8)</code>" in curve.split("</figure>")[0] for curve in curves]
         self.assertEqual(marked.count(True), 2, marked)

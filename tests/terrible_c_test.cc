@@ -1,5 +1,5 @@
-// Every argument of every function of the C interface, given what nobody means: a status and a
-// message that names it, or it works.
+// Every argument of every function of the C interface with invalid values: a status and a message
+// with its name, or success.
 
 #include <algorithm>
 #include <cstring>
@@ -32,7 +32,7 @@ class Arrays {
   std::list<std::vector<std::int64_t>> memory_;
 };
 
-// What may become of an array: calls use(damaged) with each.
+// Calls use(damaged) with each possible damage of an array.
 void for_each_damage(const isentrope_array& right,
                      const std::function<void(const isentrope_array&)>& use) {
   const auto with = [&](const std::string& what, const auto& change) {
@@ -107,7 +107,7 @@ class TerribleC : public testing::Test {
     array = right;
   }
 
-  // What must fit each other: either may be named.
+  // Arguments that must match each other: either may be named.
   const std::string kTogether = "|q|k|v|output|lse|d_output|dq|dk|dv|block_table|k_scale|v_scale";
   Arrays arrays;
   isentrope_options* options = isentrope_options_create();

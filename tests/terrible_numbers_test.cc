@@ -1,5 +1,5 @@
-// Every argument of rules, theory and configurations in C++, given what nobody means: an Error that
-// names it, or it works.
+// Every argument of rules, theory and configurations in C++ with invalid values: an Error with its
+// name, or success.
 
 #include <functional>
 #include <span>

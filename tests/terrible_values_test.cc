@@ -1,4 +1,4 @@
-// Every argument of a call in C++, given what nobody means: an Error that names it, or it works.
+// Every argument of a call in C++ with invalid values: an Error with its name, or success.
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@
 namespace isentrope {
 namespace {
 
-// 2 sequences, 4 heads on 2, 5 queries, 7 keys, 8 columns: a call that is right.
+// A valid call: 2 sequences, 4 heads on 2, 5 queries, 7 keys, 8 columns.
 class Call {
  public:
   template <typename T, std::size_t Rank>
@@ -68,7 +68,7 @@ class Call {
   std::list<std::vector<std::byte>> memory_;
 };
 
-// Shapes that are right, by the names of the arguments.
+// Valid shapes by argument name.
 template <std::size_t Rank>
 std::array<std::int64_t, Rank> right_shape(const std::string& name) {
   if constexpr (Rank == 4) return {2, 4, 5, 7};
@@ -76,12 +76,12 @@ std::array<std::int64_t, Rank> right_shape(const std::string& name) {
   if constexpr (Rank == 1) return {name == "sinks" ? 4 : name.starts_with("cu_") ? 3 : 2};
 }
 
-// What must fit each other: either may be named.
+// Arguments that must match each other: either may be named.
 const std::string kTogether = "|cu_seqlens_q|cu_seqlens_k|documents";
 const std::string kTensors =
     "q|k|v|output|lse|bias|attn_mask|dq|dk|dv|d_output|d_bias|d_lambda|block_table|k_scale|v_scale";
 
-// Changes one argument of a right call, and makes both passes.
+// Changes one argument of a valid call, and runs both passes.
 template <typename Change>
 void expect_answers(const std::string& names, const Change& change) {
   Call call;
@@ -90,7 +90,7 @@ void expect_answers(const std::string& names, const Change& change) {
   expect_an_answer(names, [&] { call.backward(); });
 }
 
-// The member of another call's options: `which` counts them.
+// Visits the same member of another call's options: `which` counts them.
 template <typename Member, typename Visit>
 void with_member(AttentionOptions& options, const char* wanted, const Visit& visit) {
   for_each_argument(options, [&]<typename M>(const char* name, M& member) {
@@ -158,7 +158,7 @@ TEST(TerribleValues, OfArraysAmongTheOptions) {
           changed([&](Member& member) { member.extents[axis] = extent; });
         }
       }
-      // What the lists hold.
+      // Contents of the lists.
       if constexpr (std::is_same_v<std::remove_const_t<T>, std::int64_t>) {
         for (const std::int64_t value : kTerribleIntegers) {
           SCOPED_TRACE(value);
@@ -169,7 +169,7 @@ TEST(TerribleValues, OfArraysAmongTheOptions) {
   });
 }
 
-// Each axis of an array of a call has a terrible extent, and its type is another.
+// Each axis of an array gets invalid extents, and its type changes.
 template <typename Array>
 void expect_shapes_are_checked(const std::string& name, const std::function<Array*(Call&)>& of) {
   SCOPED_TRACE(name);
@@ -287,7 +287,7 @@ TEST(TerribleValues, OfStates) {
     for (std::size_t axis = 0; axis < 4; ++axis) {
       std::array<std::int64_t, 4> shape{1, 1, 1, 1};
       shape[axis] = value;
-      // Between these it is a question of memory.
+      // In between, only memory is the limit.
       if (value < 0 || value > std::int64_t{1} << 48) {
         EXPECT_THROW(AttentionState{shape}, Error);
       } else if (value < 10) {

@@ -35,7 +35,7 @@ WideMoment power_series(double d, const Wide& a) {
   return {log(sum), 2 * slope / (a * sum)};
 }
 
-// Hankel's expansion of I_v for a far beyond v^2 (DLMF 10.40.1); e^(-2 a) is left out, so a > 60.
+// Hankel's expansion of I_v for a far beyond v^2 (DLMF 10.40.1). It omits e^(-2 a), so a > 60.
 WideMoment large_argument(double d, const Wide& a) {
   const Wide v = Wide(d) / 2 - 1;
   Wide term = 1, sum = 1, slope = 0;
@@ -78,7 +78,7 @@ TEST(Precision, SphereMoments) {
       const auto relative = [](double x, const Wide& y) {
         return std::abs(static_cast<double>(x / y - 1));
       };
-      // ln g vanishes with a^2, and keeps its absolute accuracy alone.
+      // ln g vanishes as a^2, where only its absolute accuracy is kept.
       const double log_error = std::min(relative(got.log, want.log),
                                         1e6 * std::abs(static_cast<double>(got.log - want.log)));
       const double error =

@@ -1,4 +1,4 @@
-// The laws against sampled rows, each within the error it states.
+// The laws against sampled rows, within their stated errors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct RowSamples {
   Sample entropy, collision;
 };
 
-// Rows of n logits, each drawn on its own.
+// Samples rows of n independent logits.
 RowSamples sample_rows(int n, int rows, const std::function<double(std::mt19937_64&)>& draw) {
   std::mt19937_64 random(20211221);
   double entropy = 0, entropy2 = 0, collision = 0, collision2 = 0;
@@ -47,7 +47,7 @@ RowSamples sample_rows(int n, int rows, const std::function<double(std::mt19937_
   return {sample(entropy, entropy2), sample(collision, collision2)};
 }
 
-// The cosine of a random direction with a fixed one.
+// Returns the cosine of a random direction with a fixed one.
 double draw_cosine(std::mt19937_64& random, int dim) {
   std::normal_distribution<double> normal;
   std::gamma_distribution<double> rest((dim - 1) / 2.0, 2);
@@ -64,7 +64,7 @@ TEST(MonteCarlo, SphereEntropyWithinItsStatedError) {
                           }).entropy;
     EXPECT_NEAR(sample.mean, law.entropy, std::abs(law.correction) + 5 * sample.standard_error)
         << n << " " << dim;
-    // And the correction is one: it brings the law closer than the error it states.
+    // The correction reduces the law's error.
     EXPECT_NEAR(sample.mean, law.entropy + law.correction,
                 0.3 * std::abs(law.correction) + 5 * sample.standard_error);
   }
@@ -95,29 +95,29 @@ TEST(MonteCarlo, GradientMassOfNormalScores) {
         sample_rows(512, 4000, [&](auto& random) { return alpha * normal(random); }).collision;
     EXPECT_NEAR(sample.mean, normal_row(512, alpha).collision, 5 * sample.standard_error + 1e-9)
         << alpha;
-    // The annealed law, while alpha is small against sqrt(2 ln n) / 2.
+    // The annealed law holds while alpha is small against sqrt(2 ln n) / 2.
     if (alpha <= 1) {
       EXPECT_NEAR(alpha * (1 - sample.mean), normal_gradient_mass(512, alpha), 0.01 * alpha);
     }
   }
 }
 
-// The top scores and the mean of the rest stand for the whole row.
+// Top scores and the mean of the rest represent the whole row.
 TEST(SampledGradient, MeanIsTheExpectation) {
   const std::vector<double> alphas = {0.5, 1, 2.5, 6, 20};
   for (const double n : {1.0, 2.0, 100.0, 5000.0, 1e9}) {
     const auto spreads = sampled_gradient(n, alphas, 4000);
     for (std::size_t i = 0; i < alphas.size(); ++i) {
       const double mass = alphas[i] * (1 - normal_row(n, alphas[i]).collision);
-      // The standard deviation of 1 - sum p^2 is at most 1/2; 5 standard errors of it.
+      // 5 standard errors; the standard deviation of 1 - sum p^2 is at most 1/2.
       EXPECT_NEAR(spreads[i].mean, mass, alphas[i] * 2.5 / std::sqrt(4000))
           << n << " " << alphas[i];
     }
   }
 }
 
-// Why ln n / sqrt(d) starves the gradient at large n (Su 2021) and log_512 n does not: more and
-// more rows are left with one key.
+// ln n / sqrt(d) starves the gradient at large n (Su 2021) and log_512 n does not: more and more
+// rows are left with one key.
 TEST(SampledGradient, LogLengthStarvesRowsAtLargeN) {
   double last = 0;
   for (const double n : {20.0, 64.0, 512.0, 65536.0}) {

@@ -106,13 +106,13 @@ TEST(Oracle, FitsOverTheRangeOfTheFigures) {
   EXPECT_LT(root.largest_residual, 0.2);
   const Range cosine = optima([](double n) { return cosine_optimum(n, 128); });
   const Fit log = fit_log(cosine.n, cosine.alpha);
-  // The independent value minimised numerically and is good to 5e-10.
+  // The independent value comes from numerical minimisation and is accurate to 5e-10.
   EXPECT_RELATIVE(log.c, 3.4876913654682142, 1e-9);
   EXPECT_DOUBLE_EQ(cosine_coefficient(128), log.c);
   EXPECT_LT(log.rms_residual, 1);
 }
 
-// The factors that the notes print without their value.
+// Factors that the notes use without printing their value.
 TEST(Dimension, FactorsOfTheNotes) {
   EXPECT_RELATIVE(matched_factor(64), 64 / std::log(512.0), 1e-15);
   EXPECT_RELATIVE(matched_factor(64) * std::log(4096.0), matched_dimension(4096, 64), 1e-14);
@@ -121,7 +121,7 @@ TEST(Dimension, FactorsOfTheNotes) {
   EXPECT_RELATIVE(kappa_of_base(512, 64), 8 / std::log(512.0), 1e-14);
 }
 
-// The seeds' own numbers.
+// Values printed in the notes.
 TEST(Laplace, SlopeIsHalfTheLogarithmOfTheGoldenRatio) {
   EXPECT_DOUBLE_EQ(laplace_coefficient(), std::log(std::numbers::phi) / 2);
   EXPECT_NEAR(laplace_coefficient(), 0.24, 0.001);
@@ -200,7 +200,7 @@ TEST(Gradient, OptimaMaximise) {
 }
 
 // In many dimensions sqrt(d) times the cosine is a normal score.
-// The lengths between which Su's ranges hold: 2 to 3 for normal scores, 25 to 35 for cosines.
+// Lengths between which Su's ranges hold: 2 to 3 for normal scores, 25 to 35 for cosines.
 TEST(Gradient, LengthsInvertTheOptima) {
   EXPECT_RELATIVE(normal_optimum_length(2), 9 * std::exp(4), 1e-14);
   EXPECT_EQ(normal_optimum_length(0), 1);
@@ -263,7 +263,7 @@ TEST(Variance, NamesTheAssumptionThatFails) {
   const auto q = normals(64000, 0, 1, 1), k = normals(64000, 0, 1, 2);
   const ScoreVariance wide = check_score_variance(q, normals(64000, 0, 2, 2), 64);
   EXPECT_TRUE(wide.q_variance.holds && wide.k_mean.holds && !wide.k_variance.holds && !wide.holds);
-  EXPECT_NEAR(wide.lambda, 0.0625, 0.001);  // the scale that normalises what was measured
+  EXPECT_NEAR(wide.lambda, 0.0625, 0.001);  // the scale that normalises the measured variance
   EXPECT_FALSE(check_score_variance(q, normals(64000, 0.5, 1, 2), 64).k_mean.holds);
   EXPECT_FALSE(check_score_variance(q, q, 64).qk_correlation.holds);
   auto repeated = k;

@@ -1,4 +1,4 @@
-// The library's own threads, and callers that use them at the same time.
+// The library's own threads, and concurrent callers.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(Threads, SeveralCallersAtOnceGetTheBitsOfOne) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Many small work items are worked on together, but never so many that no tasks are left to share.
+// Small work items are grouped, but enough tasks remain for the threads.
 TEST(Threads, SmallWorkItemsLeaveSixteenTasks) {
   const Data data(parse_problem("shape=1x64x8x8x4"));
   std::int64_t most = 0;

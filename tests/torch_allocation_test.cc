@@ -1,6 +1,6 @@
-// Memory that does not suffice inside the kernels for PyTorch: whichever allocation fails, theirs
-// or one that torch makes for them, there is an error, nothing is lost, and the next call of that
-// thread is right. python/long_failing_allocations.py has what Python makes of the errors.
+// Allocation failures inside the kernels for PyTorch. Whichever allocation fails, in the library or
+// in torch on its behalf, there is an error, nothing leaks, and the thread's next call is right.
+// python/long_failing_allocations.py tests the errors in Python.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -19,7 +19,7 @@
 #include "bindings/torch/shim.h"
 #include "tests/support/failing_allocator.h"
 
-// torch's tensors have their numbers from here.
+// torch allocates tensors with this function.
 extern "C" int posix_memalign(void** memory, std::size_t alignment, std::size_t size) noexcept {
   if (isentrope::until_failure.load() >= 0 && isentrope::until_failure.fetch_sub(1) == 0)
     return ENOMEM;
@@ -34,17 +34,17 @@ using Kernel = void(StableIValue*, std::uint64_t, std::uint64_t);
 using Stack = torch::jit::Stack;
 
 constexpr std::int64_t kNone = std::int64_t{1} << 40, kMost = 300;
-// Which allocation inside of the kernel fails, and how many there were.
+// Index of the allocation to fail inside the kernel, and the number of allocations.
 std::int64_t planned = kNone, allocations = 0;
 
-// torch itself loses each string that a kernel returns, once it has a copy (ToImpl<std::string> of
-// torch 2.10 to 2.13): so many allocations.
+// Allocations that torch 2.10 to 2.13 leaks: each string returned by a kernel, after copying it
+// (ToImpl<std::string>).
 std::int64_t lost_by_torch = 0;
 
 std::array<Kernel*, 64> kernels;
 std::size_t registered = 0;
 
-// A kernel as torch is given it. What torch allocates before and after is torch's affair.
+// Kernel as registered with torch. Allocations of torch before and after it do not count.
 template <std::size_t Index>
 void watched(StableIValue* stack, std::uint64_t arguments, std::uint64_t results) {
   struct Counted {
@@ -63,7 +63,7 @@ constexpr auto kWatched = all_watched(std::make_index_sequence<64>());
 }  // namespace
 }  // namespace isentrope
 
-// In the place of libtorch's, which the operators' library calls when it is loaded.
+// Replaces libtorch's function, which the operators' library calls when it is loaded.
 extern "C" __attribute__((visibility("default"))) AOTITorchError
 torch_library_impl(TorchLibraryHandle library, const char* name, isentrope::Kernel* kernel,
                    std::uint64_t version) {
@@ -78,7 +78,7 @@ namespace {
 
 using Given = std::map<std::string, c10::IValue>;
 
-// By the names of the schema; what is not given is none, 0, or the standard rule.
+// Runs an operator with arguments by schema name; missing ones are none, 0, or the standard rule.
 Stack run(const std::string& name, const Given& given) {
   const auto dot = name.find('.');
   const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(
@@ -120,11 +120,11 @@ void expect_same(const Stack& got, const Stack& want) {
 
 struct Case {
   std::string name;
-  Given given, next;  // next: changes, for the call that follows on the same thread
+  Given given, next;  // next: arguments of the next call on the same thread
 };
 
-// On a thread of its own, whose scratch memory goes with it, allocation `which` fails, and the next
-// call does not. Whether there was an error.
+// On a new thread, allocation `which` fails, and the next call succeeds. Returns whether there was
+// an error.
 bool fails_at(const Case& one, std::int64_t which, const Stack& want, const Stack& want_next) {
   bool failed = false;
   std::thread([&] {
@@ -148,7 +148,7 @@ void expect_that_every_allocation_may_fail(const Case& one) {
   next.insert(one.given.begin(), one.given.end());
   const Stack want = run(one.name, one.given), want_next = run(one.name, next);
   EXPECT_FALSE(fails_at(one, kNone, want, want_next));
-  // As the first call of a thread makes them.
+  // As in the first call of a thread.
   std::thread([&] { (void)run(one.name, one.given); }).join();
   const std::int64_t count = allocations, step = std::max<std::int64_t>(1, count / kMost);
   ASSERT_GT(count, 0);
@@ -243,8 +243,8 @@ TEST_F(TorchAllocation, Caches) {
       {"decode_codes", with(with(call(), pages), codes), standard_});
 }
 
-// But for those that write lists as JSON: nlohmann-json 3.11 allocates to destroy a value, and ends
-// the program where it cannot.
+// Except those that write lists as JSON: nlohmann-json 3.11 allocates in a destructor, and ends the
+// program if that fails.
 TEST_F(TorchAllocation, Rules) {
   const Given rule = {{"rule", "ssmax(s=[0.1,0.2,0.3],b=0.5)"}};
   for (const char* name :

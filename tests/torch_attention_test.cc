@@ -16,7 +16,7 @@ struct Dense {
   at::Tensor output, lse, entropy, collision, variance;
 };
 
-// The definition, in whatever type the arguments have.
+// Attention by definition, in the type of the arguments.
 Dense dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const ScaleRule& rule, const Mask& mask) {
   const std::int64_t queries = q.size(2), keys = k.size(2);
@@ -75,7 +75,7 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
     expect_close(got.collision, want.collision, "collision");
     expect_close(got.variance, want.variance, "variance");
 
-    // One scalar through every differentiable result.
+    // A scalar that depends on every differentiable result.
     const auto loss = [](const auto& r) {
       return r.output.sin().sum() + (r.lse * 0.3).sin().sum() + r.entropy.square().sum() +
              r.collision.sin().sum() + (0.1 * r.variance).sin().sum();
@@ -123,8 +123,8 @@ TEST(TorchAttention, GradientsEqualFiniteDifferences) {
   }
 }
 
-// Bias of all batches alike and a scale of each head's own, under a window and a rule that scales
-// the bias: against the same from a mask of -inf and dense algebra.
+// Broadcast bias and a scale for each head, under a window and a rule that scales the bias,
+// compared with a mask of -inf and dense algebra.
 TEST(TorchAttention, BiasScaleAndWindowHaveGradients) {
   torch::manual_seed(5);
   const at::Tensor q = torch::randn({2, 3, 12, 8}), k = torch::randn({2, 3, 12, 8}),
@@ -163,7 +163,7 @@ TEST(TorchAttention, BiasScaleAndWindowHaveGradients) {
 
 TEST(TorchAttention, TakesStridedViewsAndReturnsTheirLayout) {
   torch::manual_seed(3);
-  // As a fused projection leaves them: [batch, rows, 3, heads, dim].
+  // Layout of a fused projection: [batch, rows, 3, heads, dim].
   const at::Tensor projection = torch::randn({2, 20, 3, 4, 16});
   const auto part = [&](int index) { return projection.select(2, index).transpose(1, 2); };
   const TorchAttention strided = torch_attention(part(0), part(1), part(2), ScaleRule::standard());

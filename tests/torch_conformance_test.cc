@@ -1,5 +1,5 @@
-// Generated problems against torch's own float64 attention, with gradients from its autograd: a
-// second oracle, written by others. It knows neither soft-caps nor sinks nor pages.
+// Generated problems against torch's own float64 attention, with gradients from its autograd. This
+// independent oracle supports neither soft-caps nor sinks nor pages.
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -14,7 +14,7 @@
 namespace isentrope::check {
 namespace {
 
-// Some rules multiply the bias as well (T5's log scaling).
+// Returns false for rules that multiply the bias as well (T5's log scaling).
 bool leaves_bias_alone(const ScaleRule& rule) {
   constexpr std::int64_t kLong = 1'000'000;
   return rule.on_bias({kLong, kLong - 1, kLong}, 64, 0) == 1;
@@ -35,7 +35,7 @@ std::vector<double> values(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// What is added to the logits: the bias, and -inf where a key is hidden.
+// Returns the bias, with -inf where a key is hidden.
 at::Tensor additive_mask(const Problem& p, const AttentionOptions& options) {
   at::Tensor mask = at::zeros({p.batch, p.heads, p.queries, p.keys}, at::kDouble);
   auto at = mask.accessor<double, 4>();
@@ -96,8 +96,8 @@ TorchResults torch_results(const Data& data, const std::vector<double>& lambda,
           data.options().bias ? values(mask.grad()) : values(none)};
 }
 
-// The kernels of the active target within budget of torch; the reference's part is its magnitudes
-// alone.
+// Compares the kernels of the active target with torch; the reference provides only magnitudes for
+// the budget.
 void expect_torch_agrees(const Problem& problem) {
   const Data data(problem);
   reference::Result forward = reference::attention_forward(data.reference_input(), data.options());

@@ -1,5 +1,5 @@
-// How files are written: whichever call fails, the old file or the new one is there, and what a
-// power cut at any moment leaves is one of them.
+// Writing of files: whichever call fails, the old file or the new one exists, and so it is after a
+// power cut at any moment.
 
 #include "command/writing.h"
 
@@ -21,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own, and beside it what is recorded of its files.
+// A folder, and a record of the calls on its files next to it.
 class Recorded {
  public:
   ~Recorded() { record_files("/nowhere", "/dev/null", {}); }
 
-  // The files of another folder than this one's, where it is given.
+  // Starts recording, in another folder if it is given.
   void begin(const FileFault& fault, const std::string& of = "") {
     fs::create_directory(outer_ / "files");
     fs::remove(outer_ / "record");
@@ -34,7 +34,7 @@ class Recorded {
                  fault);
   }
   [[nodiscard]] fs::path path() const { return outer_ / "files" / "result.json"; }
-  // "open", "write", ..., each with the names of what it concerns, relative to the folder.
+  // Returns "open", "write", ..., each with file names relative to the folder.
   [[nodiscard]] std::vector<std::string> calls() const {
     const std::string folder = (outer_ / "files").string();
     std::istringstream lines(read_file(outer_ / "record"));
@@ -62,7 +62,7 @@ class Recorded {
 
 const std::string kNew(100000, 'n');
 
-// Whether the new content arrived, whatever write_file() said; nothing in between.
+// Returns whether the new content arrived; requires either the old or the new content.
 bool arrived(const Recorded& recorded, bool existed) {
   const std::string found = read_file(recorded.path());
   if (found == kNew) return true;
@@ -71,7 +71,7 @@ bool arrived(const Recorded& recorded, bool existed) {
   return false;
 }
 
-// How often the call occurs while a file is written.
+// Returns how often the call occurs while a file is written.
 std::int64_t count_of(const std::string& call, bool existed) {
   Recorded recorded;
   recorded.begin({});
@@ -94,7 +94,7 @@ TEST(Writing, WhicheverCallFailsTheOldFileOrTheNewOneIsThere) {
           recorded.begin({});
           if (existed) write_file(recorded.path(), "old");
           recorded.begin({call, static_cast<int>(which), error});
-          // What is read from a folder alone is lost by nobody.
+          // Closing a folder that was only read loses nothing.
           const bool harmless = call == std::string("close") && which == count;
           try {
             command::write_file(recorded.path(), kNew);
@@ -104,7 +104,7 @@ TEST(Writing, WhicheverCallFailsTheOldFileOrTheNewOneIsThere) {
             EXPECT_EQ(said.what(),
                       "cannot write \"" + recorded.path().string() + "\": " + std::strerror(error));
           }
-          // The folder comes last.
+          // Calls on the folder come last.
           const bool of_folder =
               std::string("open fsync close").find(call) != std::string::npos && which == count;
           EXPECT_EQ(arrived(recorded, existed), of_folder);
@@ -170,7 +170,7 @@ TEST(Writing, WhatCannotBeWrittenIsSaidBeforeTheWork) {
   EXPECT_EQ(said("/dev/fd/1000"), "cannot write \"/dev/fd/1000\": Bad file descriptor");
   recorded.begin({"access", 0, EACCES});
   EXPECT_EQ(said(deep), "cannot write \"" + deep.string() + "\": Permission denied");
-  // Devices are written also where nobody may make files.
+  // Devices are writable even if their folder is not.
   recorded.begin({"access", 2, EACCES}, "/dev");
   EXPECT_EQ(said("/dev/null"), "");
   EXPECT_EQ(said("/dev/new"), "cannot write \"/dev/new\": Permission denied");

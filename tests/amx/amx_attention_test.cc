@@ -1,4 +1,5 @@
-// The operator on AMX's tiles against the float64 reference, and what it leaves behind in a thread.
+// The operator on AMX's tiles against the float64 reference, and the state of the thread
+// afterwards.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -19,8 +20,8 @@
 namespace isentrope::check {
 namespace {
 
-// Around the edges of tiles, blocks and row tiles, and every option: heads of whole steps of the
-// depth, as all that pairs serve.
+// Lengths around the edges of tiles, blocks and row tiles, with every option. Heads are whole steps
+// of the depth, as pair products require.
 constexpr const char* kProblems[] = {
     "shape=1x1x1x1x32 bwd=1",
     "shape=1x2x15x16x32 bwd=1",
@@ -65,7 +66,7 @@ void expect_lines_within_budget(DType type) {
     problem.type = type;
     const std::int64_t before = emulated_instructions();
     expect_within_budget(problem);
-    if (emulated && problem.queries > 1) {  // a row alone is streamed
+    if (emulated && problem.queries > 1) {  // a single row is streamed
       EXPECT_GT(emulated_instructions(), before) << line;
     }
   }
@@ -73,8 +74,8 @@ void expect_lines_within_budget(DType type) {
 TEST(AmxAttention, EveryOptionIsWithinBudget) { expect_lines_within_budget(DType::bf16); }
 TEST(AmxAttention, EveryOptionOfF16IsWithinBudget) { expect_lines_within_budget(DType::f16); }
 
-// Weights of 2^-19.4 beside one of 1, whose value is 0: as they are, they would be denormals of f16
-// with 4 bits, and 1.8 % off.
+// Weights of 2^-19.4 beside a weight of 1 with value 0. Unscaled, they would be f16 denormals with
+// 4 bits, 1.8 % off.
 TEST(AmxAttention, SmallWeightsOfF16KeepTheirBits) {
   Data data(parse_problem("dt=f16 shape=1x1x32x1024x32"));
   for (std::vector<float>* numbers : {&data.q, &data.k}) numbers->assign(numbers->size(), 0);
@@ -87,7 +88,7 @@ TEST(AmxAttention, SmallWeightsOfF16KeepTheirBits) {
   EXPECT_LE(ratio.worst, 1) << ratio.where;
 }
 
-// Streams multiply in f32, whatever the CPU has: with few rows or keys, or between dilated rows.
+// Streams multiply in f32 on any CPU: for few rows or keys, or dilated rows.
 TEST(AmxAttention, GroupsOfTenRowsAndMoreLeaveTheirStreams) {
   const auto streams = [](const std::string& line) {
     const Data data(bf16_problem(line));
@@ -106,8 +107,8 @@ TEST(AmxAttention, GroupsOfTenRowsAndMoreLeaveTheirStreams) {
   EXPECT_TRUE(streams("shape=1x20:2x1x300x64 cache=64"));
 }
 
-// Problems of the generator in a type, three of four with heads that pairs serve. In f16 without
-// gradients, which are not AMX's.
+// Problems of the generator in one type; three of four heads support pairs. No gradients in f16,
+// which AMX does not compute.
 Problem generated(DType type, std::int64_t index) {
   Problem problem = generated_problem(5, index, 200'000);
   problem.type = type;
@@ -125,7 +126,7 @@ TEST(AmxAttention, GeneratedProblemsAreWithinBudget) {
   expect_generated_within_budget(DType::bf16, 0, 60);
   expect_generated_within_budget(DType::f16, 60, 100);
 }
-// make test-all: what takes minutes.
+// For make test-all: takes minutes.
 TEST(AmxAttention, DISABLED_TenThousandGeneratedProblemsAreWithinBudget) {
   for (const DType type : {DType::bf16, DType::f16})
     expect_generated_within_budget(type, 100, 10'100);
@@ -178,8 +179,7 @@ TEST(AmxAttention, TasksOfACallRunOnAnyThreadsOfTheCaller) {
   EXPECT_TRUE(same_bits(got.output, want.output));
 }
 
-// A container may refuse the permission, and then its call must not be what the process finds out
-// by.
+// A container may deny the permission, and the process must not crash when it finds out.
 TEST(AmxAttention, WhatIsMissingIsNamedAndNothingIsAskedForBehindIt) {
   static int asked = 0;
   amx::Needs needs{.cpu_has_tiles = [] { return true; },
@@ -225,9 +225,9 @@ TEST(AmxAttention, OtherProductsCanBeChosenAndAreNamed) {
   EXPECT_EQ(emulated_instructions(), before);
   use_pair_kernels(DType::bf16, amx);
   const ForwardResult own = run_forward(data);
-  // The order of the sums differs, and hence some bits.
+  // Sums are added in a different order, so some bits differ.
   EXPECT_FALSE(same_bits(own.output, other.output) && same_bits(own.lse, other.lse));
-  // Of the gradients of the same results, too: they are not left to f32.
+  // Gradients use pairs, too: they differ from f32's.
   EXPECT_FALSE(same_bits(run_backward(data, other, upstream).dk, other_gradient.dk));
 }
 

@@ -1,4 +1,4 @@
-// The emulator by itself: what each instruction does to tiles, and what it refuses.
+// The emulator alone: the effect of each instruction on tiles, and the operands that it rejects.
 
 #include "tests/support/amx_emulator.h"
 
@@ -36,7 +36,7 @@ class AmxEmulator : public ::testing::Test {
   void SetUp() override { amx::configure(configuration_); }
   void TearDown() override { amx::release(); }
 
-  // What C becomes that was `c` everywhere.
+  // Returns C, initially `c` everywhere, after a product.
   template <typename T>
   static Tile product(const PairsOf<T>& a, const PairsOf<T>& b, float c = 0) {
     alignas(64) Tile tile;
@@ -52,7 +52,7 @@ class AmxEmulator : public ::testing::Test {
   amx::Configuration configuration_;
 };
 
-// Of both types.
+// For both types.
 template <typename T>
 class AmxProduct : public AmxEmulator {};
 using Types = ::testing::Types<BFloat16, Float16>;
@@ -79,7 +79,7 @@ TYPED_TEST(AmxProduct, MultipliesPairs) {
   }
 }
 
-// First numbers and second ones in sums of their own, which meet at the end.
+// First and second numbers of pairs are summed separately and joined at the end.
 TYPED_TEST(AmxProduct, SumsInThePublishedOrder) {
   PairsOf<TypeParam> a, b;
   const auto number = [](float x) { return from_float<TypeParam>(x); };
@@ -104,8 +104,7 @@ TEST_F(AmxEmulator, TakesAndLeavesDenormalsAsZeroAndKeepsNaN) {
   EXPECT_EQ(product(a, Pairs())[16], 0);
 }
 
-// Floats as above; of f16 the smallest number counts, and no product of two is too small for a
-// float.
+// Floats as above. In f16 the smallest number counts, and products of two are normal floats.
 TEST_F(AmxEmulator, TakesDenormalsOfF16) {
   PairsOf<Float16> a, b;
   a.at[0][1] = b.at[0][1] = std::bit_cast<Float16>(std::uint16_t{0x0001});
@@ -121,14 +120,14 @@ TEST_F(AmxEmulator, TakesDenormalsOfF16) {
   EXPECT_TRUE(std::isnan(product(a, b)[0]));  // inf times 0
 }
 
-// Numbers whose exponents are within `exponents` of `exponent`, of any sign.
+// Returns a number with an exponent within `exponents` of `exponent`, of either sign.
 std::uint32_t number_near(std::mt19937& draw, unsigned exponent, unsigned exponents) {
   const auto drawn = static_cast<std::uint32_t>(draw());
   return (drawn & 0x807fffff) | (exponent + (drawn >> 24 & 0x7f) % exponents) << 23;
 }
 
-// In bf16 products of 2^-130 to 2^-126, whose sums become denormals on the way, in f16 products of
-// denormals; then bits of every kind: NaN that signal and others, infinities, denormals.
+// bf16 products of 2^-130 to 2^-126, whose sums become denormals, and f16 products of denormals.
+// Then random bits: signalling and quiet NaN, infinities, denormals.
 TYPED_TEST(AmxProduct, ComputesTheBitsOfTheCpu) {
   constexpr bool kF16 = kTypeOf<TypeParam> == DType::f16;
   if (is_emulated(kTypeOf<TypeParam>)) GTEST_SKIP();
@@ -143,8 +142,8 @@ TYPED_TEST(AmxProduct, ComputesTheBitsOfTheCpu) {
         return any && bits % 4 == 0 ? static_cast<std::uint32_t>(draw())
                                     : number_near(draw, exponent, 3);
       };
-      // Of a float the upper half is a bf16 number; its sign, 5 bits of its exponent and 10 that
-      // follow are an f16 number with this exponent.
+      // The upper half of a float is a bf16 number. Its sign, 5 bits of its exponent and the next
+      // 10 bits form an f16 number with this exponent.
       const auto half = [&]() -> std::uint32_t {
         if (!kF16) return number(small ? 62 : 126) >> 16;
         const std::uint32_t bits = number(small ? 0 : 14);
@@ -166,7 +165,7 @@ TEST_F(AmxEmulator, SmallTilesAreZeroBeyondTheirExtents) {
   alignas(64) Tile from, to;
   from.fill(1), to.fill(5);
   amx::load<3>(from.data(), kStride);
-  amx::configure(amx::Configuration());  // which clears all tiles
+  amx::configure(amx::Configuration());  // clears all tiles
   amx::store<3>(to.data(), kStride);
   EXPECT_EQ(to[0], 0);
   configuration_.rows[0] = 3;
@@ -176,7 +175,7 @@ TEST_F(AmxEmulator, SmallTilesAreZeroBeyondTheirExtents) {
   to.fill(5);
   amx::store<0>(to.data(), kStride);
   EXPECT_EQ(to[1], 1);
-  EXPECT_EQ(to[2], 5);  // beyond the row's bytes memory is left alone
+  EXPECT_EQ(to[2], 5);  // memory past the row is unchanged
   EXPECT_EQ(to[2 * 16 + 1], 1);
   EXPECT_EQ(to[3 * 16], 5);
 }
@@ -204,7 +203,7 @@ TEST_F(AmxEmulator, TheConfigurationCanBeReadAndReleased) {
   EXPECT_EQ(read.palette, 0);
 }
 
-// Of the emulator alone: a CPU says no more than that an instruction is illegal.
+// Emulator only: a CPU reports no more than an illegal instruction.
 class AmxEmulatorDeathTest : public AmxEmulator {
   void SetUp() override {
     if (!is_emulated(DType::bf16)) GTEST_SKIP();
@@ -236,7 +235,7 @@ TEST_F(AmxEmulatorDeathTest, TilesThatDoNotFitAreRefused) {
   EXPECT_DEATH(multiply([](auto& c) { c.row_bytes[2] = 32; }), "B and C");
   EXPECT_DEATH(multiply([](auto& c) { c.rows[2] = 8; }), "as B has rows");
   EXPECT_DEATH(multiply([](auto& c) { c.row_bytes[1] = 62; }), "whole floats");
-  // tdpbf16ps %tmm1, %tmm1, %tmm0, which assemblers refuse, too.
+  // tdpbf16ps %tmm1, %tmm1, %tmm0, which assemblers reject as well.
   EXPECT_DEATH(asm volatile(".byte 0xc4, 0xe2, 0x72, 0x5c, 0xc1"), "three different");
 }
 

@@ -1,5 +1,5 @@
-// A test program whose products of bf16 and f16 are AMX's: the CPU's own, or emulated where it has
-// none. With --avx512 those of bf16 are AVX-512's, which a CPU with AMX would not take.
+// Test program with AMX's products of bf16 and f16: the CPU's own, or emulated. With --avx512 those
+// of bf16 are AVX-512's, which a CPU with AMX would not choose.
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class Amx : public ::testing::Environment {
       use_pair_kernels(type, amx_pair_kernels(type));
   }
   void TearDown() override {
-    // Else nothing was tested.
+    // Otherwise nothing was tested.
     if (is_emulated_) {
       EXPECT_GT(emulated_instructions(), 0);
     }
@@ -39,7 +39,7 @@ class Amx : public ::testing::Environment {
   }
 
  private:
-  bool is_emulated_ = false;  // of bf16, and so altogether
+  bool is_emulated_ = false;  // of bf16, and therefore all
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// call_on_device KERNELS WANTED LINE: a problem of `isentrope check`, computed where the driver
-// says. WANTED: lse, entropy or all. Writes the addresses of what the call was given, as JSON.
+// call_on_device KERNELS WANTED LINE: computes a problem of `isentrope check` on the driver's
+// device. WANTED: lse, entropy or all. Writes the addresses of the arguments as JSON.
 
 #include <cstring>
 #include <iostream>
@@ -20,7 +20,7 @@ class OnDevice {
  public:
   explicit OnDevice(const cuda::Device& device) : device_(device) {}
 
-  // A copy of what the host has, or memory for a result.
+  // Copies host data to the device, or allocates a result.
   void* put(const std::string& name, const void* data, std::int64_t bytes) {
     cuda::Memory& memory = all_.emplace_back(device_, static_cast<std::size_t>(bytes));
     if (data != nullptr) memory.write(data);

@@ -1,8 +1,8 @@
-// A driver of the tests' own in the place of libcuda.so.1: memory is the host's, nothing runs, and
-// each call that matters is a line of JSON in the file that ISENTROPE_CUDA_CALLS names. As the real
-// one does, it reads what a kernel's parameters are out of the cubin.
+// Emulated libcuda.so.1: memory is the host's, and kernels do not run. Each relevant call is a line
+// of JSON in the file named by ISENTROPE_CUDA_CALLS. Like the real driver, it reads the kernels'
+// parameters from the cubin.
 //
-// ISENTROPE_CUDA_CAPABILITY: of its one device, times 10; 90 without.
+// ISENTROPE_CUDA_CAPABILITY: compute capability of its device times 10; 90 by default.
 
 #include <elf.h>
 
@@ -49,7 +49,7 @@ T at(const char* bytes) {
   return value;
 }
 
-// The entries EIATTR_KPARAM_INFO of a section .nv.info.NAME: which parameter, and its size.
+// Parses EIATTR_KPARAM_INFO entries of a section .nv.info.NAME: parameter indices and sizes.
 std::vector<std::size_t> parameters(const char* info, std::size_t size) {
   std::map<int, std::size_t> found;
   for (std::size_t i = 0; i + 4 <= size;) {
@@ -85,7 +85,7 @@ Module read_cubin(const char* image) {
   return module;
 }
 
-// .visible .entry NAME( .param .u64 ... NAME_param_0, ...
+// Parses .visible .entry NAME( .param .u64 ... NAME_param_0, ...
 Module read_ptx(const std::string& text) {
   Module module{.kind = "ptx", .sizes = {}, .code = {}};
   const std::string mark = ".entry ";
@@ -192,7 +192,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
 
 int cuMemAlloc_v2(Address* address, std::size_t bytes) {
   if (bytes == 0) return kInvalidValue;
-  // As aligned as a device's.
+  // Aligned like a device's memory.
   *address = reinterpret_cast<Address>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   memory[*address] = bytes;
   return 0;
@@ -202,8 +202,8 @@ int cuMemFree_v2(Address address) {
   std::free(reinterpret_cast<void*>(address));
   return 0;
 }
-// What is given back in order may still be read by what was started before: its place is not taken
-// by another of the same call.
+// Memory freed in stream order may still be read by earlier launches, so it is not reused within a
+// call.
 int cuMemAllocAsync(Address* address, std::size_t bytes, void*) {
   return cuMemAlloc_v2(address, bytes);
 }

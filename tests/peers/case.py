@@ -1,4 +1,4 @@
-"""What an adapter gives to `judges.py`, and what adapters have in common."""
+"""Interface of adapters to `judges.py`, and helpers that adapters share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 
 @dataclasses.dataclass
 class Case:
-    """One published case: `check` raises AssertionError where the results differ, and ValueError where we refuse it."""
+    """One published case: `check` raises AssertionError for different results, and ValueError for unsupported
+    arguments."""
 
     name: str
     check: Callable[[], None] | None = None
@@ -23,7 +24,7 @@ class Case:
 
 
 def record(path: Path, counts: dict) -> None:
-    """Puts the counts of one judge into a record, in the place of older ones of that judge."""
+    """Writes the counts of one judge into a record, replacing its older ones."""
     entries = json.loads(path.read_text()) if path.exists() else []
     by_name = {entry["name"]: entry for entry in entries} | {counts["name"]: counts}
     path.write_text(json.dumps(list(by_name.values()), indent=1) + "\n")
@@ -35,7 +36,7 @@ def pip(*arguments: str | Path) -> None:
 
 
 def installed(folder: Path, *requirements: str) -> None:
-    """Installs packages without their dependencies into FOLDER/packages, and lets this process import them."""
+    """Installs packages without their dependencies into FOLDER/packages, and makes them importable."""
     packages = folder / "packages"
     versions = ((x, *x.partition("==")[::2]) for x in requirements)
     missing = [x for x, name, version in versions if not list(packages.glob(f"{name}-{version or '*'}.dist-info"))]

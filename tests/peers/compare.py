@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The attention tests of transformers and torch, with isentrope in the place of sdpa and without.
+"""Runs the attention tests of transformers and torch, with isentrope in place of sdpa and without.
 
-    compare.py BUILD FOLDER                              what the source distribution of the installed transformers has
+    compare.py BUILD FOLDER                              tests in the source distribution of the installed transformers
     compare.py BUILD FOLDER --transformers CHECKOUT      the tests of its models
     compare.py BUILD FOLDER --pytorch CHECKOUT           test/test_transformers.py
 
-Fails where a test passes without the operator and not with it, and where no test called it. Their tests are run and not
-kept: FOLDER may be removed.
+Fails if a test passes only without the operator, or if no test called it. The tests are downloaded, run and not kept:
+FOLDER may be removed.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from case import record
 
 HERE = Path(__file__).parent
 MODELS = ("llama", "mistral", "gemma2", "gpt_oss", "bert", "whisper")
-# What the common tests inherit from, and the source distribution does not have.
+# Base classes of the common tests that the source distribution lacks.
 MISSING = {"exporters/test_export.py": "ExportTesterMixin", "generation/test_utils.py": "GenerationTesterMixin"}
 
 
 def unpacked(folder):
-    """The tests of the installed transformers, out of its source distribution, and our models beside them."""
+    """Unpacks the tests of the installed transformers from its source distribution, with the models of this folder."""
     tests = folder / "transformers" / "tests"
     if not tests.exists():
         version = importlib.metadata.version("transformers")
@@ -47,7 +47,7 @@ def unpacked(folder):
 
 
 def outcomes(report):
-    """Of each test, whether it passed, failed or was skipped, and how often the operator was called."""
+    """Returns for each test whether it passed, failed or was skipped, and how often the operator was called."""
     found = {}
     for case in xml.parse(report).iter("testcase"):
         kinds = {child.tag for child in case}

@@ -1,6 +1,8 @@
-"""ggml's cases of FLASH_ATTN_EXT, which are C++ loops in a test of llama.cpp: they are compiled and print what they would test.
+"""ggml's cases of FLASH_ATTN_EXT, which are C++ loops in a test of llama.cpp: they are compiled and print their
+arguments.
 
-Inputs are drawn as there, in the layouts of there; the result is compared with the definition by ggml's measure and bound.
+Inputs have the same distributions and layouts as there. The result is compared with the definition by ggml's measure
+and bound.
 """
 
 from __future__ import annotations
@@ -65,9 +67,9 @@ def source(folder: Path) -> str:
 
 
 def loops_of(text: str) -> str:
-    """The statements of make_test_cases_eval() that make cases of flash attention."""
+    """Returns the statements of make_test_cases_eval() that make cases of flash attention."""
     body = re.search(r"make_test_cases_eval\(\) \{\n(.*?)\n\}\n", text, re.DOTALL)[1]
-    # A statement begins at four spaces, and goes on while lines are further in or close it.
+    # A statement begins at four spaces, and continues while lines are indented further or close it.
     statements = re.findall(r"^    \S[^\n]*(?:\n(?:     [^\n]*|    \}|[ ]*$))*", body, re.MULTILINE)
     return "\n".join(x for x in statements if "test_flash_attn_ext(" in x)
 
@@ -92,7 +94,7 @@ def cases(folder: Path) -> Iterator[Case]:
 
 
 def drawn(shape: tuple, dtype: torch.dtype, permute: list[int], view: bool) -> torch.Tensor:
-    """Uniform in -1 ... 1. permute: which place in memory each axis has, as ggml counts them, from the last."""
+    """Returns numbers uniform in -1 ... 1. permute: place in memory of each axis, counted from the last, as in ggml."""
     order = [3 - axis for axis in reversed(permute)]
     stored = [0] * 4
     for axis, size in enumerate(shape):
@@ -106,7 +108,7 @@ def drawn(shape: tuple, dtype: torch.dtype, permute: list[int], view: bool) -> t
 
 
 def mask_of(batch: int, queries: int, keys: int) -> torch.Tensor:
-    """Uniform in -1 ... 1, with blocks of 64 by 128 that are 0 or -inf."""
+    """Returns numbers uniform in -1 ... 1, with blocks of 64 by 128 that are 0 or -inf."""
     mask = torch.empty(batch, 1, queries, keys).uniform_(-1, 1)
     for _ in range(int(0.2 * mask.numel() / (128 * 64))):
         b, i, j = (int(torch.randint(n, ())) for n in (batch, queries, keys))
@@ -115,7 +117,7 @@ def mask_of(batch: int, queries: int, keys: int) -> torch.Tensor:
 
 
 def slopes(heads: int, max_bias: float) -> torch.Tensor:
-    """ALiBi's factor of the mask for each head."""
+    """Returns ALiBi's factor of the mask for each head."""
     power = 2 ** math.floor(math.log2(heads))
     first, second = 2 ** (-max_bias / power), 2 ** (-max_bias / 2 / power)
     return torch.tensor([first ** (h + 1) if h < power else second ** (2 * (h - power) + 1) for h in range(heads)])
@@ -138,7 +140,7 @@ def check(given: dict) -> None:
         if given["max_bias"]:
             bias = bias * slopes(heads, given["max_bias"])[:, None, None]
     sinks = torch.empty(heads).uniform_(-10, 10) if given["sinks"] else None
-    # q is float32 there whatever the cache is; here it has the type of the cache, if that has one.
+    # ggml's q is always float32; here it has the type of the cache, if k and v share one.
     dtype = k.dtype if k.dtype == v.dtype else torch.float32
     got = isentrope.attention(
         q.to(dtype), k.to(dtype), v.to(dtype), bias=bias, sinks=sinks, soft_cap=given["logit_softcap"], scale=given["hsk"] ** -0.5

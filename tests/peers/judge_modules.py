@@ -1,4 +1,5 @@
-"""Models of diffusers, layers of timm and modules of torch, in whose attention the operator takes the place of torch's kernels."""
+"""Models of diffusers, layers of timm and modules of torch, whose attention runs on the operator instead of torch's
+kernels."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ DIFFERS: dict[str, str] = {}
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Each in eval mode without gradients, and in training mode with them; dropout is 0."""
+    """Yields each module in eval mode without gradients, and in training mode with gradients and dropout 0."""
     installed(folder, *PACKAGES)
     yield from cases_of(DIFFUSERS + TORCH)
-    # All of timm imports torchvision, the files of its attention do not.
+    # Importing timm as a whole requires torchvision; its attention files do not.
     for name in ("timm", "timm.layers"):
         package = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None, is_package=True))
         package.__path__ = [str(folder / "packages" / name.replace(".", "/"))]
@@ -40,7 +41,7 @@ def cases_of(makers: list[Callable]) -> Iterator[Case]:
 
 
 def check(maker: Callable, training: bool) -> None:
-    """The same numbers behind the operator, which was called, and others under a rule."""
+    """Requires equal results with the operator, which must be called, and different ones under a rule."""
     torch.manual_seed(0)
     module, call = maker()
     module.train(training)
@@ -61,7 +62,7 @@ def check(maker: Callable, training: bool) -> None:
             ruled = results(module, call, training)
     finally:
         activation.CHECKED.attention = operator
-    # Gradients that are 0 but for rounding are held to the largest of all.
+    # Gradients that are 0 up to rounding are compared relative to the largest of all.
     atol = 1e-5 * max(float(x.abs().max()) for x in plain)
     for a, b in zip(same, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=atol)
@@ -84,7 +85,7 @@ def results(module, call: Callable, training: bool) -> list[torch.Tensor]:
 def of_diffusers(name: str, sizes: dict, call: Callable) -> Callable:
     def make():
         model = getattr(importlib.import_module("diffusers"), name)(**sizes)
-        for x in model.parameters():  # some begin at 0, which hides all before them
+        for x in model.parameters():  # zero-initialised parameters would hide the layers before them
             torch.nn.init.normal_(x, std=0.3 if x.dim() > 1 else 0.1)
         return model, call
 

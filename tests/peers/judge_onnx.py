@@ -13,13 +13,13 @@ from case import Case, installed
 
 PACKAGE = "onnx==1.23.2"
 TITLE = f"Attention of {PACKAGE.replace('==', ' ')}"
-# Absolute and relative, by type; float32 as ONNX's own runner has it.
+# Absolute and relative tolerance by type; that of float32 is ONNX's own.
 TOLERANCES = {torch.float32: (1e-7, 1e-3), torch.float16: (1e-3, 1e-3), torch.bfloat16: (1e-2, 1e-2)}
 DIFFERS: dict[str, str] = {}
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """One for each test whose graph is a single Attention. Others are graphs of other operators that mean the same."""
+    """Yields the tests whose graph is a single Attention. Others express attention by other operators."""
     installed(folder, PACKAGE, "ml_dtypes==0.5.4", "protobuf")
     from onnx.backend.test.case.node import collect_testcases
 
@@ -41,7 +41,7 @@ def check(node, inputs, outputs) -> None:
     given, results = iter(inputs), iter(outputs)
     names = ("q", "k", "v", "mask", "past_k", "past_v", "lengths")
     found = computed(attributes, **{name: tensor(next(given)) for name, used in zip(names, node.input) if used})
-    # Only the output and the cache: the fourth result, the logits or the weights, the operator never holds.
+    # Only the output and the cache are compared; the operator never holds logits or weights, the fourth result.
     for used, got in zip(node.output[:3], found):
         if used:
             want = tensor(next(results))
@@ -54,7 +54,7 @@ def heads_apart(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def computed(attributes, q, k, v, mask=None, past_k=None, past_v=None, lengths=None) -> tuple[torch.Tensor, ...]:
-    """Output and present keys and values."""
+    """Returns the output, and present keys and values."""
     rank = q.dim()
     q = heads_apart(q, attributes.get("q_num_heads"))
     k, v = (heads_apart(x, attributes.get("kv_num_heads")) for x in (k, v))
@@ -72,7 +72,7 @@ def computed(attributes, q, k, v, mask=None, past_k=None, past_v=None, lengths=N
         options |= {"query_offset": past, "sequence_keys": k.shape[2], "causal": causal and "top_left"}
         output = isentrope.attention(q, k, v, attn_mask=mask, **options)
     else:
-        # Of each sequence the last query is at its last key, which is another one in each.
+        # The last query is at the last key of each sequence, and these differ.
         rows = []
         for i, keys in enumerate(lengths.tolist()):
             of = slice(i, i + 1)

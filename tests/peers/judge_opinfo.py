@@ -1,4 +1,4 @@
-"""torch's OpInfo samples of scaled_dot_product_attention, behind both of our doors."""
+"""torch's OpInfo samples of scaled_dot_product_attention, through both drop-in replacements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import isentrope
 from case import Case, installed, normalized_error
 
 TITLE = f"OpInfo samples of torch {torch.__version__.partition('+')[0]}"
-# Relative errors that are always allowed, gradients of saturated rows included.
+# Relative errors that are always allowed, also for gradients of saturated rows.
 ALLOWED = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 DIFFERS: dict[str, str] = {}
 SEEDS = 64
@@ -46,7 +46,7 @@ def check(function: Callable, active: Callable, sample) -> None:
             check_dropout(function, tensors, options | {"dropout_p": dropout}, want[0])
             return
         got = results(function, tensors, options)
-    # Gradients of 16 bits come from an output that was rounded, behind torch's fused kernel too: as exact as that is.
+    # Gradients of 16 bits use a rounded output, as in torch's fused kernel, so they need only be as exact.
     for ours, theirs, wanted in zip(got, fused, want, strict=True):
         allowed = 2 * relative_error(theirs, wanted) + ALLOWED[ours.dtype]
         assert ours.shape == wanted.shape and ours.dtype == theirs.dtype
@@ -59,7 +59,7 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 def in_four_dimensions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options) -> torch.Tensor:
-    """torch's own function as it takes its fused kernel."""
+    """Calls torch's own function with the shapes of its fused kernel."""
     batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v)))
     four = (1, *batch) if len(batch) < 2 else batch
     output = torch.nn.functional.scaled_dot_product_attention(*(x.expand(*four, *x.shape[-2:]) for x in (q, k, v)), **options)
@@ -73,7 +73,7 @@ def results(function: Callable, tensors: tuple, options: dict) -> tuple[torch.Te
 
 
 def check_dropout(function: Callable, tensors: tuple, options: dict, mean: torch.Tensor) -> None:
-    """Two seeds differ, and the mean over many is the result without dropout."""
+    """Requires that two seeds differ, and that the mean over many equals the result without dropout."""
     outputs = []
     with torch.no_grad():
         for seed in range(SEEDS):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Computes the cases that other projects publish for attention, and compares the results with theirs.
+"""Computes attention cases published by other projects, and compares the results with theirs.
 
     judges.py FOLDER                    all judges; PYTHONPATH must have isentrope
     judges.py FOLDER onnx opinfo        some of them
     judges.py FOLDER --record FILE      also writes the counts into a record
 
-Fails if a case differs for which the adapter has no reason, if a reason is no longer needed, or if a judge has no cases.
-FOLDER keeps what was downloaded.
+Fails if a case differs without a reason in the adapter, if a reason is no longer needed, or if a judge has no cases.
+Downloads are kept in FOLDER.
 """
 
 import argparse
@@ -25,7 +25,7 @@ JUDGES = ("onnx", "opinfo", "ggml", "modules")
 
 
 def judged(name: str, folder: Path) -> tuple[dict, list[str]]:
-    """The counts of one judge, and its failures as lines of text."""
+    """Returns the counts of one judge, and its failures as lines of text."""
     adapter = importlib.import_module(f"judge_{name}")
     begin, failures, left_out, explained = time.monotonic(), [], collections.Counter(), collections.Counter()
     cases = agree = 0

@@ -1,4 +1,4 @@
-"""pytest plugin: the operator in the place of sdpa, and in the report of each test how often it was called."""
+"""pytest plugin: runs tests with the operator in place of sdpa, and reports how often each called it."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Small models for the tests that transformers' models share, which its source distribution has."""
+"""Small models for the common tests in transformers' source distribution."""
 
 import os
 import unittest
@@ -51,7 +51,7 @@ def common(config, classes, options, tester=TextTester, mixins=(GenerationTester
 
 
 def _generates_in_training(self):
-    """With dropout, as a model is that nobody has called eval() on."""
+    """Generates with dropout active, as in a model without eval()."""
     config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
     model = transformers.WhisperForConditionalGeneration(config)
     model.generation_config.lang_to_id, model.generation_config.task_to_id = {"<|en|>": 1}, {"transcribe": 2}
@@ -66,7 +66,7 @@ def _with_labels(self, inputs, model_class, return_labels=False):
 
 
 def _packed_is_padded(self):
-    """Documents behind one another, told by their positions, give the logits that they give beside one another."""
+    """Requires that packed documents, separated by their positions, give the logits of a padded batch."""
     config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
     ids, lengths = inputs["input_ids"][:3], (7, 3, 5)
     model = self.all_model_classes[-1](config).eval()
@@ -82,14 +82,14 @@ PACKED = {"test_packed_documents_are_padded_documents": _packed_is_padded}
 LlamaTest = common("LlamaConfig", ["LlamaModel", "LlamaForCausalLM"], GROUPED, **PACKED)
 MistralTest = common("MistralConfig", ["MistralModel", "MistralForCausalLM"], GROUPED | {"sliding_window": 4}, **PACKED)
 Gemma2Test = common("Gemma2Config", ["Gemma2Model", "Gemma2ForCausalLM"], GROUPED | {"sliding_window": 4}, **PACKED)
-# Which has no sdpa: there it is eager attention that the operator stands in for. Its model does not hand positions to
-# its masks (transformers 5.18), so that packed documents see one another without the operator too.
+# This model has no sdpa, so the operator replaces eager attention. It passes no positions to its masks (transformers
+# 5.18), so packed documents see each other without the operator too.
 GptOssTest = common(
     "GptOssConfig", ["GptOssModel", "GptOssForCausalLM"],
     GROUPED | {"sliding_window": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
                "attn_implementation": "isentrope" if "ISENTROPE_IN_PLACE_OF" in os.environ else "eager"},
     **PACKED, test_all_params_have_gradient=False,
-    # It asks for attentions before it asks for eager attention, which alone has them.
+    # Requests attentions before it switches to eager attention, which alone returns them.
     test_retain_grad_hidden_states_attentions=None,
 )  # fmt: skip
 BERT = SIZES | {"attention_probs_dropout_prob": 0.1, "max_position_embeddings": 64}
@@ -103,6 +103,6 @@ WhisperTest = common(
          attention_dropout=0.1),
     SpeechTester, is_encoder_decoder=True, _prepare_for_class=_with_labels,
     test_generate_in_training_mode=_generates_in_training,
-    # They look for input_ids, which are decoder_input_ids here; Whisper's own tests write them anew.
+    # These tests expect input_ids, which Whisper calls decoder_input_ids; its own tests override them.
     test_resize_embeddings_untied=None, test_resize_tokens_embeddings=None,
 )  # fmt: skip

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """CMake looks for the mark in the text of a file, and makes a test of the cases that bear it."""
+    """Requires the mark in the text of a file, where CMake looks for it to define the long test."""
     for item in items:
         if item.get_closest_marker("long") and "pytest.mark.long" not in item.path.read_text():
             raise pytest.UsageError(f"{item.nodeid} must be marked as pytest.mark.long in its own file")
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def what_is_compiled_is_of_these_operators():
-    """Inductor takes a graph from its cache by the name of an operator, whatever arguments that has had since."""
+    """Gives Inductor a cache folder for these schemas, because it identifies operators by their names alone."""
     from isentrope._core.library import OPS
 
     packets = (OPS.attention, OPS.attention_backward, OPS.decode, OPS.row_lengths)

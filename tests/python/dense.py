@@ -1,4 +1,4 @@
-"""Attention as its definition reads, in torch's own operators: what the fused operator is held to."""
+"""Attention by definition in torch's own operators: the expected results of the fused operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import isentrope
 
 
 def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_):
-    """Of each query, in keys: the last one lies at the last key, unless the caller says where it lies."""
+    """Returns the position of each query in keys. The last query is at the last key, unless query_offset says
+    otherwise."""
     at = torch.arange(queries) + query_offset
     return at + keys - queries if causal in (True, "bottom_right") or not (causal or sequence_keys) else at
 
@@ -18,7 +19,8 @@ def visible(
     q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
     query_offset=0, key_offset=0, sequence_keys=0, dilation=0, chunk_size=0, prefix_keys=None,
 ):  # fmt: skip
-    """Which keys each row sees, bool [batch, heads, queries, keys], and n of each row, in the whole sequence."""
+    """Returns the keys that each row sees, bool [batch, heads, queries, keys], and n of each row in the whole
+    sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     position = positions(queries, keys, causal, query_offset, sequence_keys)[:, None]
     first = 0 if sequence_keys else key_offset
@@ -52,19 +54,19 @@ def visible(
 
 
 def philox(counter, seed):
-    """Philox4x32-10 of four counters, int64 tensors of 32 bits that broadcast, as docs/adr/0013 has it."""
+    """Returns Philox4x32-10 of four counters, broadcast int64 tensors of 32-bit values (docs/adr/0013)."""
     low = 0xFFFFFFFF
     a, b, c, d = counter
     key = [seed & low, seed >> 32 & low]
     for _ in range(10):
-        left, right = 0xD2511F53 * a, 0xCD9E8D57 * c  # the upper bits are right though the sign is not
+        left, right = 0xD2511F53 * a, 0xCD9E8D57 * c  # the upper bits are right although the sign is not
         a, b, c, d = (right >> 32 & low) ^ b ^ key[0], right & low, (left >> 32 & low) ^ d ^ key[1], left & low
         key = [(key[0] + 0x9E3779B9) & low, (key[1] + 0xBB67AE85) & low]
     return a, b, c, d
 
 
 def dropout_factors(batch, heads, queries, keys, p, seed, query_offset=0, key_offset=0, **_):
-    """float64 [batch, heads, queries, keys]: 0 where a weight is dropped, else 1 / (1 - p)."""
+    """Returns float64 [batch, heads, queries, keys]: 0 for dropped weights, else 1 / (1 - p)."""
     axis = lambda count, first, at: (torch.arange(count) + first).reshape([-1 if i == at else 1 for i in range(4)])  # noqa: E731
     key = axis(keys, key_offset, 3)
     words = philox((key // 4, axis(queries, query_offset, 2), axis(heads, 0, 1), axis(batch, 0, 0)), seed)
@@ -78,7 +80,7 @@ def dropout_factors(batch, heads, queries, keys, p, seed, query_offset=0, key_of
 def dense(
     q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks=None, dropout_p=0.0, dropout_seed=0, **masks
 ):  # fmt: skip
-    """(output, Statistics) in the type of q; give it float64."""
+    """Returns (output, Statistics) in the type of q, which should be float64."""
     seen, n = visible(q, k, **masks)
     if lambda_ is None:
         value = isentrope.ScaleRule(rule)
@@ -93,7 +95,7 @@ def dense(
     if bias is not None:
         z = z + bias
         seen = seen & (bias > -torch.inf)
-    # A finite stand-in for -inf keeps NaN out of the gradients of hidden keys.
+    # A finite value in place of -inf keeps NaN out of the gradients of hidden keys.
     z = z.masked_fill(~seen, -1e30)
     some = seen.any(-1)
     lse = torch.where(some, z.logsumexp(-1), -torch.inf)

@@ -1,9 +1,9 @@
-"""Small random models of transformers' families, with tokens and padding for them."""
+"""Small random models of transformers' families, with tokens and padding."""
 
 import torch
 import transformers as hf
 
-import isentrope.hf  # so that transformers knows the attention by its name
+import isentrope.hf  # registers the attention in transformers
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip
@@ -27,12 +27,12 @@ ENCODERS = {
     "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
                                dropout_rate=0.0), hf.T5EncoderModel),
 }  # fmt: skip
-# sdpa knows neither sinks nor soft-caps.
+# sdpa supports neither sinks nor soft-caps.
 EAGER = {"gemma2", "gpt_oss"}
 
 
 def twins(name):
-    """The model with the library's own attention, and with ours."""
+    """Returns the model with the library's own attention, and with Isentrope's."""
     models = []
     for implementation in ("eager" if name in EAGER else "sdpa", "isentrope"):
         torch.manual_seed(5)

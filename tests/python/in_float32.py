@@ -1,4 +1,4 @@
-"""Gradients in float32, of whichever kernels are at work: ranks sum them, who each have a part of the keys."""
+"""Gradients in float32 for any kernels, because ranks sum them."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ def model(name):
 
 
 def step(made, run, length):
-    """Logits, and the gradient of every weight."""
+    """Returns logits, and the gradient of every weight."""
     tokens = torch.randint(3, 61, (2, length), generator=torch.Generator().manual_seed(length))
     made.zero_grad()
-    # The loss is computed here: that of transformers logs a warning for GPT-2, which breaks the graph.
+    # The loss is computed here, because that of transformers logs a warning for GPT-2, which breaks the graph.
     logits = run(input_ids=tokens, use_cache=False).logits
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
     return logits.detach(), [(name, p.grad.clone()) for name, p in made.named_parameters() if p.grad is not None]

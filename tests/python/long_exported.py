@@ -1,4 +1,4 @@
-"""Calls and whole models, exported and compiled ahead of time, that run where Python's isentrope is not."""
+"""Exported and compiled calls and models that run without the Python package."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ from long_compiled_models import FAMILIES, model
 
 import isentrope
 
-# Runs what was exported, and what was compiled where there is such, in a process that has torch and the operators'
-# library, and nothing else of ours.
+# Runs an exported program, and its compiled form if there is one, in a process with torch and the operators' library
+# only.
 ELSEWHERE = """
 import sys, torch
 library, exported, package, inputs, results = sys.argv[1:]
@@ -42,7 +42,7 @@ class Logits(torch.nn.Module):
 
 
 def results_elsewhere(folder, module, example, inputs, dynamic_shapes, compiled):
-    """What the module computes of the inputs in another process: exported and, if so wished, compiled."""
+    """Returns the module's results for the inputs in another process: exported and, if `compiled`, compiled."""
     with torch.no_grad():
         exported = torch.export.export(module, example, dynamic_shapes=dynamic_shapes)
     torch.export.save(exported, folder / "exported.pt2")

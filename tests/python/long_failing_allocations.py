@@ -1,4 +1,4 @@
-"""Memory that does not suffice: whichever allocation of an operator fails, it is an error, and the next call is right."""
+"""Allocation failures: whichever allocation of an operator fails, it raises an error, and the next call is right."""
 
 import os
 import shutil

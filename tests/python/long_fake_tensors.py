@@ -1,4 +1,4 @@
-"""Tensors without data: every operator and every function tells what it would return, and reads nothing."""
+"""Fake tensors: every operator and function returns the right shapes and types without reading data."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ FUNCTIONS = {
 
 
 def looks(results):
-    """Of each tensor its shape, type and layout."""
+    """Returns shape, type and layout of each tensor."""
     flat = torch.utils._pytree.tree_leaves(results)
     return [(tuple(x.shape), x.dtype, x.stride() if x.numel() else None) for x in flat if isinstance(x, torch.Tensor)]
 
@@ -80,5 +80,5 @@ def test_functions_read_no_data(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_meta_tensors_too(name):
     call = FUNCTIONS[name]
-    if name != "SSMax":  # whose parameters lie where the module does
+    if name != "SSMax":  # its parameters are on the module's device
         assert looks(call(lambda x: x.detach().to("meta"))) == looks(call(lambda x: x.detach()))

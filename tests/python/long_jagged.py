@@ -1,4 +1,4 @@
-"""Jagged tensors are computed, a document each; what else is not dense is refused, with what to do instead."""
+"""Jagged tensors are computed, one document each; other non-dense layouts are refused with advice."""
 
 import warnings
 
@@ -45,7 +45,7 @@ def test_gradients_and_torchs_function():
     gradients = [torch.autograd.grad(y.values().square().sum(), x)[0].values() for y, x in zip(results, leaves)]
     torch.testing.assert_close(results[1].values(), results[0].values())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
-    with isentrope.sdpa.activate():  # torch takes a nested call apart before it comes here
+    with isentrope.sdpa.activate():  # torch unpacks a nested call before it calls this
         torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q).values(), results[0].values())
 
 

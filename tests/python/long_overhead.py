@@ -1,5 +1,5 @@
-"""What a call costs beside torch's own where there is next to nothing to compute, in instructions, which neither the
-speed of a machine nor its load changes."""
+"""Overhead of small calls compared with torch's own, in instructions, which do not depend on the speed or load of a
+machine."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 CALLS = 40
 
-# Each block of calls ends with os.getppid(), before which callgrind writes down what was executed since the last one.
+# Each block of calls ends with os.getppid(), at which callgrind writes the instructions since the last one.
 PROGRAM = """
 import os
 import sys
@@ -70,7 +70,7 @@ for dim in (64, 8):
 
 @pytest.fixture(scope="module")
 def instructions(tmp_path_factory):
-    """Instructions of a call, in the program's order."""
+    """Returns the instructions of a call, in the program's order."""
     if not shutil.which("valgrind"):
         pytest.skip("valgrind counts instructions")
     folder = tmp_path_factory.mktemp("callgrind")

@@ -1,4 +1,4 @@
-"""A prefill of 8192 tokens by models with sliding windows: the work and the memory are those of the operator called directly."""
+"""A prefill of 8192 tokens by models with sliding windows takes the work and memory of direct operator calls."""
 
 import pytest
 import torch
@@ -23,7 +23,8 @@ CONFIGS = {
 
 
 class Work(TorchDispatchMode):
-    """The tensors that our operators were given, call by call, and bytes of those that all others made: the largest, and all."""
+    """Records tensors given to Isentrope's operators, call by call, and bytes created by all others: the largest, and
+    the total."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +45,7 @@ class Work(TorchDispatchMode):
 
 
 class Beside:
-    """Takes the place of the attention and its masks, and calls the operator directly beside them, layer by layer."""
+    """Replaces the attention and its masks, and also calls the operator directly, layer by layer."""
 
     def __init__(self):
         self.through_model, self.direct = Work(), Work()
@@ -85,8 +86,8 @@ def test_a_prefill_is_direct_calls_and_makes_no_square(name):
             AttentionMaskInterface.register(hf.NAME, hf.row_mask)
     through_model, direct = beside.through_model, beside.direct
     print(name, through_model.bytes, direct.bytes, whole.largest, through_model.calls)
-    # No mask among them: of those that are numbers the results tell.
+    # Without dense masks: the results check those given as numbers.
     assert len(direct.calls) == 2 and through_model.calls == direct.calls
-    # Nor is anything made beside them but a few numbers a token.
+    # Only a few numbers a token are created besides.
     assert through_model.bytes <= direct.bytes + 64 * TOKENS
-    assert whole.largest < TOKENS * TOKENS  # what a mask of bytes would take
+    assert whole.largest < TOKENS * TOKENS  # size of a mask of bytes

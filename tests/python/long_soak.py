@@ -1,6 +1,6 @@
-"""Two minutes, or ISENTROPE_SOAK_SECONDS, of random calls of every function from eight threads, with another number of
-torch's threads from time to time, and forks in between: every result is what it was at first, when it was held to the
-definition, and memory stays what it was.
+"""Two minutes, or ISENTROPE_SOAK_SECONDS, of random calls of every function from eight threads, with changing numbers
+of torch's threads, and forks in between. Every result equals its first value, which was compared with the definition,
+and memory does not grow.
 """
 
 import gc
@@ -20,7 +20,7 @@ import isentrope
 
 SECONDS = float(os.environ.get("ISENTROPE_SOAK_SECONDS", 120))
 THREADS, MORE_MEMORY = 8, 3 << 30
-# Of a result to the definition's, in float64.
+# Error of a result against the definition in float64.
 ROUNDING = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3, torch.float64: 1e-9}
 OPTIONS = (
     {}, {"causal": True, "rule": "logn(8)"}, {"window_size": (9, 2), "rule": "ssmax(s=0.3,b=0.2)"}, {"soft_cap": 3.0},
@@ -137,12 +137,13 @@ def resident():
 
 
 def child_is_right(some):
-    """A child computes while its parent's threads do; on one thread, since torch's pool is not its own."""
+    """Computes in a child while its parent's threads do; on one thread, because torch's pool does not survive a
+    fork."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            signal.alarm(600)  # lest it waits for ever
+            signal.alarm(600)  # ends a child that hangs
             torch.set_num_threads(1)
             with torch.no_grad():
                 status = not all(case.is_right() for case in some)
@@ -167,7 +168,7 @@ def test_every_result_is_right_and_memory_stays_flat():
             case = draw.choice(everything)
             try:
                 right = case.is_right()
-            except Exception as error:  # noqa: BLE001: whatever it is, it is said
+            except Exception as error:  # noqa: BLE001: any error is reported
                 right, case.name = False, f"{case.name}: {error!r}"
             if not right:
                 wrong.append(case.name)

@@ -1,4 +1,4 @@
-"""What measures a model, given what nobody means: refused by the argument's name, or it works."""
+"""Measurement functions with invalid values: refused by the argument's name, or successful."""
 
 import pytest
 import tiny_model
@@ -37,7 +37,7 @@ def asked(tokens, distances, answers):
 
 
 QUESTIONS = retrieval.prompt(numbers, TEXTS[0], [60, 200])
-# What a callback does is its own affair.
+# Errors inside a callback are its own.
 NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
     "inspect": (isentrope.inspect, MEASURED | {"tokenizer": None, "max_length": 100}),

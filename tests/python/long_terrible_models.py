@@ -1,4 +1,4 @@
-"""The functions on models, given what nobody means: refused by the argument's name, or they work."""
+"""Functions on models with invalid values: refused by the argument's name, or successful."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def model():
 def applied(model, calibration, always):
     try:
         isentrope.hf.apply(model, calibration, always=always)
-    except OSError as error:  # of a file that is not there
+    except OSError as error:  # a missing file
         raise ValueError(str(error)[:200]) from error
 
 
@@ -34,7 +34,7 @@ def recorded(wanted):
         pass
 
 
-# What a function for masks does is its own affair.
+# Errors inside a mask function are its own.
 NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
     "set_rule": (isentrope.hf.set_rule, {"model": None, "rule": "logn(8)", "layers": [0], "force": False}),

@@ -1,4 +1,4 @@
-"""Every numeric option of every command, given numbers nobody means: refused in one line by its name, or it works."""
+"""Every numeric option of every command with invalid numbers: refused by name in one line, or successful."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ TERRIBLE = (
     "9" * 400,
 )  # fmt: skip
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
-# What each command needs besides, so that it does little and does it to the end.
+# Further arguments of each command, so that it does little and finishes.
 SMALL = {
     "scale": ["logn(4)"], "theory entropy": [], "theory gradient": ["--lengths", "64,512"], "theory dimension": [],
     "theory variance": ["--rows", "8"], "theory report": ["-o", "/dev/null"],
@@ -21,9 +21,9 @@ SMALL = {
                     "1", "--train-length", "8", "--lengths", "8", "--evaluation-tokens", "8", "--rules", "standard",
                     "--rescaled", "none", "--quiet", "--overwrite", "--output", "OUTPUT"],
 }  # fmt: skip
-# Options of these names take texts with numbers in them.
+# Options whose values are texts with numbers.
 LISTS = {"--lengths", "--dims", "--hold"}
-# What errors may say instead: what is asked for, or what there is none of.
+# Alternative words in errors: the requested item, or the missing one.
 ALSO = {
     "--target": "entropy", "--test-share": "validate and test", "--length": "texts", "--seed": "LINE", "--work": "LINE",
     "--deviation": "q and k",
@@ -40,23 +40,23 @@ def isentrope(command, *arguments):
 
 
 def numeric_options(command):
-    """Those that its help says take a number, and those of `LISTS`."""
+    """Returns the options that take a number according to the help, and those of `LISTS`."""
     found = re.findall(r"^ +(?:-\w,)?(--[\w-]+) (\w+)", isentrope(command, "--help").stdout, re.M)
     return [name for name, kind in found if kind in ("INT", "UINT", "FLOAT") or name in LISTS]
 
 
 def replaced(arguments, option, value):
-    """The arguments with this one in the place of another of its name."""
+    """Returns the arguments with this option in place of an earlier value."""
     kept = list(arguments)
     if option in kept:
         at = kept.index(option)
         del kept[at : at + 2]
-    # As one word, so that a minus begins no option.
+    # One word, so that a minus sign begins no option.
     return [*kept, f"{option}={value}"]
 
 
 def complaint(option, done):
-    """What is wrong with the answer to a terrible value; None where nothing is."""
+    """Returns a description of a wrong response; None if it is right."""
     if done.returncode == 0:
         return None
     lines = done.stderr.strip().splitlines()
@@ -113,5 +113,5 @@ def test_options_of_the_commands_on_models(folder, command, option):
 @pytest.mark.parametrize("command, option", [(command, option) for command in ("doctor", "check")
                                              for option in MODEL_COMMANDS[command]])  # fmt: skip
 def test_options_of_the_commands_without_a_model(command, option):
-    values = [value for value in TERRIBLE if value not in ("0", "-0")]  # no problems at all are a long check of seconds
+    values = [value for value in TERRIBLE if value not in ("0", "-0")]  # no problems at all are a check of many seconds
     assert not complaints(option, lambda value: tiny_model.command(command, f"{option}={value}"), values)

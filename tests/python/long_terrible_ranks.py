@@ -1,4 +1,4 @@
-"""The functions over ranks and on GPUs, given what nobody means: refused by the argument's name, or they work."""
+"""Functions over ranks and on GPUs with invalid values: refused by the argument's name, or successful."""
 
 import os
 
@@ -16,7 +16,7 @@ from isentrope import distributed
 from isentrope._core.options import PartOptions
 
 KEYS = torch.randn(2, 2, 5, 8)
-# A bias, a mask of the caller's and dropout are of the calls of one rank.
+# Bias, custom masks and dropout are supported on one rank only.
 ABSENT = ("key_begin", "key_end", "attn_mask")
 PARTS = {name: value for name, value in masks_of(PartOptions).items() if name not in ABSENT}
 ENDS = {"key_begin": torch.tensor([0, 1]), "key_end": torch.tensor([5, 4])}
@@ -78,7 +78,7 @@ def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the kernels take tensors on the CPU")
 @pytest.mark.parametrize("function", isentrope.gpu.__all__)
 def test_kernels_refuse_what_lies_elsewhere(function):
-    """And what is no tensor as the functions do whose names they have; of the other arguments these say all."""
+    """Kernels refuse tensors on other devices, and other types, like the functions of the same name."""
     call, right = getattr(isentrope.gpu, function), OF_ONE[function][1]
     assert "q must lie on a CUDA or XPU device" in refusal(call, right)
     assert not list(wrong_answers(call, "q", TOGETHER, lambda: right))

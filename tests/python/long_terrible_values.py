@@ -1,4 +1,4 @@
-"""Every argument of every public function, given what nobody means: it is refused by its name, or it works."""
+"""Every argument of every public function with invalid values: refused by its name, or successful."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ def _jagged():
 
 def _strided():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a prototype, says torch
+        warnings.simplefilter("ignore")  # torch warns that it is a prototype
         return torch.nested.nested_tensor([torch.randn(4, 3, 8), torch.randn(4, 5, 8)])
 
 
@@ -55,7 +55,7 @@ TERRIBLE = {
 
 
 def masks_of(options):
-    """A value that is right, of each option that the function has."""
+    """Returns a valid value for each mask option of the function."""
     right = {
         "causal": False, "window_size": (3, 0), "dilation": 0, "chunk_size": 0, "prefix_keys": None,
         "key_begin": torch.tensor([0, 1]), "key_end": torch.tensor([7, 6]), "attn_mask": torch.ones(5, 7, dtype=torch.bool),
@@ -106,18 +106,18 @@ for name in ScaleRule.names():
     defaults = {p: x.default for p, x in parameters.items() if x.default is not inspect.Parameter.empty and p != "policy"}
     CALLS[f"ScaleRule.{name}"] = constructor, defaults | RIGHT.get(name, {}) | POLICY
 
-# Errors call these arguments otherwise: what the option is made of, or what the library calls it.
+# Other names of these arguments in errors: parts of the option, or the library's name.
 ALSO = {
     "cu_seq_q": "cu_seqlens_q|documents", "cu_seq_k": "cu_seqlens_k|documents", "lambda_": "lambda", "text": "rule|text|JSON",
     "window_size": "window_left|window_right", "rule": "rules?", "d": "dim",
     "n_min": "n_max",
 }  # fmt: skip
-# What must fit each other: either may be named.
+# Arguments that must match each other: either may be named.
 ALSO |= dict.fromkeys(("q", "k", "v", "k_cache", "v_cache", "query", "key", "value"), "q|k|v|attn_mask|bias|lambda_?|seqused_k|block_table|k_scale")
 
 
 def refusal(call, arguments):
-    """What the call says, or None where it works. Anything but a ValueError or a TypeError is an error of the test."""
+    """Returns the error of the call; None if it works. Errors other than ValueError and TypeError fail the test."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -128,12 +128,13 @@ def refusal(call, arguments):
 
 
 def every_argument(calls):
-    """(function, argument) of each."""
+    """Returns all pairs (function, argument)."""
     return [(name, argument) for name in calls for argument in calls[name][1]]
 
 
 def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
-    """To terrible values of one argument, where arguments() are right: errors of another kind, or without its name."""
+    """Returns wrong responses to invalid values of one argument, with valid others: other errors, or errors without its
+    name."""
     named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
     for label, value in values.items():
         try:

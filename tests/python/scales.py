@@ -1,4 +1,4 @@
-"""The scale of q.k that a model's own code uses, row by row, and the one that `model_rule` tells."""
+"""The scale of q.k in a model's own code, row by row, and the one of `model_rule`."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ PROBE = "isentrope_scale_probe"
 
 
 class Row(NamedTuple):
-    """One call of one attention, in a model that reads the same token everywhere."""
+    """One attention call, in a model that reads the same token everywhere."""
 
     module: torch.nn.Module
     scaling: float
@@ -29,14 +29,14 @@ _rows: list[Row] = []
 
 
 def _probe(module, query, key, value, attention_mask, scaling=None, **options):
-    if query.shape[-2] != key.shape[-2]:  # over a model's depth
+    if query.shape[-2] != key.shape[-2]:  # attention over a model's depth
         weights = (query @ key.transpose(-2, -1) * scaling).softmax(-1)
         return (weights @ value).transpose(1, 2), weights
     norms = query[0].detach().double().norm(dim=-1)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     product = (query[0, 0, 0].norm() * key[0, 0, 0].norm()).item()
     _rows.append(Row(module, scaling, query.shape[-1], norms / norms[:, :1], product))
-    # The values of equal tokens are equal, and so is every mean of them.
+    # Values of equal tokens are equal, and so are their weighted means.
     return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2), None
 
 
@@ -45,7 +45,7 @@ AttentionMaskInterface.register(PROBE, sdpa_mask)
 
 
 def rotary_factor(model) -> float:
-    """What the model's RoPE multiplies logits by."""
+    """Returns the factor of the model's RoPE on logits."""
     found = {value for module in model.modules() for name, value in vars(module).items() if name.endswith("attention_scaling")}
     factors = {float(value) for value in found if isinstance(value, (int, float))} - {1.0}
     assert len(factors) <= 1, factors
@@ -53,7 +53,7 @@ def rotary_factor(model) -> float:
 
 
 def probed(model, length=12, token=5, **inputs) -> list[Row]:
-    """One Row for each attention call of a pass over `length` equal tokens."""
+    """Returns one Row for each attention call of a pass over `length` equal tokens."""
     model.set_attn_implementation(PROBE)
     _rows.clear()
     with torch.no_grad():
@@ -62,6 +62,6 @@ def probed(model, length=12, token=5, **inputs) -> list[Row]:
 
 
 def told(model, position: int, n: int, dim: int, head: int = 0) -> float:
-    """The scale that `model_rule` tells of a row at that position which sees n keys, on the layers that the rule is of."""
+    """Returns the scale by `model_rule` for a row at that position with n keys, on the layers of the rule."""
     rule = isentrope.hf.model_rule(model).rule
     return rule.lambda_(position + 1 if CHECKED.rule_reads_position(rule.text) else n, dim, head)

@@ -1,4 +1,4 @@
-"""Output, statistics and gradients against dense float64 torch, for every mask the operator takes."""
+"""Output, statistics and gradients against dense float64 torch, for every mask of the operator."""
 
 import in_float32
 import pytest
@@ -113,7 +113,8 @@ def test_gradients_equal_dense_float64(name):
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")
 @pytest.mark.parametrize("field", ["output", *DIFFERENTIABLE])
 def test_gradcheck(field):
-    """Against differences of the operator itself; float32 needs long steps, and dense float64 above is sharper."""
+    """Compared with finite differences of the operator. float32 needs long steps, and dense float64 above is
+    stricter."""
     q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
     lambda_ = torch.rand(1, 2, 3).add(0.5).requires_grad_()
     sinks = torch.randn(2, requires_grad=True)

@@ -1,4 +1,4 @@
-"""At which base a head keeps its entropy: of random scores what theory says, of a model's heads what their rows say."""
+"""The base that keeps a head's entropy: theory for random scores, and the rows of a model's heads."""
 
 import math
 

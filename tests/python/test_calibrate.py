@@ -1,4 +1,4 @@
-"""The gain that gives a stretched model its entropy back: measured, judged, applied, and as a command."""
+"""The gain that restores the entropy of a stretched model: measurement, judgement, application, and the command."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def test_the_gain_gives_a_stretched_model_its_entropy_back(per):
 
 
 def test_a_gain_planted_in_a_model_is_found():
-    # Queries that were made smaller by e^-0.2 after the entropy was measured: the gain that heals them is e^0.2.
+    # Queries are scaled by e^-0.2 after the entropy was measured, so the restoring gain is e^0.2.
     made, texts = model(), tokens(3, 512)
     made.set_attn_implementation("isentrope")
     wanted = calibration.entropies(made, texts).entropy
@@ -68,7 +68,7 @@ def test_a_slope_that_one_block_cannot_tell_is_no_number_of_the_report(tmp_path)
 
 
 def test_nothing_is_kept_where_the_loss_is_no_better():
-    made = model()  # of random weights: no temperature helps it
+    made = model()  # random weights: no gain helps
     found = isentrope.calibrate(
         made, tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1025, 9), lengths=[0, 512, 1024]
     )
@@ -82,7 +82,7 @@ def test_nothing_is_kept_where_the_loss_is_no_better():
     [(-0.1, -0.15, "head"), (-0.1, -0.1, "model"), (-0.1, 0.05, "model"), (0.1, -0.2, None), (0.0, 0.0, None)],
 )
 def test_a_gain_is_kept_where_it_reads_better_beyond_the_trained_length(one, by_head, kept):
-    # What each method reads is made up: within the trained length the opposite of beyond it.
+    # Invented losses of each method: within the trained length the opposite of beyond it.
     results, noise = evaluation.Results(None, {}), torch.Generator().manual_seed(1)
     for method, change in {"no gain": 0.0, "one gain": one, "a gain per head": by_head, "YaRN's own gain": 0.0}.items():
         for passage in range(3):
@@ -144,7 +144,7 @@ def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
 
 
 def pointers(value, at=()):
-    """Of every value inside, containers included."""
+    """Returns pointers to every value inside, containers included."""
     yield at
     for key, inside in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else []):
         yield from pointers(inside, (*at, key))
@@ -179,7 +179,7 @@ def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path)
                 refused += 1
                 assert str(file) in str(error) and "; got " in str(error), error
                 assert made.config.rope_parameters == own and not hasattr(made.config, rope.SWITCHED)
-            else:  # the version of true, another text
+            else:  # true's version, another text
                 made = model()
                 made.set_attn_implementation("isentrope")
     assert refused > 80

@@ -1,4 +1,5 @@
-"""The study of calibration across models: its verdicts, when a training is over, and the whole of it on models of two layers."""
+"""The study of calibration across models: verdicts, the end of a training, and the whole study on models of two
+layers."""
 
 import json
 import math
@@ -17,7 +18,7 @@ def test_an_interval_is_students():
     found = verdicts.difference([1.0, 2.0, 3.0], [1.1, 2.2, 3.3])
     error = math.sqrt(0.01 / 3)
     assert found["mean"] == pytest.approx(-0.2) and found["high"] == pytest.approx(-0.2 + 4.302653 * error, abs=1e-6)
-    assert found["p"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 of 2 degrees of freedom
+    assert found["p"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 with 2 degrees of freedom
 
 
 @pytest.mark.parametrize("ours, called", [([0.001, -0.001, 0.0005, -0.0005], True), ([0.006, 0.004, 0.005, 0.0055], False),
@@ -37,7 +38,7 @@ def test_what_tells_nothing_is_not_called():
 
 def test_holm_stops_at_the_first_that_fails():
     tests = [{"p": p} for p in (0.04, 0.01, 0.03, 0.013)]
-    verdicts.holm(tests)  # 0.01 <= 0.0125, 0.013 <= 0.0167, 0.03 > 0.025, and so 0.04 neither
+    verdicts.holm(tests)  # 0.01 <= 0.0125, 0.013 <= 0.0167, 0.03 > 0.025, so 0.04 fails too
     assert [test["called"] for test in tests] == [False, True, False, True]
 
 
@@ -93,20 +94,20 @@ def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tm
     assert isinstance(model["tuning"]["test"]["called"], bool)
     factors = json.loads((tmp_path / "work/readings/own-small/tuned-constant.json").read_text())
     assert any(x != 0 for layer in factors for x in layer), "every head's factor has a gradient"
-    # What is kept is not read again, and gives the same.
+    # Saved readings are reused, and give the same.
     readings = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").rglob("*.json")}
     output.unlink()
     assert study.main() == 0
     assert output.read_text() == first
     assert readings == {file: file.stat().st_mtime_ns for file in (tmp_path / "work").rglob("*.json")}
-    # Elsewhere, without the folder of readings: what the record lacks is read, and gives the same.
+    # Without the folder of readings, only what the record lacks is read, and gives the same.
     del found["models"]["own-small"]["stretches"]["4"], found["models"]["own-small"]["tuning"]
     output.write_text(json.dumps(found))
     kept, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
     kept.rename(elsewhere)
     assert study.main() == 0
     assert output.read_text() == first and not (kept / "readings/own-small/gain-2.json").exists()
-    # A record goes on with the same weights and documents alone.
+    # A record continues only with the same weights and documents.
     found["models"]["own-small"]["weights"] = "others"
     output.write_text(json.dumps(found))
     assert study.main() == 2 and "got " in capsys.readouterr().err

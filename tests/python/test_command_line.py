@@ -1,5 +1,5 @@
-"""What all commands of the package do with files, with their output, with numbers nobody means and with models that are damaged:
-one line, exit status 2, and nothing lost."""
+"""Files, output, invalid numbers and damaged models for all commands of the package: one line, exit status 2, nothing
+lost."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ from tiny_model import command, process, refused
 
 import isentrope
 
-# As short as a run of each can be.
+# Arguments of the shortest run of each.
 READERS = {
     "inspect": ["--texts", 1, "--max-length", 8],
     "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1,
@@ -33,7 +33,7 @@ READERS = {
     "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256],
 }  # fmt: skip
 PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
-# One of the commands that read models runs it all within minutes, and every command what is its own.
+# One command that loads models runs all cases in minutes; the others run their own cases.
 OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS if name != "inspect"]
 every_reader = pytest.mark.parametrize("name", ["inspect", *OTHERS])
 every_command = pytest.mark.parametrize("name", ["inspect", "check", *OTHERS])
@@ -47,19 +47,19 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def folder(made, tmp_path):
-    """A model and a text, to be damaged."""
+    """Returns a folder with a model and a text, which tests may damage."""
     return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 def ordinary(name, folder):
-    """The arguments of a short run, without its options for results."""
+    """Returns the arguments of a short run, without options for results."""
     if name == "check":
         return ["shape=1x1x2x2x2"]
     return [folder / "tiny", "--text", folder / "text.txt", *READERS[name]]
 
 
 def shell(words, name, *arguments):
-    """The words of a shell, in which "$@" is the command."""
+    """Runs a shell command, in which "$@" is the command."""
     call = ["/bin/sh", "-c", words, "sh", *process(name, *arguments)]
     return subprocess.run(call, capture_output=True, text=True)
 
@@ -134,7 +134,7 @@ def test_names_that_are_not_text(name, folder):
                      PAGE[name], folder / "page.html")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert json.loads((folder / "out.json").read_text())["text"] == "caf\ufffd.txt"
-    # transformers itself reads no folder of such a name, and says so before anything is computed.
+    # transformers refuses a folder of such a name before anything is computed.
     model = (folder / "tiny").rename(folder / os.fsdecode(b"mod\xe9l"))
     refused(name, command(name, model, "--text", text, *READERS[name]), "UnicodeEncodeError")
 
@@ -153,7 +153,7 @@ def test_weights_that_are_nan_are_named(name, folder):
     made.model.layers[1].self_attn.q_proj.weight.data[0, 0] = torch.nan
     made.save_pretrained(folder / "tiny")
     refused(name, command(name, *ordinary(name, folder)), "the model must compute numbers; got ")
-    if name != "evaluate":  # which looks at losses
+    if name != "evaluate":  # it measures losses
         with pytest.raises(ValueError, match=r"got NaN in the 2\. of its 2 attentions"):
             tokens = [torch.arange(300) % 61]
             isentrope.inspect(made, tokens) if name == "inspect" else isentrope.calibrate(made, tokens, rope="yarn:4")
@@ -243,8 +243,8 @@ def test_a_list_of_problems_that_never_ends():
 
 
 def stopped(name, *arguments, when):
-    """What the command leaves that gets Ctrl-C as soon as when(its process) returns."""
-    # A shell's background jobs, which tests may be, ignore Ctrl-C, and so would their children.
+    """Sends Ctrl-C to the command when when(its process) returns, and returns the remaining files."""
+    # Background jobs of a shell ignore Ctrl-C, and so would their children.
     heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     call = process(name, *arguments)
     with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heard) as running:
@@ -259,7 +259,7 @@ def test_an_interruption_is_one_line(name, folder):
     os.mkfifo(folder / "slow")
 
     def reads(_):
-        # Opening it waits for who reads.
+        # Opening blocks until there is a reader.
         threads.append(os.open(folder / "slow", os.O_WRONLY))
 
     threads = []
@@ -291,7 +291,7 @@ def test_progress_rewrites_its_line_on_a_terminal_alone(folder):
     with os.fdopen(theirs, "w") as terminal, contextlib.redirect_stderr(terminal):
         main = importlib.import_module("isentrope.commands.inspect").main
         assert main(list(map(str, arguments[1:]))) == 0
-        # What was written comes through a terminal in pieces.
+        # A terminal delivers output in pieces.
         want, got = b"[inspect] text: 1 of 2\r\x1b[K[inspect] text: 2 of 2\r\n", b""
         while want not in got and select.select([ours], [], [], 30)[0]:
             got += os.read(ours, 1 << 16)
@@ -299,7 +299,7 @@ def test_progress_rewrites_its_line_on_a_terminal_alone(folder):
 
 
 class FullDisk(io.StringIO):
-    """Once the model is loaded."""
+    """Standard output that fails once the model is loaded."""
 
     def write(self, text):
         if "[evaluate]" in text:

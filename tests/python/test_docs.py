@@ -1,4 +1,4 @@
-"""The examples of the documentation: each page's run in order, and print what the comments behind them say."""
+"""Examples of the documentation run, page by page in order, and print what their comments say."""
 
 import re
 import subprocess

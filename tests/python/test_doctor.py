@@ -1,4 +1,4 @@
-"""isentrope doctor: it names what is here, and fails where the check does."""
+"""isentrope doctor names what is installed, and fails if the check fails."""
 
 import subprocess
 

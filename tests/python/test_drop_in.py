@@ -1,4 +1,4 @@
-"""isentrope.scaled_dot_product_attention and sdpa's words in isentrope.attention, against torch's own function."""
+"""isentrope.scaled_dot_product_attention, and sdpa's arguments of isentrope.attention, against torch's own function."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def test_masks_are_torchs(mask):
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(9, 13) > 0.3}])
 def test_grouped_heads_are_torchs(options):
-    for heads in ((2, 2), (2, 3), (1, 6)):  # of key and value, which may differ
+    for heads in ((2, 2), (2, 3), (1, 6)):  # of key and value
         shapes = dict(q=(2, 6, 9, 8), k=(2, heads[0], 13, 8), v=(2, heads[1], 13, 8))
         compared(tensors(**shapes), enable_gqa=True, **options)
 
@@ -73,7 +73,7 @@ def test_attention_takes_the_words():
     close(both, isentrope.attention(q, k, v, bias=2 * bias))
     grouped = tensors(q=(2, 6, 9, 8), k=(2, 2, 13, 8), v=(2, 2, 13, 8))
     close(isentrope.attention(*grouped, enable_gqa=True, attn_mask=mask), isentrope.attention(*grouped, attn_mask=mask))
-    # What is hidden by a number stays in n, what is hidden by False does not.
+    # Keys hidden by -inf count in n, keys hidden by False do not.
     hidden = torch.zeros(9, 13).masked_fill(~mask, -torch.inf)
     n = [isentrope.attention(q, k, v, rule="ssmax", attn_mask=x, return_stats=("lambda_",))[1].lambda_
          for x in (hidden, None, mask)]  # fmt: skip

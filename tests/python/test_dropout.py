@@ -1,4 +1,4 @@
-"""Dropout of the weights: its mask, values and gradients under it, and that every way of running a call repeats it."""
+"""Dropout of weights: its mask, values and gradients, repeated by every way of running a call."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ OPTIONS = {"dropout_p": P, "dropout_seed": SEED}
 
 
 def flat(batch=2, heads=3, queries=5, keys=40):
-    """Queries of 0 give all weights of a row alike, and unit vectors show what became of each."""
+    """Returns queries of 0, for equal weights in a row, and unit vectors as values, which show each weight."""
     q, k = torch.zeros(batch, heads, queries, 8), torch.randn(batch, heads, keys, 8)
     return q.requires_grad_(), k, torch.eye(keys).repeat(batch, heads, 1, 1).requires_grad_()
 
@@ -75,12 +75,13 @@ def test_in_distribution_it_is_torchs():
     want = F.scaled_dot_product_attention(q, k, v)
     assert ((ours.mean(0) - want) / sigma).abs().max() < 5
     assert ((ours.mean(0) - theirs.mean(0)) / sigma).abs().max() < 5 * 2**0.5
-    # 2000 draws leave 1/sqrt(4000) of a standard deviation uncertain, of both.
+    # 2000 draws estimate each standard deviation with an error of 1/sqrt(4000).
     torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.14, atol=0)
 
 
 def gradient_follows(run):
-    """Whether the backward pass has the mask of the forward pass: dv is what the output shows of the weights."""
+    """Returns whether the backward pass has the mask of the forward pass: dv equals the weights that the output
+    shows."""
     q, k, v = flat()
     output = run(lambda q, k, v: isentrope.attention(q, k, v, dropout_p=P), q, k, v)
     output.sum().backward()
@@ -106,7 +107,7 @@ def test_compiled_calls_draw_and_repeat_the_mask(backend):
     first = gradient_follows(run)
     assert not torch.equal(kept[0](*flat()), first)
     torch._dynamo.reset()
-    if backend != "eager":  # which repeats no mask of torch's own there either
+    if backend != "eager":  # eager mode does not repeat torch's own mask either
         gradient_follows(lambda f, *x: torch.compile(lambda *y: checkpoint(f, *y, use_reentrant=False), backend=backend)(*x))
     q, k, v = flat()
     seeded = torch.compile(lambda seed: isentrope.attention(q, k, v, dropout_p=P, dropout_seed=seed), backend=backend)
@@ -199,7 +200,7 @@ def test_modules_that_train_behind_torchs_own_function():
         for module in (layer, compiled):
             torch.manual_seed(1)
             out = module(x)
-            # A scale of 0 leaves nothing to the queries and keys.
+            # With a scale of 0, queries and keys have no gradient.
             gradient = torch.autograd.grad(out.square().sum(), layer.self_attn.in_proj_weight)[0]
             assert gradient[:64].abs().max() == 0 and gradient[64:].abs().max() > 0
 

@@ -1,4 +1,4 @@
-"""Arguments that do not fit are named, with what was expected and what was got."""
+"""Errors name invalid arguments, with the requirement and the value."""
 
 from types import SimpleNamespace
 
@@ -98,7 +98,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_every_tensor_must_lie_where_q_does(name):
-    """A tensor without data would have the call answered with memory that nobody wrote."""
+    """Without this check the result would be uninitialised memory."""
     passed = ELSEWHERE | {name: ELSEWHERE[name].to("meta")}
     with pytest.raises(ValueError, match=f"{name} must lie on cpu, as q does; got meta"):
         if name.startswith("cu_"):
@@ -203,7 +203,7 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
 )
 def test_what_the_library_refuses_is_a_value_error_under_every_torch(way, error, kind):
     def refuses(*_):
-        # As it arrives from torch 2.15 on.
+        # Form of the error from torch 2.15 on.
         raise error from KeyError("why")
 
     with pytest.raises(kind) as found:

@@ -1,4 +1,4 @@
-"""Losses by position, their differences and errors, the file of results, and questions far from their answers."""
+"""Losses by position, their differences and errors, the results file, and questions far from their answers."""
 
 import math
 from dataclasses import replace
@@ -58,9 +58,9 @@ def test_the_interval_over_passages_is_students():
 
 @pytest.mark.parametrize(
     "gaps, better",
-    [([-0.2, -0.3], False),  # t of one degree of freedom would not call it either
-     ([-0.1, -0.2, -0.3], True),  # t = 3.46, of 2 degrees of freedom 2.92 is 5 %
-     ([-0.05, -0.2, -0.3], False),  # 2.52: by two standard errors it was called
+    [([-0.2, -0.3], False),  # t with one degree of freedom would not decide it either
+     ([-0.1, -0.2, -0.3], True),  # t = 3.46; 5 % with 2 degrees of freedom is 2.92
+     ([-0.05, -0.2, -0.3], False),  # 2.52: two standard errors would decide it
      ([0.1, 0.2, 0.3], False), ([-0.2, -0.2, -0.2], False)],
 )  # fmt: skip
 def test_better_is_what_students_t_over_passages_says(gaps, better):
@@ -96,7 +96,7 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
     first = evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
     with file.open("a") as half:
-        half.write('{"method": "sharp", "passa')  # what a killed run leaves
+        half.write('{"method": "sharp", "passa')  # as left by a killed run
     calls = []
     again = evaluation.evaluate(
         made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
@@ -154,7 +154,7 @@ def test_a_truncated_file_of_results_is_called_so(tmp_path):
         with pytest.raises(ValueError, match="run.jsonl must begin with a whole line; got a truncated one"):
             evaluation.Results(file, {"a": 1})
         assert file.read_text() == whole[:size]
-    file.write_text(whole[:-5])  # the last line is written once more
+    file.write_text(whole[:-5])  # the last line is written again
     assert evaluation.Results(file, {"a": 1}).get("a", 0, range(1)) is None
 
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_refused_before_the_model_runs(lengths, passages, m
 
 
 class Words:
-    """A tokenizer of bytes, which are below 61 where the model's vocabulary is."""
+    """A tokenizer of bytes below 61, the size of the model's vocabulary."""
 
     def __call__(self, text, add_special_tokens=True):
         return {"input_ids": [byte % 61 for byte in text.encode()]}

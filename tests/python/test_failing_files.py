@@ -1,5 +1,7 @@
-"""Whatever a program or a command writes: whichever call fails, the old file or the new one is there, the exit status is
-not 0, what is said names the file, and a power cut at any moment would have left one of the two as well."""
+"""Files of every program and command: whichever call fails, the old file or the new one exists, and the exit status is
+not 0.
+
+The message names the file. A power cut at any moment would also leave the old file or the new one."""
 
 import errno
 import json
@@ -14,11 +16,11 @@ import tiny_model
 
 PROGRAM = shutil.which("isentrope")
 LAYER = Path(PROGRAM).parent / "libfailing_files.so"
-ERRORS = {"write": errno.ENOSPC}  # a full disk; of other calls that the device fails
+ERRORS = {"write": errno.ENOSPC}  # a full disk; other calls fail with a device error
 
 
 def run(arguments, folder, fault=""):
-    """What the process says, and what it does with the files of the folder: [call, path, ...] each."""
+    """Returns the output of the process, and its calls on files of the folder: [call, path, ...]."""
     record = folder.parent / "record"
     record.unlink(missing_ok=True)
     layer = {"LD_PRELOAD": LAYER, "FAILING_FILES_FOLDER": folder, "FAILING_FILES_RECORD": record, "FAILING_FILES_FAULT": fault}
@@ -40,7 +42,7 @@ def is_whole(path):
 
 
 def check_order(calls):
-    """Data before the name, and the name's folder behind it, as a power cut has it."""
+    """Requires that data is flushed before the rename, and the folder after it."""
     renames = [index for index, call in enumerate(calls) if call[0] == "rename" and call[1].endswith(".part")]
     for index in renames:
         _, part, _, path = calls[index]
@@ -53,8 +55,9 @@ def check_order(calls):
 
 
 def check(arguments, tmp_path, fails=lambda call: True, old="old\n", status=2):
-    """arguments(folder): the command that writes into it; `fails`: which of its calls shall fail, each in a run of its
-    own; `status`: what it ends with then, 1 with a traceback."""
+    """Tests the command arguments(folder), which writes into the folder.
+
+    fails: selects the calls that fail, each in a separate run. status: expected exit status; 1 with a traceback."""
     folder = tmp_path / "files"
     folder.mkdir()
     done, calls = run(arguments(folder), folder)
@@ -64,7 +67,7 @@ def check(arguments, tmp_path, fails=lambda call: True, old="old\n", status=2):
     met = {}
     for index, (call, path, *_) in enumerate(calls):
         met[call] = met.get(call, 0) + 1
-        # Closing what was only read, or locked, loses nothing.
+        # Closing a file that was only read or locked loses nothing.
         if call == "unlink" or call == "close" and not path.endswith(".part") or not fails(calls[index]):
             continue
         shutil.rmtree(folder)

@@ -1,6 +1,6 @@
-"""Torch's registry of flash attention implementations has isentrope, which replaces functions on GPUs alone.
+"""Isentrope in torch's registry of flash attention implementations, where it replaces functions on GPUs only.
 
-No GPU is needed: the dispatcher's table is read. Results on a GPU are those of `isentrope.sdpa.gpu`, which other tests check.
+No GPU is needed: the dispatcher's table is read. `isentrope.sdpa.gpu` has its own tests of results on a GPU.
 """
 
 import pytest

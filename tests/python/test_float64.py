@@ -1,4 +1,4 @@
-"""Tensors of float64, which the reference computes: as exact as the type, so that torch's gradcheck passes."""
+"""float64 tensors, computed by the reference with full precision, so that torch's gradcheck passes."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def test_gradcheck_passes(name):
     def function(q, k, v, *rest):
         passed = options | dict(zip(learned, rest))
         output, s = isentrope.attention(q, k, v, rule=RULE, return_stats=DIFFERENTIABLE, **passed)
-        # Of the row without keys lse is -inf, which no difference is taken of.
+        # lse of the row without keys is -inf, so it has no finite difference.
         return output, *(getattr(s, field).nan_to_num(neginf=0) for field in DIFFERENTIABLE)
 
     assert torch.autograd.gradcheck(function, inputs)
@@ -120,7 +120,7 @@ def test_strides_lengths_compilers_and_empty_tensors():
     )
     assert torch.equal(isentrope.attention(q, k[:, :, :0], v[:, :, :0]), torch.zeros(B, H, S, DV).double())
     assert isentrope.attention(q[:0], k[:0], v[:0]).shape == (0, H, S, DV)
-    with torch.autocast("cpu", torch.bfloat16):  # which leaves float64 alone
+    with torch.autocast("cpu", torch.bfloat16):  # leaves float64 unchanged
         close(isentrope.attention(q, k, v), output)
 
 

@@ -1,4 +1,4 @@
-"""The attention in transformers equals the library's own: logits, generated tokens, and the known traps."""
+"""The attention in transformers equals the library's own: logits, generated tokens, and known pitfalls."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def test_gradients_are_the_same():
         torch.testing.assert_close(gradients[1][name], want, rtol=1e-4, atol=1e-6, msg=lambda m: f"{name}: {m}")
 
 
-# --- the traps of the interface, one a test
+# --- pitfalls of the interface, one a test
 
 
 def test_trap_1_the_mask_function_is_registered():
@@ -95,7 +95,7 @@ def test_trap_2_the_first_fill_of_a_static_cache_is_aligned_at_the_top_left():
 def test_trap_3_a_model_that_keeps_its_own_attention_is_told():
     theirs, _ = twins("llama")
     roformer = hf.RoFormerModel(hf.RoFormerConfig(**SIZES))
-    roformer.set_attn_implementation("isentrope")  # which only logs that it does not
+    roformer.set_attn_implementation("isentrope")  # only logs that it is unsupported
     for model, kept in ((theirs, "sdpa"), (roformer, "eager")):
         with pytest.raises(ValueError, match=f'must use attn_implementation="isentrope"; got \'{kept}\''):
             isentrope.hf.set_rule(model, "logn(8)")

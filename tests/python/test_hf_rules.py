@@ -1,4 +1,4 @@
-"""Rules set on models of transformers: what they count with padding, caches, windows and documents, and what is refused."""
+"""Rules set on models of transformers: n with padding, caches, windows and documents, and refusals."""
 
 import json
 import warnings
@@ -128,7 +128,7 @@ def test_a_window_without_positions_is_refused():
 
 @pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])
 def test_a_cached_generation_is_a_whole_pass_or_one_is_warned(rule):
-    """Of every rule: what it makes of a token does not depend on those that come later, or one is told."""
+    """For every rule, a token's result does not depend on later tokens, or there is a warning."""
     _, ours = twins("llama")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""The rule that is told of a model against the scale that the model's code uses; families that nobody read."""
+"""`model_rule` against the scale in each model's own code, and families that were not read."""
 
 import copy
 import warnings
@@ -16,7 +16,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_pos
 
 
 def of(kind, **keys):
-    """The configuration; skips where this version of transformers has no such family."""
+    """Returns the configuration; skips if this version of transformers lacks the family."""
     if not hasattr(hf, kind):
         pytest.skip(f"transformers {hf.__version__} has no {kind}")
     return getattr(hf, kind)(**keys)
@@ -96,7 +96,7 @@ def test_the_told_scale_by_length_is_that_of_the_code(name):
         layers += 1
         want = torch.tensor([told(model, at, at + 1, row.dim) for at in rows], dtype=torch.float64)
         torch.testing.assert_close(growth, (want / want[0]).expand_as(growth), rtol=1e-5, atol=1e-6)
-    start = name == "mistral_large4"  # its weights begin as 0 and 1, and the told rule is of them
+    start = name == "mistral_large4"  # its weights begin as 0 and 1, and the rule is that of their values
     assert layers == (0 if start else 2 if found.layers == "all" else 1)
 
 

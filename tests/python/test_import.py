@@ -1,4 +1,4 @@
-"""What `import isentrope` brings along: little, as long as nobody asks for more."""
+"""Modules imported by `import isentrope`: few, unless more are used."""
 
 import subprocess
 import sys

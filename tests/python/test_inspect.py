@@ -63,7 +63,7 @@ def test_numbers_equal_those_of_eager_weights():
 
 
 class Called(TorchDispatchMode):
-    """How often each operator is called."""
+    """Counts the calls of each operator."""
 
     def __enter__(self):
         self.counts = collections.Counter()
@@ -86,7 +86,7 @@ def test_inspecting_a_text_is_one_forward_pass():
 
 
 def test_the_suggested_rule_is_the_one_that_was_left_out():
-    """Scores whose entropy is constant under ln n: a model without the rule lacks it, and that is what is found."""
+    """A model without a rule, whose scores need ln n for constant entropy: that rule is suggested."""
     from isentrope.models.inspect import _suggestion
 
     n = [8.0, 16.0, 32.0, 64.0, 128.0]

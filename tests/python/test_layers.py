@@ -1,4 +1,4 @@
-"""The package's folders are layers: whatever is imported lies below, also where a function imports it."""
+"""The package's folders are layers: imports, also those inside functions, go to lower ones."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -8,7 +8,7 @@ import pytest
 
 import isentrope
 
-# From the bottom up. A folder stands for what it contains, unless that has a line of its own.
+# From the bottom up. A folder covers its modules, unless they have a line of their own.
 LAYERS = (
     ("_core.after_import", "_core.files", "_core.library", "_core.values", "_moved"),
     ("rules", "statistics"),
@@ -37,7 +37,7 @@ SOURCES = {name_of(file): file.read_text() for file in ROOT.rglob("*.py") if fil
 
 
 def imported(source):
-    """The modules of the package that a source imports, wherever it does."""
+    """Returns the modules of the package that a source imports, at any place."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -47,7 +47,7 @@ def imported(source):
 
 
 def module_of(path):
-    """The longest part of a path that is a module of the package; None outside of it."""
+    """Returns the longest prefix of a path that is a module of the package; None outside of it."""
     top, *parts = path.split(".")
     while top == "isentrope":
         if ".".join(parts) in SOURCES:

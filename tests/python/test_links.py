@@ -1,4 +1,4 @@
-"""Every relative link of a page leads to a file that is there, and to a heading of it; every page that code names exists."""
+"""Relative links of pages lead to existing files and headings; pages named in code exist."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def anchors(page):
-    """Of its headings, as code hosts make them."""
+    """Returns the anchors of headings, as code hosts generate them."""
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

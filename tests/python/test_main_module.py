@@ -1,4 +1,4 @@
-"""python -m isentrope: every command, without an installed program for those of the package."""
+"""python -m isentrope runs every command, without installed programs."""
 
 import subprocess
 import sys

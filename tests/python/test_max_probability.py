@@ -36,7 +36,7 @@ def mass(leaves, **options):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_the_largest_of_the_softmax_and_so_is_its_gradient(way):
-    """Of logits that are not close to one another, in float64 and, by another implementation, in float32."""
+    """For separated logits, in float64 and, with another implementation, in float32."""
     leaves, options = inputs(), options_of(way)
     statistics = isentrope.attention(*leaves, return_stats=("lse", "max_logit"), **options)[1]
     found = mass(leaves, **options)
@@ -57,7 +57,7 @@ def test_it_is_the_largest_of_the_softmax_and_so_is_its_gradient(way):
 
 @pytest.mark.parametrize("keys", [7, 700, 1500])
 def test_of_several_largest_keys_the_first_takes_the_gradient(keys):
-    """Equal keys share the weight, and one of them is named: blocks of keys agree which."""
+    """Equal keys share the weight, and one gets the gradient: blocks of keys agree on it."""
     q = torch.ones(1, 1, 3, 16)
     k = torch.zeros(1, 1, keys, 16)
     k[0, 0, [keys // 2, keys - 1]] = 1.0
@@ -71,7 +71,7 @@ def test_of_several_largest_keys_the_first_takes_the_gradient(keys):
 
 
 def test_parts_merge_to_the_whole_with_their_gradients():
-    """The part that has the largest key has its gradient."""
+    """The part with the largest key has its gradient."""
     leaves = [x.detach().float().requires_grad_() for x in inputs(keys=64)]
     lambda_ = torch.full((2, 4, 9), 0.4)
     place = {"causal": "top_left", "query_offset": 55, "sequence_keys": 64}

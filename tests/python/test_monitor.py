@@ -1,4 +1,4 @@
-"""The monitor: what it reads of which modules, that it changes nothing, and the callback of transformers' Trainer."""
+"""The monitor: readings and their modules, unchanged training, and the callback of transformers' Trainer."""
 
 import json
 
@@ -17,7 +17,7 @@ CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_la
 def model():
     torch.manual_seed(3)
     made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
-    # The heads of layer 0 average over everything; those of layer 1 have logits of 1e4 and see one key.
+    # Heads of layer 0 average over all keys; those of layer 1 have logits of 1e4 and attend to one key.
     torch.nn.init.zeros_(made.model.layers[0].self_attn.q_proj.weight)
     made.model.layers[1].self_attn.q_proj.weight.data *= 1e5
     made.set_attn_implementation("isentrope")
@@ -62,7 +62,7 @@ def test_a_model_without_attention_that_can_be_seen_is_refused():
 
 
 class Block(torch.nn.Module):
-    """Attention by one of three ways, all of them the same function."""
+    """Attention computed in one of three equivalent ways."""
 
     def __init__(self, way, heads=4):
         super().__init__()
@@ -120,7 +120,7 @@ def test_torchs_function_is_read_under_the_rule_that_is_active():
     plain = read(Block(WAYS[1]), x)[1].entropy
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         sharper = read(Block(WAYS[1]), x)[1].entropy
-        by_module = read(Block(WAYS[0]), x)[1].entropy  # whose mask is of floating point
+        by_module = read(Block(WAYS[0]), x)[1].entropy  # its mask is of floating point
     assert (sharper < plain - 0.01).all()
     torch.testing.assert_close(by_module, sharper, rtol=1e-4, atol=1e-4)
     assert torch.nn.functional.scaled_dot_product_attention is own

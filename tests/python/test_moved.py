@@ -1,4 +1,4 @@
-"""Modules that were renamed are found under their old names too."""
+"""Renamed modules can be imported by their old names."""
 
 import importlib
 import pickle

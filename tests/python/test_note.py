@@ -1,4 +1,4 @@
-"""The note's experiment: its text, its masks, its pairs, and the whole of it on a model of two layers."""
+"""The note's experiment: its text, masks and pairs, and the whole experiment on a model of two layers."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ E512 = "entropy_invariant(base=512)"
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Tokens of which each is one more than the last: the next and the hidden ones are easily told."""
+    """Returns tokens that each exceed the last by one, so that next and masked tokens are easy to predict."""
     folder, parts = tmp_path_factory.mktemp("text"), {}
     for name, count in (("train", 4096), ("test", 2500)):
         tokens = (np.arange(count) % 46 + 4).astype(np.uint16)
@@ -90,7 +90,7 @@ def test_the_models_of_a_seed_are_paired_and_finished_ones_are_kept(text, tmp_pa
     assert trained["cross_entropy"][0] == near["cross_entropy"][0] == pytest.approx(rescaled["cross_entropy"][0])
     assert trained["entropy"][0] == pytest.approx(sum(trained["entropy_by_layer"][0]) / 2)
     assert sum(trained["blocks"]["right"][4]) == pytest.approx(trained["accuracy"][4] / 100 * trained["predictions"][4])
-    # The third model is trained alone, and what is done stays as it is.
+    # Only the third model is trained; existing ones are unchanged.
     before = (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns
     assert run(text, tmp_path, "--tokens", "2048", "--rules", "standard,log_length") == 0
     assert len(records(tmp_path)) == 3 and (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""Calls of q, k and v, a rule and a causal mask alone have operators of their own, which nobody can tell from the others."""
+"""Operators of plain calls (q, k, v, a rule and a causal mask) give the same results as the general ones."""
 
 import warnings
 
@@ -33,7 +33,7 @@ def the_long_way(q, k, v, return_stats=False, **options):
 
 @pytest.fixture
 def long_ways(monkeypatch):
-    """How many calls went there."""
+    """Counts the calls of the general operators."""
     taken = []
     monkeypatch.setattr(functions, "attend", lambda *args: taken.append(1) or attend(*args))
     return taken
@@ -126,7 +126,7 @@ def test_other_options_take_the_long_way(option, long_ways):
 def test_what_is_refused_takes_the_long_way(long_ways):
     q, k, v = tensors(torch.float64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that float64 is slow
+        warnings.simplefilter("ignore")  # float64 is slow
         assert isentrope.attention(q, k, v).dtype == torch.float64
     with pytest.raises(ValueError, match=r"\[attention\] v must have shape"):
         isentrope.attention(*tensors()[:2], tensors(keys=6)[2])

@@ -1,4 +1,4 @@
-"""QK-clip: the logits after a step are those of the formula, for every layout of projections, eager and compiled."""
+"""QK-clip: logits after a step follow the formula, for every layout of projections, eager and compiled."""
 
 import copy
 
@@ -42,7 +42,7 @@ def largen(model, by=6.0):
 
 
 class Calls:
-    """The arguments of every attention module's call, and its unmasked logits when it is called with them again."""
+    """Records the arguments of every attention module's call, and its unmasked logits when called with them again."""
 
     def __init__(self, modules):
         self.inputs = {}
@@ -66,7 +66,7 @@ class Calls:
 
 
 def gammas(clip, name, tau):
-    """Of every head of a module, from what the clip reports."""
+    """Returns the factor of every head of a module, from the clip's report."""
     largest = [value for key, value in clip.heads().items() if key.startswith(f"qk_clip/{name}/head")]
     return torch.tensor([min(1.0, tau / value) for value in largest], dtype=torch.float64)
 
@@ -93,7 +93,7 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
         exact = {"rtol": 1e-5, "atol": 1e-7} if name == "modernbert" else {"rtol": 1e-9, "atol": 1e-12}
         torch.testing.assert_close(calls.logits(module), gamma[:, None, None] * before[key], **exact)
     assert clipped == clip.summary()["qk_clip/clipped"] >= len(attentions)
-    # Nothing but rows of queries and keys: values, latent projections and the shared rotated key are what they were.
+    # Only rows of queries and keys change: values, latent projections and the shared rotated key do not.
     touched = {key.rsplit(".", 2)[1] for key, x in model.state_dict().items() if not torch.equal(x, values[key])}
     assert touched <= {"q_proj", "k_proj", "qkv_proj", "q_b_proj", "kv_b_proj", "c_attn", "query_key_value", "query", "key", "Wqkv",
                        "q", "k"}, touched  # fmt: skip
@@ -101,7 +101,7 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
 
 
 class Attention(nn.Module):
-    """Grouped heads from one layer or two, by one of two functions."""
+    """Grouped heads with projections in one layer or two, and one of two attention functions."""
 
     def __init__(self, heads=4, kv_heads=2, size=8, function=isentrope.attention, **options):
         super().__init__()
@@ -149,7 +149,7 @@ def test_a_head_below_the_threshold_keeps_its_rows_bit_for_bit():
         assert torch.equal(tensor[kept], before[key][kept]) and not torch.equal(tensor[~kept], before[key][~kept])
     assert clip.clipped.tolist() == (gamma < 1).long().tolist() and clip.clipped.sum() == 2
     after = copy.deepcopy(model.state_dict())
-    clip.step()  # nothing was read since
+    clip.step()  # no forward pass since
     assert all(torch.equal(tensor, after[key]) for key, tensor in model.state_dict().items())
 
 
@@ -160,7 +160,7 @@ def test_maxima_are_those_of_all_batches_and_of_training_alone():
         model(x).sum().backward()
     model.eval()
     model(100 * batches[0])
-    isentrope.attention(*(torch.full((1, 4, 3, 8), 1e4) for _ in "qkv"))  # of no module
+    isentrope.attention(*(torch.full((1, 4, 3, 8), 1e4) for _ in "qkv"))  # outside of any module
     clip.step()
     torch.testing.assert_close(clip.largest, torch.stack([model[0].logits(x).amax((0, 2, 3)) for x in batches]).amax(0))
     assert list(clip.heads()) == [f"qk_clip/0/head{head}/max_logit" for head in range(4)]
@@ -196,7 +196,7 @@ def test_compiled_without_a_graph_break(function, checkpointed, backend):
         clip.step()
     clip.remove()
     found = isentrope.QKClip(compiled, 3.0, projections=of_qkv)
-    # What torch's own message asks for where checkpoints are compiled: running a forward pass again changes no maximum.
+    # Required by torch for compiled checkpoints: repeating a forward pass changes no maximum.
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         run = torch.compile(compiled, fullgraph=True, backend=backend)
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The recipes: a page is short, shows a file of examples/ as it stands, and the file runs and prints what the page says."""
+"""Recipes: a page is short, shows a file of examples/ unchanged, and the file prints what the page says."""
 
 import ast
 import importlib.machinery
@@ -71,7 +71,7 @@ def test_tensors_may_lie_on_a_gpu():
 
 def test_two_processes_compute_what_one_does():
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    # Either may write between the other's line and the end of it.
+    # Each process may write in the middle of the other's line.
     output = "".join(run("over_two_processes.py", program=torchrun))
     said = re.findall(r"rank \d: 500 rows of 1000, as in one process: \w{4}", output)
     assert sorted(said) == [f"rank {rank}: 500 rows of 1000, as in one process: True" for rank in (0, 1)]

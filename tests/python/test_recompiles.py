@@ -1,4 +1,4 @@
-"""Numbers that change from call to call, in compiled functions."""
+"""Compiled functions with numbers that change from call to call."""
 
 import pytest
 import torch

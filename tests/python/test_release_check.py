@@ -1,4 +1,4 @@
-"""scripts/release-check: what it takes for a changelog that is ready."""
+"""scripts/release-check: requirements for a changelog."""
 
 import runpy
 from pathlib import Path

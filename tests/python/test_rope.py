@@ -1,4 +1,4 @@
-"""Stretching RoPE: what a stretch is called, and the frequencies it has."""
+"""Stretched RoPE: names of stretches, and their frequencies."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Masks of transformers reach the operator as their parts: they say what the dense mask says, and write none of it."""
+"""Masks of transformers reach the operator as numbers that describe the dense mask, without writing it."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def expect_parts(mask, want):
     arguments |= {"causal": ("top_left" if arguments["causal"] else False), "window_size": window_size}
     batch, _, queries, keys = mask.shape
     seen, _ = visible(torch.empty(batch, 1, queries, 1), torch.empty(batch, 1, keys, 1), **arguments)
-    rows = want.any(-1)  # those of padding see a prefix here and nothing there
+    rows = want.any(-1)  # padded rows see a prefix in one mask and nothing in the other
     assert torch.equal(seen[rows], want.expand_as(seen)[rows])
     assert torch.equal(dense_of(mask), want)
 
@@ -183,7 +183,7 @@ def inputs_of(name, length, side="none", prefix=7):
 
 
 class Largest(TorchDispatchMode):
-    """The bytes of the largest tensor that any operation returns."""
+    """Bytes of the largest tensor that any operation returns."""
 
     def __init__(self):
         super().__init__()
@@ -208,7 +208,7 @@ def test_models_give_what_eager_gives(name, side):
 
 
 def largest_bytes(name, implementation, length):
-    # The last token's logits: those of all grow with the length, but from more than a mask has.
+    # Only the last token's logits, because those of all tokens grow with the length.
     inputs = inputs_of(name, length, "left") | {"logits_to_keep": 1}
     with torch.no_grad(), Largest() as largest:
         model_of(name, implementation)(**inputs)
@@ -217,7 +217,7 @@ def largest_bytes(name, implementation, length):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_of_queries_times_keys_is_allocated(name):
-    """In a prefill the largest tensor of twice the tokens is twice as large, for every model and kind of mask."""
+    """Doubling the tokens of a prefill doubles its largest tensor, for every model and kind of mask."""
     assert largest_bytes(name, "isentrope", 1024) <= 2.01 * largest_bytes(name, "isentrope", 512)
 
 
@@ -227,7 +227,7 @@ def test_under_sdpa_something_of_queries_times_keys_is_allocated():
 
 @pytest.mark.parametrize("name, n", [("llama4", 5), ("gpt_oss", 5), ("paligemma", 7)])
 def test_rules_count_what_rows_see(name, n):
-    """logn(2) of the first layer, whose rows see chunks, a window, a prefix."""
+    """logn(2) in the first layer, whose rows see chunks, a window, a prefix."""
     _, ours = twins(name)
     isentrope.hf.set_rule(ours, "logn(2)", force=True)
     inputs = inputs_of(name, 12, "left")

@@ -1,4 +1,4 @@
-"""ScaleRule is the catalogue of the library, as Python."""
+"""ScaleRule in Python has the library's catalogue."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Rules that are saved with a model of transformers, and taken up where it is loaded."""
+"""Rules saved with a model of transformers, and restored when it is loaded."""
 
 import json
 import warnings
@@ -39,7 +39,7 @@ def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
     made.save_pretrained(tmp_path)
     assert key(tmp_path) == saved
     assert torch.equal(load(tmp_path)(TOKENS).logits, want)
-    # Saved once more, with nobody setting anything.
+    # Saved again without setting anything.
     load(tmp_path).save_pretrained(tmp_path / "again")
     again, _ = hf.AutoModelForCausalLM.from_pretrained(
         tmp_path / "again", attn_implementation="isentrope", output_loading_info=True

@@ -1,4 +1,4 @@
-"""isentrope.sdpa.activate(): behind torch's own function, and back."""
+"""isentrope.sdpa.activate() behind torch's own function, and its removal."""
 
 import subprocess
 import sys
@@ -116,7 +116,7 @@ def test_the_default_compiler_goes_by_the_layout(layout, grad):
 
     def block(q, k, v):
         output = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        # Each of these views is one of the two layouts alone, and torch chooses by its own kernel's.
+        # Each view is possible for one of the two layouts only, and torch's own kernel chooses the layout.
         flat = output.reshape(2, -1) if layout == "contiguous" else output.transpose(1, 2).reshape(2, 33, -1)
         return (flat * 2).sin()
 
@@ -145,7 +145,7 @@ def test_a_view_that_works_behind_torchs_kernel_works_behind_ours(layout):
 
 
 def test_activation_says_nothing():
-    # In a process of its own: torch's warning comes once.
+    # In a separate process, because torch warns only once.
     code = "import warnings; warnings.simplefilter('error'); import isentrope; isentrope.sdpa.activate().remove()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")

@@ -16,7 +16,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10, torch.bfloat16: 2e-2, to
 
 
 def tensor(draw, shape, dtype):
-    """In one of four layouts; half of them require gradients."""
+    """Returns a tensor in one of four layouts; half of them require gradients."""
     layout = draw.choice(["contiguous", "expanded", "permuted", "gaps"])
     order = draw.sample(range(len(shape)), len(shape)) if layout == "permuted" else list(range(len(shape)))
     step = 2 if layout == "gaps" else 1
@@ -41,7 +41,7 @@ def generated_mask(draw, shape, dtype):
 
 
 def generated_call(draw):
-    """Arguments of a call, some of which torch refuses."""
+    """Returns arguments of a call, some of which torch refuses."""
     rows, keys, dim = draw.choice([0, 1, 5, 33]), draw.choice([0, 1, 7, 40]), draw.choice([0, 1, 8, 16])
     columns = draw.choice([dim, dim, 1, 5])
     batch = [draw.choice([0, 1, 2, 3]) for _ in range(draw.choice([0, 1, 2, 2, 2, 2, 3]))]
@@ -66,7 +66,7 @@ def generated_call(draw):
 
 
 def results(call):
-    """Output and gradients, or the name of the error."""
+    """Returns output and gradients, or the name of the error."""
     try:
         output = F.scaled_dot_product_attention(**call)
     except Exception as error:
@@ -100,7 +100,7 @@ def test_every_call_is_torchs():
 
 
 def test_every_call_is_of_the_rule():
-    """Or a warning says that it is not."""
+    """Every call uses the rule, or a warning says that it does not."""
     draw, count = random.Random(1), collections.Counter()
     for _ in range(400):
         call = generated_call(draw)
@@ -125,7 +125,8 @@ def test_every_call_is_of_the_rule():
 
 
 def by_definition(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
-    """In float64 under RULE: lambda is scale times the logarithm to base 2 of the number of keys that a row sees."""
+    """Returns the definition in float64 under RULE: lambda is scale times log2 of the number of keys that a row
+    sees."""
     q, k, v = (x.detach().double() for x in (query, key, value))
     if enable_gqa:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))

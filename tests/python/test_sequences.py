@@ -1,4 +1,4 @@
-"""Packed documents, paged caches and merged parts give what the plain call gives."""
+"""Packed documents, paged caches and merged parts equal plain calls."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def test_documents_have_gradients():
 @pytest.mark.parametrize("window", [(-1, 0), (2, 0), (0, 3), (2, 1)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_window_lies_around_the_diagonal_as_in_flash_attention(queries, keys, window, causal):
-    """keys i + keys - queries - left ... i + keys - queries + right, causal or not; (-1, 0) is causal."""
+    """Keys i + keys - queries - left ... i + keys - queries + right, causal or not; (-1, 0) is causal."""
     q, k, v = torch.randn(1, 2, queries, 8), torch.randn(1, 2, keys, 8), torch.randn(1, 2, keys, 8)
     left, right = window
     at = torch.arange(queries)[:, None] + keys - queries
@@ -109,7 +109,7 @@ def test_decode_without_a_table_reads_one_page_a_sequence():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("group", [None, 8])
 def test_decode_reads_caches_in_8_bits(dtype, group):
-    """As the numbers that their codes stand for, which are half a step off at most."""
+    """8-bit caches read as their dequantized numbers, which are off by at most half a step."""
     q, k, v = torch.randn(3, 4, 1, 32), torch.randn(12, 2, 4, 32), torch.randn(12, 2, 4, 16)
     q, k, v = (x.to(dtype) for x in (q, k, v))
     table, lengths = torch.randperm(12)[: 3 * 4].view(3, 4), torch.tensor([13, 4, 7])

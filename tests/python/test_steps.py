@@ -1,4 +1,4 @@
-"""scripts/steps: the time left, where the time went, and what failed."""
+"""scripts/steps: the time left, a summary of times, and failures."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""What torch does with an operator: opcheck, compile, export, torch.func, checkpointing, DTensor."""
+"""Operators under torch's transforms: opcheck, compile, export, torch.func, checkpointing, DTensor."""
 
 import os
 
@@ -27,7 +27,7 @@ def both(q, k, v):
 
 
 def samples():
-    """Arguments of the operator."""
+    """Returns arguments of the operator."""
     q, k, v = tensors(True)
     learned = {"bias": torch.randn(B, H, S, K, requires_grad=True), "sinks": torch.randn(H, requires_grad=True)}
 
@@ -148,7 +148,7 @@ def test_forward_mode_is_an_error_in_compiled_functions():
 
     jvp = lambda q: torch.func.jvp(attend, (q,), (torch.ones_like(q),))[1]  # noqa: E731
     for function in (jvp, torch.func.jacfwd(attend), dual):
-        # The compiler wraps what a function raises while it is traced.
+        # The compiler wraps errors raised during tracing.
         with pytest.raises(Exception, match="forward-mode"):
             torch.compile(function, backend="aot_eager")(q)
 
@@ -191,7 +191,7 @@ def _sharded(rank, path, check):
     check(init_device_mesh("cpu", (2,)))
     dist.barrier()
     dist.destroy_process_group()
-    # Gloo's own threads may outlive the group, and then the interpreter's end would abort.
+    # Gloo's threads may outlive the group, and the interpreter would abort at exit.
     os._exit(0)
 
 

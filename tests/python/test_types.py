@@ -1,4 +1,4 @@
-"""What type checkers are told is what the functions take."""
+"""Type annotations agree with the functions' arguments."""
 
 import inspect
 import typing
@@ -38,7 +38,7 @@ def test_an_argument_that_no_function_has_is_named():
 def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_some_function():
     schema = [argument.name for argument in OPS.attention.default._schema.arguments]
     assert schema == [*Call._fields, "wanted"]
-    # What the functions call otherwise, or take by themselves.
+    # Arguments with other names in the functions, or set by them.
     renamed = {"q", "k", "v", "lambda_", "window_left", "window_right", "cu_seqlens_q", "cu_seqlens_k"}
     renamed |= {"compiled_scale", "compiled_soft_cap"}
     assert set(Call._fields) - renamed == KNOWN["attention"] - {"scale", "window_size", "is_causal", "enable_gqa"}
@@ -46,4 +46,4 @@ def test_every_argument_of_the_schema_is_a_field_of_the_call_and_an_option_of_so
 
 def test_the_statistics_are_those_of_the_library():
     assert isentrope.Statistics._fields == tuple(statistic["name"] for statistic in STATISTICS)
-    assert STATISTICS[-1]["name"] == "support"  # which the operators return apart from the others
+    assert STATISTICS[-1]["name"] == "support"  # the operators return it separately

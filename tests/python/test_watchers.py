@@ -1,4 +1,4 @@
-"""Eager calls go past autograd, but past nobody who watches torch's dispatcher, and keep no thread waiting."""
+"""Eager calls bypass autograd, but are seen by observers of torch's dispatcher, and block no other thread."""
 
 import threading
 import time
@@ -149,5 +149,5 @@ def test_other_threads_go_on_meanwhile():
         ended.set()
         other.join()
         torch.set_num_threads(threads)
-    # Those that woke up before and after the call do not count.
+    # Threads that woke up before or after the call do not count.
     assert sum(begin < at < end for at in ticks) > 3

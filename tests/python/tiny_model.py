@@ -1,4 +1,4 @@
-"""A model of two layers with a vocabulary of 61, text for it, and the commands that read them."""
+"""A model of two layers with a vocabulary of 61, a text, and the commands that use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = dict(vocab_size=61, hidden_size=32, intermediate_size=4
 
 
 def model(seed=3, **changes):
-    """With heads that have a temperature to speak of, trained on 512 tokens."""
+    """Returns a model trained on 512 tokens, so that its heads have distinct temperatures."""
     torch.manual_seed(seed)
     config = hf.LlamaConfig(**(CONFIG | {"max_position_embeddings": 512} | changes))
     made = hf.AutoModelForCausalLM.from_config(config).eval()
@@ -36,7 +36,7 @@ def tokens(count, length, seed=5):
 
 
 def save(made, folder: Path, words: int) -> Path:
-    """The model in folder/tiny with a tokenizer of words w1 ... w60, and so many of them in folder/text.txt."""
+    """Saves the model in folder/tiny with a tokenizer of words w1 ... w60, and `words` of them in folder/text.txt."""
     made.save_pretrained(folder / "tiny")
     vocabulary = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -51,7 +51,7 @@ def process(name, *arguments):
 
 
 def command(name, *arguments, stdout=None):
-    """In this process, since most of a command's time goes into its imports."""
+    """Runs a command in this process, because imports take most of its time."""
     main = importlib.import_module(f"isentrope.commands.{name}").main
     out, err = io.StringIO() if stdout is None else stdout, io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -64,7 +64,7 @@ def command_of_its_own(name, *arguments, **options):
 
 
 def refused(name, result, words):
-    # Progress and what transformers logs may come before.
+    # Progress and log lines of transformers may come before.
     assert result.returncode == 2, result.stderr
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"isentrope {name}: ") and words in last, result.stderr

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kTiles = 8, kRows = 16, kRowBytes = 64;
 
-// What LDTILECFG reads and STTILECFG writes.
+// Operand of LDTILECFG and STTILECFG.
 struct Configuration {
   std::uint8_t palette, start_row, reserved[14];
   std::uint16_t row_bytes[16];
@@ -30,11 +30,11 @@ struct Tile {
   alignas(64) std::uint8_t bytes[kRows][kRowBytes];
 };
 
-// A thread's own, and reached from the handler without a call of the allocator.
+// One for each thread, accessible from the signal handler without allocation.
 thread_local Configuration configuration = {};
 thread_local Tile tiles[kTiles] = {};
 std::atomic<std::int64_t> instructions = 0;
-bool has_tiles = true;  // the CPU
+bool has_tiles = true;  // whether the CPU has tiles
 
 [[noreturn]] void refuse(const char* why) {
   for (const char* part : {"AMX would refuse this instruction: ", why, "\n"})
@@ -42,11 +42,11 @@ bool has_tiles = true;  // the CPU
   std::abort();
 }
 
-// VEX.128.0F38.W0 with its prefix, opcode and ModRM byte, and the address that follows it.
+// VEX.128.0F38.W0 with its prefix, opcode and ModRM byte, and the address after it.
 struct Instruction {
   unsigned prefix, opcode, mod, reg, rm, vvvv;
-  std::uint8_t* address = nullptr;  // of memory
-  std::int64_t index = 0;           // of the register that strides are read from
+  std::uint8_t* address = nullptr;  // in memory
+  std::int64_t index = 0;           // stride register
   std::int64_t length = 5;
 };
 enum Prefix : unsigned { kNone, k66, kF3, kF2 };
@@ -65,7 +65,7 @@ T read(const std::uint8_t* from) {
   return value;
 }
 
-// Volume 2, 2.1.5: base, index and displacement.
+// Source: Volume 2, 2.1.5: base, index and displacement.
 void decode_address(const std::uint8_t* at, const ucontext_t& context, unsigned x, unsigned b,
                     Instruction& to) {
   const std::uint8_t* next = at + to.length;
@@ -95,7 +95,7 @@ void decode_address(const std::uint8_t* at, const ucontext_t& context, unsigned 
   to.length = next - at;
 }
 
-// Whether there is one that may be AMX's.
+// Decodes an instruction; returns whether it may be AMX's.
 bool decode(const std::uint8_t* at, const ucontext_t& context, Instruction& to) {
   if (at[0] != 0xc4 || (at[1] & 0x1f) != 2 || (at[2] & 0x84) != 0) return false;
   const unsigned r = ~at[1] >> 7 & 1, x = ~at[1] >> 6 & 1, b = ~at[1] >> 5 & 1;
@@ -157,10 +157,10 @@ void store_tile(const Instruction& instruction) {
 
 #define ISENTROPE_AVX512 __attribute__((target("avx512f")))
 
-// Masked, for GCC 12 warns of what the same functions without a mask leave undefined.
+// Masked, because GCC 12 warns of undefined values in the unmasked functions.
 constexpr __mmask16 kAll = 0xffff;
 
-// Of f16 every number is taken, denormals too: this conversion knows no other way.
+// f16 denormals are used as they are: this conversion has no other mode.
 template <DType kType>
 ISENTROPE_AVX512 inline __m512 firsts_of(__m512i pairs) {
   if constexpr (kType == DType::f16)
@@ -172,7 +172,7 @@ ISENTROPE_AVX512 inline __m512 seconds_of(__m512i pairs) {
   return firsts_of<kType>(_mm512_maskz_srli_epi32(kAll, pairs, 16));
 }
 
-// Of several NaN the first is the result, made quiet.
+// Returns the first of several NaN, made quiet.
 ISENTROPE_AVX512 inline __m512 nan_of(__m512 x, __m512 otherwise) {
   const __m512i quiet = _mm512_or_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x400000));
   return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
@@ -185,9 +185,9 @@ ISENTROPE_AVX512 inline __m512 add_product(__m512 sum, __m512 x, __m512 y) {
   return nan_of(x, nan_of(y, nan_of(sum, _mm512_fmadd_ps(x, y, sum))));
 }
 
-// For each row and column of C the products of the pairs' first numbers and of their second ones
-// are summed apart, by fused operations from 0; then the two sums together, and then with C.
-// Not inlined: the compiler knows nothing of the rounding that its caller sets.
+// Products of the pairs' first numbers, and of their second ones, are summed separately by fused
+// operations from 0. The two sums are then added, and the result to C. Not inlined, because the
+// compiler does not know the rounding mode that its caller sets.
 template <DType kType>
 ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, const Tile& b,
                                                              std::size_t depth, std::size_t rows,
@@ -206,8 +206,7 @@ ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, cons
   for (std::size_t row = rows; row < kRows; ++row) std::memset(c.bytes[row], 0, kRowBytes);
 }
 
-// To nearest even, denormal floats taken and left as 0, and no exception raised: whatever MXCSR
-// holds.
+// Rounds to nearest even, keeps denormal floats, and raises no exception, whatever MXCSR holds.
 void add_products_of_amx(DType type, const Tile& a, const Tile& b, std::size_t depth,
                          std::size_t rows, __mmask16 columns, Tile& c) {
   constexpr unsigned kFlushDenormals = 0x8040, kNoExceptions = 0x1f80;
@@ -267,8 +266,8 @@ void run(const Instruction& instruction) {
   refuse("it has this opcode and is none that the emulator knows");
 }
 
-// The CPU's own tiles, where the frame of a signal keeps them until it ends: components of XSAVE's
-// standard form. Those whose bit is 0 are as after TILERELEASE, whatever memory holds.
+// The CPU's own tiles, saved in the signal frame: components of XSAVE's standard form. Components
+// whose bit is 0 are initial, whatever memory holds.
 class SavedTiles {
  public:
   explicit SavedTiles(const ucontext_t& context)
@@ -311,7 +310,7 @@ void on_illegal_instruction(int signal, siginfo_t* /*info*/, void* at) {
   auto& next = context.uc_mcontext.gregs[REG_RIP];
   Instruction instruction{};
   if (!decode(reinterpret_cast<const std::uint8_t*>(next), context, instruction)) {
-    ::signal(signal, SIG_DFL);  // nothing of ours: it ends the program when it is tried again
+    ::signal(signal, SIG_DFL);  // repeating the instruction then ends the program
     return;
   }
   if (has_tiles) {

@@ -1,8 +1,9 @@
-// AMX for tests on CPUs that have none, or none of f16: the library's own instructions run, and
-// what the CPU refuses is computed on tiles in memory, as Intel's manual defines it.
+// Emulates AMX for tests on CPUs without it, or without its f16 products. The library's own
+// instructions run, and those the CPU rejects are computed on tiles in memory, as Intel's manual
+// defines them.
 //
-// An instruction that a CPU with AMX would refuse as well, an illegal configuration or tiles whose
-// shapes do not fit, ends the program with a line that says what is wrong.
+// An instruction that a CPU with AMX would reject as well, because of an illegal configuration or
+// mismatched tiles, ends the program with a message.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +12,21 @@
 
 namespace isentrope {
 
-// Installs the handler of SIGILL. Of a CPU that has tiles it takes those, and is called for the
-// instructions that this CPU does not know.
+// Installs the handler of SIGILL. On a CPU with tiles it uses these, and emulates only unknown
+// instructions.
 void emulate_amx(bool cpu_has_tiles);
 
-// C += A B of whole tiles, 16 rows of 64 bytes, as the emulator computes the product of the type.
+// Computes C += A B of whole tiles, 16 rows of 64 bytes, as the emulator does for the type.
 void emulate_product(DType type, const void* a, const void* b, void* c);
 
-// Whether this CPU leaves products of the type to the emulator. Asked by running one: a virtual
-// machine may hide instructions that its CPU has.
+// Returns whether products of the type are emulated. Runs one to find out, because a virtual
+// machine may hide instructions.
 [[nodiscard]] bool is_emulated(DType type);
 
-// So many instructions were emulated, by all threads.
+// Returns the number of instructions emulated by all threads.
 [[nodiscard]] std::int64_t emulated_instructions();
 
-// Whether this thread left its tiles as it found them: without a configuration. Asked of the
-// CPU where it runs AMX.
+// Returns whether this thread's tiles are released. Asks the CPU if it runs AMX.
 [[nodiscard]] bool tiles_are_released();
 
 }  // namespace isentrope

@@ -1,4 +1,4 @@
-// Programs run as a user runs them.
+// Runs programs.
 #pragma once
 
 #include <fcntl.h>
@@ -14,17 +14,17 @@
 namespace isentrope {
 
 struct Outcome {
-  int code = 0;  // 128 + signal when one ended it
+  int code = 0;  // 128 + signal if ended by one
   std::string out, err;
 };
 
 class Command {
  public:
-  // Starts at once.
+  // Starts the program.
   explicit Command(const std::vector<std::string>& arguments) {
     pid_ = fork();
     if (pid_ != 0) return;
-    ::signal(SIGINT, SIG_DFL);  // what is started in the background by a shell has it ignored
+    ::signal(SIGINT, SIG_DFL);  // background processes of a shell ignore it
     redirect(STDOUT_FILENO, folder_ / "out");
     redirect(STDERR_FILENO, folder_ / "err");
     std::vector<char*> argv;

@@ -1,4 +1,4 @@
-// isentrope extrapolate as a user runs it, on a small text of the tests' own.
+// Runs isentrope extrapolate on a small text.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -36,8 +36,8 @@ inline bool given(const Arguments& arguments, const std::string& option) {
 
 class Extrapolate : public testing::Test {
  protected:
-  // A run of a second: a tiny model on the tests' own text, into out(). Of an option given twice
-  // the last counts.
+  // Returns a run of a second: a tiny model on a small text, into out(). The last of repeated
+  // options counts.
   Arguments command(const Arguments& more = {}) const {
     Arguments all =
         words("--layers 1 --width 8 --heads 2 --batch 4 --train-length 8 --steps 20 --threads 1");
@@ -53,7 +53,7 @@ class Extrapolate : public testing::Test {
   }
   json result() const { return json::parse(read_file(out() / "result.json")); }
 
-  // One line on stderr that says `says`, exit code 2, and no file written.
+  // Expects one line on stderr with `says`, exit status 2, and no file written.
   void expect_refused(const Arguments& more, const std::string& says) const {
     const Outcome outcome = run_command(command(more));
     EXPECT_EQ(outcome.code, 2) << says;
@@ -68,7 +68,7 @@ class Extrapolate : public testing::Test {
   fs::path corpus_ = text("corpus.txt", make_text(4000));
 };
 
-// Of every model in the folder.
+// Returns the weights of every model in the folder.
 inline std::vector<std::pair<std::string, at::Tensor>> weights(const fs::path& folder) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   std::vector<fs::path> files;

@@ -1,5 +1,5 @@
-// In front of a process, operator new that fails for one library when it is told to: what calls it
-// from elsewhere, torch or Python, gets its memory always.
+// operator new, preloaded into a process, that can fail for one library. Callers elsewhere, such as
+// torch or Python, always get memory.
 
 #include <link.h>
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-std::atomic<std::uintptr_t> first = 0, last = 0;  // where the library lies
+std::atomic<std::uintptr_t> first = 0, last = 0;  // address range of the library
 std::atomic<std::int64_t> left = -1;              // allocations that succeed; negative: all
 std::atomic<std::int64_t> met = 0;
 
@@ -48,15 +48,15 @@ constexpr std::size_t kUsual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 }  // namespace
 
-// Whether a library with such a name is there, whose allocations are counted from now on.
+// Counts allocations of the library with such a name from now on; returns whether it is loaded.
 extern "C" bool watch_allocations(const char* name) {
   return dl_iterate_phdr(find, const_cast<char*>(name)) != 0;
 }
-// The next `which` allocations of the library succeed and one fails; negative: none.
+// Lets the next `which` allocations of the library succeed and one fail; negative: none.
 extern "C" void fail_allocation(std::int64_t which) { left = which; }
 extern "C" std::int64_t allocations_met() { return met; }
 
-// NOLINTBEGIN: the names are the language's
+// NOLINTBEGIN: names of the language
 #define ISENTROPE_CALLER __builtin_return_address(0)
 void* operator new(std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }
 void* operator new[](std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }

@@ -1,5 +1,5 @@
-// operator new that fails when a test says so, and counts what is not given back. A test program
-// that includes this in its one source has it in place of the standard library's.
+// operator new that fails on request, and counts leaks. A test program that includes this in its
+// only source file replaces the standard library's.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace isentrope {
 inline std::atomic<std::int64_t> live_allocations = 0;
 inline std::atomic<std::int64_t> until_failure = -1;  // allocations that succeed; negative: all
 
-// In this scope allocation `which` fails, the first being 1, in whatever thread.
+// Within this scope allocation `which` fails, counted from 1 over all threads.
 class FailingAllocation {
  public:
   explicit FailingAllocation(std::int64_t which) { until_failure = which - 1; }
@@ -44,7 +44,7 @@ inline void give_back(void* memory) noexcept {
 }  // namespace isentrope
 
 constexpr std::size_t kUsual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
-// NOLINTBEGIN: the names are the language's
+// NOLINTBEGIN: names of the language
 void* operator new(std::size_t n) { return isentrope::allocate_or_throw(n, kUsual); }
 void* operator new[](std::size_t n) { return isentrope::allocate_or_throw(n, kUsual); }
 void* operator new(std::size_t n, std::align_val_t to) {

@@ -15,12 +15,12 @@
 namespace isentrope {
 namespace {
 
-// Never destroyed: files are closed until the very end of a process.
+// Never destroyed, because files are closed until the very end of a process.
 std::string& folder = *new std::string;
 FileFault& fault = *new FileFault;
 int record = -1, met = 0;
 
-// Past what is replaced below.
+// Writes to the record by system calls, bypassing the replacements below.
 void note(const std::string& line) {
   const std::string text = line + "\n";
   (void)!syscall(SYS_write, record, text.data(), text.size());
@@ -40,7 +40,7 @@ std::string absolute(const char* path) {
   return std::string(getcwd(here, sizeof here) == nullptr ? "" : here) + "/" + path;
 }
 
-// Whether this call is the one that fails. Those that concern other folders are not counted.
+// Returns whether this call is to fail. Calls for other folders are not counted.
 bool fails(const char* call, const std::string& path, const std::string& more = "") {
   if (record < 0 || !path.starts_with(folder)) return false;
   const bool is_it = fault.call == call && (++met == fault.which || fault.which == 0);
@@ -54,7 +54,7 @@ Function* original(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Reading is not recorded, but for folders, which are opened to be synchronised.
+// Reading is not recorded, except opening folders to flush them.
 int opened(const char* name, const char* path, int flags, mode_t mode) {
   const bool recorded = (flags & O_ACCMODE) != O_RDONLY || (flags & O_DIRECTORY) != 0;
   if (recorded && fails("open", absolute(path))) return -1;
@@ -85,7 +85,7 @@ void record_files(const std::string& where, const std::string& to, const FileFau
 
 }  // namespace isentrope
 
-using namespace isentrope;  // NOLINT: what follows takes the place of the C library's functions
+using namespace isentrope;  // NOLINT: replaces functions of the C library
 
 extern "C" {
 
@@ -119,7 +119,7 @@ int fsync(int file) {
   return fails("fsync", path_of(file)) ? -1 : original<int(int)>("fsync")(file);
 }
 
-// As Linux has it: the file is closed whatever close() says.
+// On Linux the file is closed whatever close() returns.
 int close(int file) {
   const bool failed = fails("close", path_of(file));
   const int error = errno, result = original<int(int)>("close")(file);

@@ -1,4 +1,4 @@
-// Memory whose neighbours are pages nobody may touch.
+// Memory next to inaccessible pages.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,9 +13,8 @@ namespace isentrope {
 
 enum class Flush { left, right };
 
-// `bytes` bytes that begin where a forbidden page ends (left), or end where one begins (right). The
-// rest of the allowed pages is slack; all is filled with 0xFF, which is NaN in every floating-point
-// type.
+// `bytes` bytes that begin at the end of a forbidden page (left), or end at the start of one
+// (right). All accessible bytes are filled with 0xFF, which is NaN in every floating-point type.
 class GuardedMemory {
  public:
   GuardedMemory(std::size_t bytes, Flush flush) : bytes_(bytes) {
@@ -45,8 +44,7 @@ class GuardedMemory {
   std::byte *base_, *data_;
 };
 
-// Address space of which only what is touched takes memory. data() is null where the system
-// refuses.
+// Address space that takes memory only where touched. data() is null if the system refuses.
 class SparseMemory {
  public:
   explicit SparseMemory(std::size_t bytes) : bytes_(bytes) {

@@ -1,4 +1,4 @@
-// Looks into pages.
+// Searches in pages.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ inline int count(const std::string& text, const std::string& part) {
   return result;
 }
 
-// The page without the library, which is not ours to check.
+// Returns the page without the plotting library.
 inline std::string own_part(const std::string& html) {
   const auto begin = html.find("<script>\n/*!");
   if (begin == html.npos) return html;

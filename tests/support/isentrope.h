@@ -1,4 +1,4 @@
-// The command line as a user runs it.
+// Runs the command line.
 #pragma once
 
 #include <string>

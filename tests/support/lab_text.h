@@ -1,4 +1,4 @@
-// A text for tests of the laboratory: made here, always the same, with something in it to learn.
+// A deterministic text for tests of the laboratory, with patterns to learn.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace isentrope::lab {
 
-// Lines of words; at least `characters` characters.
+// Returns lines of words with at least `characters` characters.
 inline std::string make_text(std::size_t characters) {
   constexpr std::array<std::string_view, 12> kWords = {"row",   "key",    "query", "value",
                                                        "scale", "length", "mass",  "focus",

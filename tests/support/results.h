@@ -1,4 +1,4 @@
-// Small documents as the Python commands write them.
+// Small documents in the format of the Python commands.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace isentrope::report {
 
-// Losses of two methods, paired: one bin of several blocks, and one whose errors nothing tells.
+// Returns paired losses of two methods: one bin of several blocks, and one with undefined errors.
 inline nlohmann::json small_losses(const char* first, const char* second) {
   return {{{"method", first},
            {"from", 0},
@@ -74,7 +74,7 @@ inline nlohmann::json small_evaluation() {
             {{"method", "scaled(1.1)"}, {"distance", {100, 200}}, {"nll", {1.5, 2.625}}}}}};
 }
 
-// One layer of two heads, rows of 2 and of 16 keys.
+// Returns an inspection of one layer of two heads, with rows of 2 and of 16 keys.
 inline nlohmann::json small_inspection(const std::string& rule) {
   const nlohmann::json values = {{{0.5, 1.5}, {0.625, nullptr}}};
   return {{"kind", "inspection"},
@@ -96,7 +96,8 @@ inline nlohmann::json small_inspection(const std::string& rule) {
           {"suggestion", nullptr}};
 }
 
-// `study`: what docs/results/study.json has. What was trained here is the first seed of a cell.
+// Returns a demo document. `study`: content of docs/results/study.json; the demo's own training is
+// the first seed of a cell.
 inline nlohmann::json small_demo(const nlohmann::json& study) {
   using nlohmann::json;
   json cell = study.at("cells").at("rope-bert-500"), records = json::array();

@@ -1,4 +1,4 @@
-// Values that nobody means, and what an answer to them must be.
+// Invalid values, and requirements for the response.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ inline const std::vector<std::string> kTerribleTexts = {
     "{\"head_dim\":1e400}",
     "{\"head_dim\":99999999999999999999}"};
 
-// Whether a message says one of the names, "q|k|v", as a word, and is one that a person reads.
+// Returns whether a message contains one of the names, "q|k|v", as a word, and is readable.
 inline testing::AssertionResult says(const std::string& message, const std::string& names) {
   if (message.size() > 5000)
     return testing::AssertionFailure() << "a message of " << message.size() << " characters";
@@ -75,7 +75,7 @@ inline testing::AssertionResult says(const std::string& message, const std::stri
   return testing::AssertionFailure() << message << "\n  names none of " << names;
 }
 
-// Runs the call: it works, or throws an Error that says one of the names.
+// Runs the call: it must work, or throw an Error with one of the names.
 template <typename Call>
 void expect_an_answer(const std::string& names, const Call& call) {
   try {

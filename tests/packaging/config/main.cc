@@ -1,4 +1,4 @@
-// A user of rules as JSON.
+// Uses rules as JSON.
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// A user of the C++ interface: something out of every header whose functions lie in the library.
+// Uses the C++ interface: a function of every header.
 
 #include <cstdio>
 #include <vector>

@@ -1,4 +1,4 @@
-// A user of devices, who has no kernels for them.
+// Uses devices, without kernels for them.
 
 #include <cstdio>
 #include <cstring>

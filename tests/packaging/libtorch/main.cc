@@ -1,4 +1,4 @@
-// A user of the operator on libtorch tensors, with a statistic in the loss.
+// Uses the operator on libtorch tensors, with a statistic in the loss.
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// A user of the theory: a function of every header.
+// Uses the theory: a function of every header.
 
 #include <cstdio>
 #include <vector>

@@ -1,4 +1,4 @@
-"""A sequence on several ranks beside the same on one."""
+"""Compares a sequence on several ranks with the same one on one process."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ WITH_GRADIENT = tuple(statistic["name"] for statistic in STATISTICS if statistic
 
 
 def tensors(length: int, heads: int = 4, kv_heads: int = 2, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """q, k and v of the whole sequence, the same on every rank."""
+    """Returns q, k and v of the whole sequence, the same on every rank."""
     generator = torch.Generator().manual_seed(length)
     sizes = ((heads, 8), (kv_heads, 8), (kv_heads, 6))
     return [(torch.randn(2, h, length, d, generator=generator) / 2).to(dtype).requires_grad_() for h, d in sizes]
 
 
 def rows_of(rank: int, ranks: int, length: int, layout: str) -> Tensor:
-    """Positions of the rows of a rank."""
+    """Returns the positions of a rank's rows."""
     held = pieces(length, ranks, layout)[rank]
     return torch.tensor([row for begin, end in held for row in range(begin, end)], dtype=torch.long)
 
 
 def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats: Any = True) -> Any:
-    """One process's answer. Documents, which only `varlen_attention` takes by name, are those of each sequence."""
+    """Returns the results of one process. Documents, which `varlen_attention` takes by name, are those of each
+    sequence."""
     documents = options.get("documents")
     if documents is None:
         return isentrope.attention(q, k, v, **options, return_stats=return_stats)
@@ -42,7 +43,7 @@ def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats
 
 
 def weights(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
-    """p of every row and key: what values that are the keys' own places give."""
+    """Returns p of every row and key, by using unit vectors as values."""
     every = torch.eye(k.shape[2], max(k.shape[2], 1)).expand(*k.shape[:2], -1, -1)
     without_sinks = {name: x for name, x in options.items() if name != "sinks"}
     with torch.no_grad():
@@ -50,7 +51,7 @@ def weights(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
 
 
 def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: dict[str, Any], **sizes: Any) -> None:
-    """Output, statistics and gradients of this rank's rows are those of one process."""
+    """Requires that this rank's output, statistics and gradients equal those of one process."""
     inputs = tensors(length, **sizes)
     sinks = options.get("sinks")
     leaves = [*inputs] + ([] if sinks is None else [sinks])

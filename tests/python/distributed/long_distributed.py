@@ -1,4 +1,4 @@
-"""Eight ranks: generated problems in every way, and memory against the number of ranks."""
+"""Eight ranks: generated problems with every method, and memory against the number of ranks."""
 
 import ctypes
 import random
@@ -16,7 +16,7 @@ RULES = [name for name in ScaleRule.names() if name not in ("constant", "table",
 
 
 def problem(random_):
-    """Options of a call and the sizes of its tensors, of any kind that the ways have in common."""
+    """Returns random options of a call and sizes of its tensors that all methods support."""
     length = random_.choice([0, 1, 5, 8, 16, 31, 64, 100])
     options = {"rule": random_.choice(RULES), "causal": random_.random() < 0.6}
     if random_.random() < 0.4:
@@ -54,7 +54,7 @@ def test_generated_problems(method):
 
 
 def peak(rank, ranks):
-    """Bytes by which resident memory grew, at most, over a forward and backward pass, inputs included."""
+    """Returns the largest growth of resident memory, in bytes, over a forward and backward pass, inputs included."""
     rows = 512 // ranks
 
     def pass_over(rows):
@@ -64,12 +64,12 @@ def peak(rank, ranks):
     def resident(key):
         return next(int(line.split()[1]) << 10 for line in status.read_text().splitlines() if line.startswith(key))
 
-    # glibc keeps freed blocks of up to 32 MiB for later once it has seen some, in a heap with more or fewer holes from run
-    # to run: 40 to 70 MB here. A threshold that is set stays, and what is freed goes back.
+    # glibc keeps freed blocks of up to 32 MiB after it has seen some, 40 to 70 MB here with variation between runs. A
+    # fixed threshold makes it return them.
     mmap_threshold = -3
     assert ctypes.CDLL(None).mallopt(mmap_threshold, 64 << 10) == 1
     status = Path("/proc/self/status")
-    pass_over(8)  # what is made once
+    pass_over(8)  # warm-up
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     pass_over(rows)
@@ -77,6 +77,6 @@ def peak(rank, ranks):
 
 
 def test_memory_of_a_rank_falls_with_their_number():
-    # With fewer than four ranks fewer blocks are under way at once.
+    # With fewer than four ranks fewer blocks are in flight at once.
     four, eight = (max(run(ranks, peak, ranks)) for ranks in (4, 8))
     assert 0.4 < eight / four < 0.6, (four, eight)

@@ -1,6 +1,6 @@
-"""Two hundred random schedules in which a rank is killed, stopped for half a minute or late, at a message or where arguments
-are compared: every other rank ends with an error that names the phase within the group's time limit, none hangs, and
-whatever any rank returns is right."""
+"""Two hundred random schedules in which a rank is killed, stopped for half a minute or late, at a message or while
+arguments are compared. Every other rank must raise an error that names the phase within the group's time limit, none
+may hang, and all returned results must be right."""
 
 import os
 import random
@@ -44,7 +44,7 @@ def strike(what):
 
 
 def struck_at(at, what):
-    """The comparison, -1, or the message of that number is preceded by what strikes this rank."""
+    """Strikes this rank before the message of that number, or before the comparison for -1."""
     begun = iter(range(1 << 30))
 
     def before(function, is_it):
@@ -60,7 +60,7 @@ def struck_at(at, what):
 
 
 def right(rank, ranks, method):
-    """One call forward and backward. AssertionError where a number is not that of one process."""
+    """Runs one call forward and backward. Raises AssertionError if a number differs from one process."""
     whole_inputs = tensors(LENGTH)
     mine = rows_of(rank, ranks, LENGTH, "contiguous")
     part = [x.detach()[:, :, mine].requires_grad_() for x in whole_inputs]
@@ -74,7 +74,7 @@ def right(rank, ranks, method):
 
 
 def rank_of(rank, ranks, method, victim, what, at):
-    """What the rank was told, and after how long; None where it was told nothing in two calls."""
+    """Returns the error of this rank, and the seconds until it; None without an error in two calls."""
     if rank == victim:
         struck_at(at, what)
     for _ in range(2):
@@ -87,7 +87,7 @@ def rank_of(rank, ranks, method, victim, what, at):
 
 
 def complaint(number):
-    """What is wrong with a schedule; nothing where all is well."""
+    """Returns a description of a schedule's failure; None if all is well."""
     made = schedule(number)
     arguments = [made[name] for name in ("ranks", "method", "victim", "what", "at")]
     for rank, (told, error) in enumerate(outcomes(made["ranks"], rank_of, *arguments, limit=LIMIT)):
@@ -97,7 +97,7 @@ def complaint(number):
         elif made["what"] == "late":
             good = error is None and told is None
         else:
-            # A victim that goes on after its sleep may find its messages waiting.
+            # A victim that continues after its sleep may find its messages waiting.
             good = error is None and (is_victim if told is None else any(phase in told[0] for phase in PHASES))
             good = good and (told is None or is_victim or told[1] < LIMIT + 5)
         if not good:

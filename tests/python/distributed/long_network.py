@@ -1,4 +1,4 @@
-"""Ranks that have nothing but a network in common: each in a namespace of its own, with an address of its own."""
+"""Ranks in separate network namespaces, connected by a network only."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def ip(*arguments):
 
 @pytest.fixture
 def namespaces():
-    """The ranks' namespaces, joined by a bridge in one of its own: nothing of the machine's own network is touched."""
+    """Yields the ranks' namespaces, joined by a bridge in another one. The machine's own network is not changed."""
     names = [f"isentrope-{os.getpid()}-{rank}" for rank in range(RANKS)]
     switch = f"isentrope-{os.getpid()}-switch"
     made = []
@@ -46,7 +46,7 @@ def namespaces():
 
 
 def read_until(process, pattern):
-    """The first line of the process that matches. AssertionError at its end."""
+    """Returns the first matching line of the process. Raises AssertionError if it ends first."""
     said = []
     for line in process.stdout:
         said.append(line)
@@ -69,7 +69,7 @@ def test_a_rank_that_is_cut_off(namespaces):
             )
         for rank, process in enumerate(processes):
             sent = int(read_until(process, r"^step 3 sent (\d+)").group(1))
-            # Causal: a block goes to every later rank. What else goes is headers and acknowledgements.
+            # Causal: a block is sent to every later rank. Other traffic is headers and acknowledgements.
             least = BLOCK * (RANKS - 1 - rank)
             assert least <= sent <= 1.15 * least + 20_000, (rank, sent, least)
         ip("-n", switch, "link", "set", f"port{RANKS - 1}", "down")

@@ -1,6 +1,6 @@
-"""A rank in a network namespace of its own: network_rank.py RANK RANKS ADDRESS SECONDS
+"""A rank in its own network namespace: network_rank.py RANK RANKS ADDRESS SECONDS
 
-Computes the same step again and again, holds it to one process, and says so; says what it was told when a step fails.
+Repeats the same step and compares it with one process, printing each success, and the error when a step fails.
 """
 
 import sys
@@ -18,7 +18,7 @@ ROWS = 256
 
 
 def sent_bytes() -> int:
-    """That left the namespace's only interface, headers included."""
+    """Returns the bytes sent by the namespace's only interface, headers included."""
     (line,) = (line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("eth0:"))
     return int(line.split()[9])
 
@@ -40,7 +40,7 @@ def main() -> None:
             print(f"told after {time.monotonic() - began:.1f} s: {error}", flush=True)
             return
         torch.testing.assert_close(got, want)
-        if step < 10:  # nobody reads more, and a full pipe would hold up the others
+        if step < 10:  # later output is not read, and a full pipe would block the process
             print(f"step {step} sent {sent_bytes() - before}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Processes that are ranks of one group, for the tests: forked from a server that has torch already."""
+"""Runs ranks of one group as processes, forked from a server that has imported torch."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _rank(
         pipe.send((None, traceback.format_exc()))
     pipe.close()
     if not to_the_end:
-        os._exit(0)  # what a failed group still has under way is nobody's concern
+        os._exit(0)  # skips clean-up of a failed group
 
 
 def outcomes(ranks: int, function: Any, *arguments: Any, limit: float = 20, to_the_end: bool = False) -> list:
-    """What function(rank, *arguments) returned on every rank, and the trace where it raised or its process ended.
+    """Returns function(rank, *arguments) of every rank, or the traceback if it raised or its process ended.
 
     limit: the group's, in seconds.
     """
@@ -69,7 +69,8 @@ def outcomes(ranks: int, function: Any, *arguments: Any, limit: float = 20, to_t
 
 
 def run(ranks: int, function: Any, *arguments: Any, limit: float = 60) -> list:
-    """What function(rank, *arguments) returned on every rank. RuntimeError with the traces of those that failed."""
+    """Returns function(rank, *arguments) of every rank. Raises RuntimeError with the tracebacks of those that
+    failed."""
     results = outcomes(ranks, function, *arguments, limit=limit, to_the_end=True)
     failures = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(results) if error]
     if failures:

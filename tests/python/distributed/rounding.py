@@ -1,4 +1,4 @@
-"""How far two ways of computing the same may lie apart when nothing but rounding tells them apart."""
+"""Bounds of differences between two computations that differ in rounding only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ULP = 2.0**-24
 class Rounding:
     """Bounds of the differences between two computations of one call, elementwise.
 
-    Each result is a sum over keys or rows of terms of both signs, so its error goes with the sum of their sizes, which
-    may be many times its own. Blocks of keys and ranks take the terms in another order: one ULP of that size for each.
-    Each term holds p = e^(z - lse), whose relative error is the absolute one of its exponent: `exponent` ULPs, which are
-    d of the sizes in q.k, in whatever order these are added, and one each of lse and entropy. Of sharp rows, whose
-    logits are large, this is most of it.
+    Each result is a sum over keys or rows of terms of both signs, so its error is relative to the sum of their
+    magnitudes. Blocks of keys and ranks add the terms in another order: one ULP of that sum for each. Each term
+    contains p = e^(z - lse), whose relative error is the absolute one of its exponent: `exponent` ULPs. These are d
+    times the magnitudes in q.k, for any order of addition, and one each of lse and entropy. For sharp rows, whose
+    logits are large, this dominates.
     """
 
     def __init__(self, inputs: list[Tensor], p: Tensor, statistics: Statistics) -> None:
@@ -28,7 +28,7 @@ class Rounding:
         each = q.shape[1] // self.kv_heads
         self.k, self.v = (x.repeat_interleave(each, 1) for x in (k, v))
         self.of_row = s = Statistics(*(x.detach().double().nan_to_num(neginf=0)[..., None] for x in statistics))
-        # z minus its mean, and keys to the row's own place.
+        # z minus its mean, and the distance of keys from the row's own position.
         self.deviation = torch.where(p > 0, self.p.log() + s.entropy, 0).abs()
         places = torch.arange(q.shape[2])
         self.distance = (places[:, None] - places).abs()
@@ -37,9 +37,9 @@ class Rounding:
         self.exponent = q.shape[3] * largest + s.lse.abs() + s.entropy
         self.each = ULP * (q.shape[2] * each + q.shape[3] + v.shape[3] + 2 * self.exponent)
         """Of a term, and of its addition to the others."""
-        # Distances are partial sums over all keys of a block, of up to 256, each rounded: docs/contributors/numerics.md.
+        # Distances are rounded partial sums over the keys of a block, up to 256: docs/contributors/numerics.md.
         self.of_distance = ULP * min(q.shape[2], 256) ** 2 / 2
-        # Products of bf16 round p and its gradient, and so does what ranks tell one another, and the result.
+        # bf16 rounds p and its gradient in products, the ranks' messages, and the result.
         self.of_product = self.each + (2.0**-7 if inputs[0].dtype == torch.bfloat16 else 0)
 
     def of_output(self) -> Tensor:
@@ -63,12 +63,12 @@ class Rounding:
         return Statistics(*(2 * x.squeeze(-1) for x in bounds))
 
     def of_gradients(self, upstream: Tensor, slopes: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        """Of q, k, v and sinks, whose gradient is one number for each head."""
+        """Returns the bounds for q, k, v and sinks, whose gradient is one number for each head."""
         s, towards = self.of_row, upstream.double().abs()
         of_output = towards @ self.v.mT
         mean = (self.p * of_output).sum(-1, keepdim=True)
         largest = self.p.amax(-1, keepdim=True) if self.p.numel() else self.p  # there may be no keys
-        # What a key adds to the loss, and what that is compared with: the mean over the row.
+        # Contribution of a key to the loss minus the mean over the row.
         pulls = {
             "lse": 1,
             "entropy": self.deviation,
@@ -79,7 +79,7 @@ class Rounding:
         }
         slope = {name: x.double().abs()[..., None] for name, x in slopes.items()}
         pull = of_output + mean + sum(x * pulls[name] for name, x in slope.items())
-        # The errors of z and of the distance themselves, where they are factors.
+        # Errors of z and of the distance as factors.
         slack = (slope["entropy"] + 2 * slope["variance"] * self.deviation) * ULP * self.exponent
         slack = slack + slope["distance"] * self.of_distance
         terms = s.lambda_.abs() * self.p * (pull * self.of_product + slack)

@@ -1,4 +1,4 @@
-"""Attention over a sequence that lies on several ranks gives each of them the rows that one process gives."""
+"""Attention over a sequence on several ranks equals that of one process, row by row."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ MASKS = [
     {"prefix_keys": torch.tensor([4, 1]), "documents": torch.tensor([0, 3, 3, 16, 17]), "causal": True},
 ]
 WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
-# A rule that asks for the position, one for the total, one that acts after the soft-cap, one for each head.
+# Rules of the position, of the total, after the soft-cap, and for each head.
 RULES = [
     "attn_temperature_tuning(floor_scale=2)", "log_length(length=total)", "xai_temperature(len=4)",
     "ssmax(s=[0.1, 0.2, 0.3, -0.4])", "standard() * logn(train_len=4)",
@@ -152,7 +152,7 @@ def refused(rank):
         distributed.attention(q, k, v, layout="stripes")
     with pytest.raises(ValueError, match="method must be one of ring, all_gather, all_to_all; got 'star'"):
         distributed.attention(q, k, v, method="star")
-    for rows in (4 + rank, 5 - rank):  # every rank is told, whichever it is that has the wrong part
+    for rows in (4 + rank, 5 - rank):  # every rank gets the error, whichever has the wrong part
         part = [x[:, :, :rows] for x in tensors(6)]
         with pytest.raises(ValueError, match="q must have the 4 rows of 8 that rank . of 2 holds; got 5"):
             distributed.attention(*part, sequence_length=8)
@@ -169,7 +169,7 @@ def refused(rank):
                  {"prefix_keys": torch.ones(3, dtype=torch.long)}, {"key_end": starts[:1]}):  # fmt: skip
         (name,) = list(mask)[:1]
         with pytest.raises(ValueError, match=f"\\[attention\\] {name} must"):
-            one = [x[:, :, : 1 - rank] for x in (q, k, v)]  # a rank without rows is told as the others are
+            one = [x[:, :, : 1 - rank] for x in (q, k, v)]  # a rank without rows gets the same error
             distributed.attention(*one, sequence_length=1, **mask)
     with pytest.raises(NotImplementedError, match="forward-mode"):
         torch.func.jvp(lambda q: distributed.attention(q, k, v), (q,), (q,))

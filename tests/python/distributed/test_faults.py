@@ -16,7 +16,7 @@ METHODS = ["ring", "all_gather", "all_to_all"]
 
 
 def told(function):
-    """What a rank was told, and how long it took; None where it was told nothing."""
+    """Returns the error of a rank and the seconds until it; None without an error."""
     began = time.monotonic()
     try:
         function()
@@ -99,7 +99,7 @@ def test_a_rank_that_disagrees(options, difference):
 
 
 def crosses(rank, method):
-    """Both configurations were compared before: the messages alone can tell."""
+    """Both configurations were compared before, so only the messages can reveal the mismatch."""
     for length in (4, 8):
         called(method=method, length=length)
     return told(lambda: called(method=method, length=4 if rank else 8))

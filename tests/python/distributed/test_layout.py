@@ -1,4 +1,4 @@
-"""Which rows a rank holds, and which keys they need."""
+"""Rows of each rank, and the keys that they need."""
 
 import importlib
 import itertools
@@ -43,7 +43,7 @@ def test_rows_are_found_where_they_lie():
 
 
 def sees(masks, batch, length):
-    """Which keys each row of a sequence sees, one condition after the other: bool [rows, keys]."""
+    """Returns the keys that each row of a sequence sees, one condition after the other: bool [rows, keys]."""
     rows, keys = torch.arange(length)[:, None], torch.arange(length)
     begin, end, prefix = (int(x[batch]) if x is not None else other
                           for x, other in ((masks.key_begin, 0), (masks.key_end, length), (masks.prefix_keys, 0)))  # fmt: skip
@@ -64,13 +64,13 @@ def sees(masks, batch, length):
 
 
 def every_mask(length):
-    """Masks, and sequences of their batch."""
+    """Yields masks, and the number of sequences in their batch."""
     paddings = [None, [(2, length - 1)], [(3, 3)], [(0, length), (2, length - 1)], [(5, length), (3, 3), (0, 4)]]
     documents = [None, (0, length), tuple(sorted({0, 1, length // 2, length}))]
     for causal, left, right, chunk, prefix, starts, padded in itertools.product(
         (0, 1), (-1, 0, 2), (-1, 0, 3), (0, 1, 5), (0, 4, 99), documents, paddings
     ):
-        # What no call may have together.
+        # Combinations that no call may have.
         if (prefix and (chunk or left >= 0)) or (starts and padded):
             continue
         batch = len(padded or [0])

@@ -1,4 +1,4 @@
-"""Meshes of two dimensions: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
+"""Two-dimensional meshes: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
 
 import runpy
 from pathlib import Path
@@ -24,7 +24,7 @@ CONFIGS = {
     "llama": lambda: transformers.LlamaConfig(**SIZES),
     "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=5),
     "gpt_oss": lambda: transformers.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
-    # Chunks in the first layer; in the second a scale that grows with the position, every 3 rows.
+    # The first layer has chunks; the second a scale that grows with the position every 3 rows.
     "llama4": lambda: transformers.Llama4TextConfig(**SIZES, intermediate_size_mlp=48, num_local_experts=2,
         attention_chunk_size=5, no_rope_layers=[1, 0], floor_scale=3, attn_scale=0.5),
 }
@@ -53,7 +53,7 @@ def placed(placements):
     for a, b in zip(t, s):
         torch.testing.assert_close(a.full_tensor(), b)
     if placements[0] == Shard(0):
-        with CommDebugMode() as traffic:  # not by way of the whole sequence
+        with CommDebugMode() as traffic:  # the whole sequence is not gathered
             by_itself = isentrope.attention(*spread, **options)
         assert torch.equal(by_itself.to_local(), got.to_local()) and not traffic.get_total_counts()
         compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
@@ -83,7 +83,7 @@ def test_dtensors_sharded_over_their_rows():
 
 
 def numbers_of_heads(rank, shape):
-    """Every rank has those of its heads, whose own keys they read."""
+    """Every rank has the numbers of its heads, whose keys only they read."""
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("heads", "rows"))
     inputs = tensors(12)
     options = {"rule": "ssmax(s=[1, 2, 3, 4]) * logn(4)", "causal": True, "scale": 0.3}
@@ -116,7 +116,7 @@ def trained(rank):
 
 
 def train(name, layout):
-    """Two ranks have a batch each, and spread every sequence of theirs over two ranks."""
+    """Pairs of ranks have one batch each, and split its sequences over both ranks."""
     tokens = torch.randint(3, 61, (4, 12))
     labels = tokens.clone()
     labels[:, :2] = -100
@@ -214,7 +214,7 @@ def ropes_that_read_the_length(rank):
                 stretch_rope(models[-1], parse("yarn:4"), switched=True)
         alone, model = models
         isentrope.hf.context_parallel(model, None, layout="contiguous")
-        for length in (14, 6, 10):  # of contiguous parts only the last rank's reaches beyond the 8 at first
+        for length in (14, 6, 10):  # only the last rank's contiguous part exceeds the initial 8
             tokens = torch.randint(3, 61, (2, length))
             logits = distributed.gather(model(tokens).logits, 1, sequence_length=length)
             torch.testing.assert_close(logits, alone(tokens).logits, rtol=0, atol=1e-5, msg=lambda text, kind=kind: kind + text)

@@ -1,4 +1,4 @@
-"""The monitor's readings of ranks, gathered."""
+"""Monitor readings gathered from all ranks."""
 
 import torch
 from ranks import run

@@ -1,4 +1,4 @@
-"""QK-clip over ranks: the maxima and the weights are those of one process that sees every rank's batch."""
+"""QK-clip over ranks: maxima and weights equal those of one process with every rank's batch."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def tokens(ranks):
 
 
 def alone(kv_heads, ranks):
-    """The largest logits, and the weights after a step, of one process that has no ranks."""
+    """Returns the largest logits, and the weights after a step, of a single process."""
     model = model_of(kv_heads)
     clip = isentrope.QKClip(model, TAU, group=torch.distributed.new_group([torch.distributed.get_rank()], use_local_synchronization=True))
     model(tokens(ranks))
@@ -63,7 +63,7 @@ def sharded(rank):
         for whole in (True, False):
             model = model_of(kv_heads)
             for layer in model.model.layers:
-                if not whole:  # the weights of queries are sharded again when attention runs
+                if not whole:  # query weights are sharded again when attention runs
                     fully_shard(layer.self_attn.q_proj)
                 fully_shard(layer)
             fully_shard(model)
@@ -121,7 +121,7 @@ def one_reduction(rank):
     model(torch.randn(2, 5, 16)).sum().backward()
     with CommDebugMode() as traffic:
         clip.step()
-    # That of the maxima of both layers: shards are scaled without any.
+    # One collective for the maxima of both layers; scaling shards needs none.
     assert traffic.get_total_counts() == 1, traffic.get_comm_counts()
     assert clip.clipped.any()
 

@@ -1,4 +1,4 @@
-"""Cutting sequences and putting them together again; the program of the documentation."""
+"""Sharding and gathering sequences; the program of the documentation."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def there_and_back(rank, ranks):
             part = distributed.shard(x, 1, layout=layout)
             assert torch.equal(part, x[:, rows_of(rank, ranks, length, layout)])
             assert torch.equal(distributed.gather(part, -2, layout=layout, sequence_length=length), x)
-    # Each rank weighs the whole sequence: the gradients of its part are the sum of what they have for it.
+    # Each rank has a loss on the whole sequence, so the gradients of its part are summed over ranks.
     part = torch.randn(4, requires_grad=True)
     distributed.gather(part, 0).mul(torch.arange(4.0 * ranks) * (rank + 1)).sum().backward()
     weight = torch.arange(4.0 * rank, 4.0 * rank + 4) * sum(range(1, ranks + 1))

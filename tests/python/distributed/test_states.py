@@ -1,4 +1,4 @@
-"""Decode steps over a cache that lies on several ranks."""
+"""Decode steps over a cache that is split over ranks."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def decoded(rank, ranks):
         q, k, v = (x.detach() for x in tensors(total))
         q = q[:, :, total - queries :]
         want, s = isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=True, **options)
-        # Parts of any length, an empty one among them.
+        # Parts of any length, including an empty one.
         cuts = {1: [0, total], 2: [0, total - 1, total], 4: [0, 1, 1, min(6, total), total]}[ranks]
         begin, end = cuts[rank], cuts[rank + 1]
         part = (q, k[:, :, begin:end], v[:, :, begin:end])
@@ -58,7 +58,7 @@ def merged(rank):
         torch.testing.assert_close(a, b)
     loss = [o.square().sum() + t.entropy.sum() + t.variance.sum() for o, t in (state, (want, s))]
     got, expected = torch.autograd.grad(loss[0], leaves), torch.autograd.grad(loss[1], (q, k, v))
-    # Both ranks have the loss: each part's gradient is the sum of two that are the same.
+    # Both ranks have the same loss, so each part's gradient is twice that of one process.
     for a, b in zip(got[1:], expected[1:]):
         torch.testing.assert_close(a / 2, b[:, :, part])
     with pytest.raises(ValueError, match="state must have statistics with lse; got none"):

@@ -1,4 +1,4 @@
-"""What is sent, against the least that could be."""
+"""Bytes sent, against the least possible."""
 
 import importlib.util
 import itertools
@@ -21,7 +21,7 @@ BENCH = Path(__file__).parents[3] / "bench"
 
 
 def loaded(name):
-    """A module of bench/, which is no package."""
+    """Imports a module of bench/, which is no package."""
     sys.path.insert(0, str(BENCH))
     try:
         spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
@@ -38,7 +38,7 @@ def test_the_cost_model_counts_what_travels():
         work = model.Work(LENGTH, 4, 2, 8, FLOAT, causal)
         keys = sum(least_keys(rank, ranks, "zigzag", {"causal": causal}) for rank in range(ranks)) * FLOAT * 2 * (8 + 8)
         assert model.received("ring", work, ranks) == (keys / ranks, 2 * keys / ranks)
-    # Too slow a network is felt, and more ranks than heads cannot share them.
+    # A slow network dominates, and more ranks than heads cannot share them.
     slow, fast = (model.seconds("ring", work, 8, model.Machine(1e9, rate, 0)) for rate in (1e3, 1e12))
     assert slow > 2 * fast == pytest.approx(2 * 3.5 * model.flops(work) / 8e9)
     assert model.seconds("all_to_all", work, 8, model.ASSUMED) == float("inf")
@@ -50,7 +50,7 @@ def test_the_plan_of_the_page_is_what_the_model_says():
 
 
 class Sent:
-    """Bytes that this rank hands to torch.distributed inside the block."""
+    """Bytes that this rank passes to torch.distributed inside the block."""
 
     def __enter__(self):
         self.bytes, self._original = 0, dist.batch_isend_irecv
@@ -67,7 +67,7 @@ class Sent:
 
 
 def least_keys(rank, ranks, layout, mask):
-    """Keys of `rank` that the rows of the others see, counted once for each rank that sees them."""
+    """Returns the keys of `rank` that the rows of other ranks see, counted once for each such rank."""
     count = 0
     for other in set(range(ranks)) - {rank}:
         rows = rows_of(other, ranks, LENGTH, layout)[:, None]
@@ -110,7 +110,7 @@ def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
         for at, (layout, mask, method, forward, backward) in enumerate(found):
             least = least_keys(rank, ranks, layout, mask) * KEY
             assert forward == least, (rank, layout, mask, method)
-            # The keys once more, and the gradients of those that we saw to their owners.
+            # The keys once more, and gradients of received keys to their owners.
             all_keys = sum(least_keys(other, ranks, layout, mask) for other in range(ranks)) * KEY
             assert sum(other[at][4] for other in results) == 2 * all_keys
 
@@ -131,7 +131,7 @@ def test_gradients_go_home_in_float32():
 
 
 def first_calls(rank):
-    """What is called of torch.distributed, in order, by ranks of which neither needs the other's keys."""
+    """Returns the calls of torch.distributed, in order, by ranks that do not need each other's keys."""
     found = []
     for name in ("all_reduce", "batch_isend_irecv"):
         original = getattr(dist, name)
@@ -168,6 +168,6 @@ def sent_by_heads(rank, ranks):
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_heads_are_dealt_out_once(ranks):
-    # Of q, k, v and output, and of two statistics, all but the part that stays.
+    # All of q, k, v, output and two statistics, except the part that stays.
     least = LENGTH // ranks * QUERY * (8 + 8 + 6 + 6 + 2) * (ranks - 1) // ranks
     assert run(ranks, sent_by_heads, ranks) == [(least, least)] * ranks

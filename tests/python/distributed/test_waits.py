@@ -1,4 +1,4 @@
-"""Ranks wait for one another, and not for a device: tensors without memory, which nobody can read, stand for a GPU's."""
+"""Ranks wait for each other but not for a device. Tensors without data, which nobody can read, stand for a GPU's."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def alone(tmp_path):
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: " ".join(mask))
 @pytest.mark.parametrize("method", ["ring", "all_gather"])
 def test_lists_on_the_cpu_make_nobody_wait(alone, monkeypatch, method, mask):
-    """Both passes, as they are called by a program on the CPU, with everything but the lists on a device."""
+    """Both passes as called on the CPU, with everything but the lists on a device."""
     calls = []
     operator = ring_attention._opoverload
     monkeypatch.setattr(
