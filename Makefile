@@ -114,17 +114,17 @@ measure-demo:
 # Trainings in docs/results/study.json are not repeated.
 study: configure-programs
 	@cmake --build $(BUILD) --target programs
-	@"$$(scripts/setup --print)" scripts/study lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
+	@"$$(scripts/setup --print)" scripts/study tools/lab/study.json --program $(PROGRAM) --output results/study --records docs/results/study.json $(ARGS)
 	@$(PROGRAM) report docs/results/study.json --output results/study/report.html
 	@cmake --build $(BUILD) --target docs
 
 note-corpus: setup
 	@scripts/setup --with sentencepiece >&2
-	@"$$(scripts/setup --print)" lab/note/corpus.py data/note
+	@"$$(scripts/setup --print)" tools/lab/note/corpus.py data/note
 
-# One training at a time on each GPU. PLAN=lab/note/others.json trains causal models and other rules.
-PLAN := lab/experiments/notes-size.json
-NOTE_RECORDS = $(if $(filter lab/experiments/%,$(PLAN)),docs/results,results/note)/$(basename $(notdir $(PLAN))).json
+# One training at a time on each GPU. PLAN=tools/lab/note/others.json trains causal models and other rules.
+PLAN := tools/lab/experiments/notes-size.json
+NOTE_RECORDS = $(if $(filter tools/lab/experiments/%,$(PLAN)),docs/results,results/note)/$(basename $(notdir $(PLAN))).json
 note: configure note-corpus
 	@cmake --build $(BUILD) --target isentrope_operators programs
 	@python="$$(scripts/setup --print)"; export PYTHONPATH=$(BUILD)/python; \
@@ -280,7 +280,7 @@ fuzz:
 	  mkdir -p build/fuzz/grown/$$name && echo "== $$name" && \
 	  build/fuzz/bin/fuzz_$$name -max_total_time=$(FUZZ_TIME) -timeout=20 -print_funcs=0 -verbosity=0 \
 	    -print_final_stats=1 -artifact_prefix=build/fuzz/found/$$name- \
-	    build/fuzz/grown/$$name fuzz/corpus/$$name || exit 1; \
+	    build/fuzz/grown/$$name tests/fuzz/corpus/$$name || exit 1; \
 	done
 
 wheel: setup

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from gpu_static import Measured
+from gpu_measured import Measured
 
 OF_STATISTICS = "forward, lse, in the tile of statistics"
 GRADIENTS = "query gradient", "key gradient"

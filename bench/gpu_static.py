@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import gpu_peers
@@ -23,6 +23,7 @@ import torch
 import triton
 from gpu_bar import OF_STATISTICS, bars
 from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
+from gpu_measured import Measured
 from triton.compiler import ASTSource
 
 from isentrope._core.call import call_of
@@ -36,38 +37,6 @@ DIMS = (64, 128)
 LSE, ENTROPY = BITS["lse"], BITS["lse"] | BITS["entropy"]
 # Tiles of the plain kernel that run best where they were published: 8 warps, 128 rows.
 PLAIN = {64: [(128, 64, 8, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 128, 8, 2)]}
-
-
-class Measured(NamedTuple):
-    """A kernel, or the part of one that is a loop: its tile, what it was compiled to, and its loop that hides nothing."""
-
-    name: str
-    dtype: str
-    dim: int
-    rows: int
-    keys: int
-    warps: int
-    kernel: Compiled
-    loop: Loop
-
-    @property
-    def a_score(self) -> float:
-        return self.loop.instructions * self.warps / (self.rows * self.keys)
-
-    @property
-    def a_flop(self) -> float:
-        return self.loop.instructions / self.loop.operations
-
-    @property
-    def programs(self) -> int:
-        return programs_of(self.kernel.registers, self.kernel.shared, self.warps)
-
-
-def programs_of(registers: int, shared: int, warps: int) -> int:
-    """Programs that a multiprocessor of sm_90 runs at once: it has 65536 registers, handed to warps by the 256, 227 KB of shared
-    memory, of which each program takes 1 KB more than it asks for, and 64 warps."""
-    by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
-    return max(1, min(by_registers, (227 << 10) // (shared + 1024), 64 // warps))
 
 
 def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:

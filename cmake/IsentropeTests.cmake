@@ -13,9 +13,10 @@ function(isentrope_add_test name)
   endif()
 endfunction()
 
-# isentrope_test(NAME [LONG | LONG_CASES FILTER] LIBRARY... [SOURCES FILE...]): a GoogleTest program from NAME.cc or the
-# given files. All of it is long, or only the cases of the filter.
-function(isentrope_test name)
+# isentrope_test(PATH [LONG | LONG_CASES FILTER] LIBRARY... [SOURCES FILE...]): a GoogleTest program from PATH.cc or the
+# given files, named by the last part of PATH. All of it is long, or only the cases of the filter.
+function(isentrope_test path)
+  cmake_path(GET path FILENAME name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "LONG" "LONG_CASES" "SOURCES")
   set(libraries ${arg_UNPARSED_ARGUMENTS})
   isentrope_missing(missing ${libraries})
@@ -28,7 +29,7 @@ function(isentrope_test name)
     # Shared headers, such as libtorch's, are parsed once.
     set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}")
   else()
-    add_executable(${name} ${name}.cc)
+    add_executable(${name} ${path}.cc)
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gtest_main)

@@ -12,7 +12,7 @@ if(GIT_FOUND)
     endif()
   endif()
 endif()
-file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "lab/commit.h"
+file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[#include "tools/lab/commit.h"
 
 namespace isentrope::lab {
 

@@ -1,6 +1,6 @@
 // on_a_device KERNELS: attention on an NVIDIA device without Python, from a
-// folder of kernels that cuda/kernels.py compiled: a causal call in bf16, and
-// the entropy of its rows.
+// folder of kernels that src/gpu/kernels.py compiled: a causal call in bf16,
+// and the entropy of its rows.
 
 #include <cstdint>
 #include <cstdio>

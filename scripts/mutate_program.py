@@ -12,12 +12,14 @@ from threading import Lock
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build/mutate"
 TESTS = [f"tests/{name}.cc" for name in (
-    "row_promises_test", "generated_test", "mask_test", "row_paths_test", "memory_bounds_test", "attention_state_test",
-    "attention_test", "quantized_cache_test", "dropout_test", "threads_test", "amx/main", "amx/amx_attention_test",
-    "amx/amx_emulator_test", "support/amx_emulator")]  # fmt: skip
+    "src/row/row_promises_test", "src/call/generated_test", "src/call/mask_test", "src/cpu/row_paths_test",
+    "src/cpu/memory_bounds_test", "src/call/attention_state_test", "src/call/attention_test", "src/call/quantized_cache_test",
+    "src/call/dropout_test", "src/call/threads_test", "src/cpu/amx/main", "src/cpu/amx/amx_attention_test",
+    "src/cpu/amx/amx_emulator_test", "support/amx_emulator")]  # fmt: skip
+FOLDERS = "src/call", "src/cpu", "src/reference", "src/row", "src/rules", "tools/check"
 SOURCES = [
     *TESTS,
-    *sorted(str(x.relative_to(ROOT)) for folder in ("src", "check") for x in (ROOT / folder).rglob("*.cc")
+    *sorted(str(x.relative_to(ROOT)) for folder in FOLDERS for x in (ROOT / folder).rglob("*.cc")
             if x.name != "elsewhere.cc")]  # fmt: skip
 # Kernels are compiled for one instruction set each, a small part of the library's.
 AVX3, PORTABLE = "AVX-512", "portable"
@@ -71,7 +73,7 @@ def runs_of(changed):
 
 def inclusions():
     """Returns, for each file of the project, the sources that include it."""
-    files = [x for top in ("src", "include", "tests", "check") for x in (ROOT / top).rglob("*.*")]
+    files = [x for top in ("src", "include", "tests", "tools/check") for x in (ROOT / top).rglob("*.*")]
     text_of = {str(x.relative_to(ROOT)): x.read_text() for x in files if x.suffix in (".h", ".cc")}
     direct = {}
     for name, text in text_of.items():
@@ -105,7 +107,7 @@ class Programs:
     def __init__(self):
         self.includers, self.lock = inclusions(), Lock()
         self.objects = PLACE / run(["git", "rev-parse", "HEAD"], cwd=ROOT).stdout.strip()
-        changed = run(["git", "diff", "--quiet", "HEAD", "--", "src", "include", "tests", "check"], cwd=ROOT).returncode
+        changed = run(["git", "diff", "--quiet", "HEAD", "--", "src", "include", "tests", "tools/check"], cwd=ROOT).returncode
         if changed or not self.objects.exists():
             shutil.rmtree(PLACE, ignore_errors=True)
         self.objects.mkdir(parents=True, exist_ok=True)

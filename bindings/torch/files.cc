@@ -7,7 +7,7 @@
 #include <exception>
 #include <string_view>
 
-#include "command/writing.h"
+#include "src/files/writing.h"
 
 #define ISENTROPE_EXPORT extern "C" __attribute__((visibility("default")))
 

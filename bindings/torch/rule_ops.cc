@@ -9,7 +9,7 @@
 #include "bindings/torch/operators.h"
 #include "isentrope/config/scale_rule_json.h"
 #include "isentrope/rule_catalogue.h"
-#include "src/rule/numbers.h"
+#include "src/rules/numbers.h"
 
 namespace isentrope::stable {
 
@@ -65,7 +65,7 @@ void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
                                        rule.reads(LengthSource::total));
 }
 
-// A rule in numbers, for kernels that look it up: float64 [3, heads, count], as src/rule/numbers.h
+// A rule in numbers, for kernels that look it up: float64 [3, heads, count], as src/rules/numbers.h
 // has them. source: 0 visible, 1 position, 2 total.
 void rule_table(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
-#include "report/bench.h"
+#include "tools/report/bench.h"
 
 namespace isentrope::docs {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "docs/generate/tables.h"
-#include "report/numbers.h"
+#include "tools/report/numbers.h"
 
 namespace isentrope::docs {
 namespace {

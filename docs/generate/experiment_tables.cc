@@ -1,5 +1,5 @@
-// What the experiments of lab/experiments have found: their questions, how far they are, and once
-// they are complete what became of each test that they declared.
+// What the experiments of tools/lab/experiments have found: their questions, how far they are, and
+// once they are complete what became of each test that they declared.
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
-#include "lab/analysis/study.h"
-#include "report/numbers.h"
-#include "report/verdict_words.h"
+#include "tools/analysis/study.h"
+#include "tools/report/numbers.h"
+#include "tools/report/verdict_words.h"
 
 namespace isentrope::docs {
 namespace {
@@ -52,7 +52,7 @@ ExperimentTables experiment_tables(const std::filesystem::path& docs) {
   Rows rows = {{"experiment", "question", "trainings"}};
   std::string declared;
   for (const auto& [name, study] : experiments_of(docs)) {
-    rows.push_back({fmt::format("[{0}](../lab/experiments/{0}.json)", name), study.question,
+    rows.push_back({fmt::format("[{0}](../tools/lab/experiments/{0}.json)", name), study.question,
                     report::progress_words(study)});
     if (!study.complete()) continue;
     declared += fmt::format("\n### {}\n\n{}", name, family_table(study.primary));

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "docs/generate/tables.h"
-#include "report/assets.h"
-#include "report/numbers.h"
+#include "tools/report/assets.h"
+#include "tools/report/numbers.h"
 
 namespace isentrope::docs {
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
-#include "report/numbers.h"
+#include "tools/report/numbers.h"
 
 namespace isentrope::docs {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "docs/generate/tables.h"
-#include "report/law_charts.h"
+#include "tools/report/law_charts.h"
 
 namespace {
 

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "docs/generate/tables.h"
-#include "lab/analysis/study.h"
-#include "report/extrapolation_charts.h"
-#include "report/numbers.h"
-#include "report/study.h"
+#include "tools/analysis/study.h"
+#include "tools/report/extrapolation_charts.h"
+#include "tools/report/numbers.h"
+#include "tools/report/study.h"
 
 namespace isentrope::docs {
 namespace {

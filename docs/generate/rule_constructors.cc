@@ -6,7 +6,7 @@
 
 #include "docs/generate/tables.h"
 #include "isentrope/rule_catalogue.h"
-#include "src/rule/number_text.h"
+#include "src/rules/number_text.h"
 
 namespace isentrope::docs {
 namespace {

@@ -11,7 +11,7 @@
 #include "isentrope/theory/dimension.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
-#include "report/numbers.h"
+#include "tools/report/numbers.h"
 
 namespace isentrope::docs {
 namespace {

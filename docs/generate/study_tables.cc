@@ -12,12 +12,12 @@
 #include <set>
 
 #include "docs/generate/tables.h"
-#include "lab/analysis/records.h"
-#include "lab/analysis/study.h"
-#include "report/extrapolation_charts.h"
-#include "report/numbers.h"
-#include "report/study.h"
-#include "report/verdict_words.h"
+#include "tools/analysis/records.h"
+#include "tools/analysis/study.h"
+#include "tools/report/extrapolation_charts.h"
+#include "tools/report/numbers.h"
+#include "tools/report/study.h"
+#include "tools/report/verdict_words.h"
 
 namespace isentrope::docs {
 namespace {

@@ -1,7 +1,7 @@
 #include "docs/generate/tables.h"
 
-#include "lab/analysis/paired.h"
-#include "report/numbers.h"
+#include "tools/analysis/paired.h"
+#include "tools/report/numbers.h"
 
 namespace isentrope::docs {
 

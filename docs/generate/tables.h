@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "report/line_chart.h"
+#include "tools/report/line_chart.h"
 
 namespace isentrope::docs {
 
@@ -37,7 +37,7 @@ using Rows = std::vector<std::vector<std::string>>;
 [[nodiscard]] std::map<std::filesystem::path, report::LineChart> training_figures(
     const std::filesystem::path& docs);
 
-// Of the experiments of lab/experiments.
+// Of the experiments of tools/lab/experiments.
 struct ExperimentTables {
   std::string progress;  // how far they are, for laboratory-protocol.md
   std::string declared;  // each test that a complete one declared, for laboratory-tables.md

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-FOLDERS = ["bench", "bindings", "check", "cli", "include", "lab", "python", "report", "src", "tests", "theory"]
+FOLDERS = ["bench", "bindings", "include", "python", "src", "tests", "tools"]
 CODE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".cc", ".h", ".txt"}]
 
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "lab/note"))
+sys.path.insert(0, str(ROOT / "tools/lab/note"))
 corpus, evaluate, objective, train = (pytest.importorskip(name) for name in ("corpus", "evaluate", "objective", "train"))
 
 VOCABULARY = objective.Vocabulary(size=50, mask=3, first_ordinary=4)
@@ -127,7 +127,7 @@ def test_a_missing_text_is_named(tmp_path, capsys):
 
 
 def test_the_experiment_measures_what_it_declares():
-    plan = json.loads((ROOT / "lab/experiments/notes-size.json").read_text())
+    plan = json.loads((ROOT / "tools/lab/experiments/notes-size.json").read_text())
     declared = plan["experiment"]
     rescaled = train.split_rules(plan["rescaled"]["base 64"])
     measured = {(name, kind) for rule in train.split_rules(plan["rules"]["pair"])
@@ -143,7 +143,7 @@ def test_the_experiment_measures_what_it_declares():
 
 def test_the_study_runs_a_trainer_of_its_own(text, tmp_path):
     plan = {
-        "trainer": str(ROOT / "lab/note/train.py"), "common": f"--corpus {text} --tiny --tokens 1024",
+        "trainer": str(ROOT / "tools/lab/note/train.py"), "common": f"--corpus {text} --tiny --tokens 1024",
         "cells": {"masked": "--objective mlm"}, "rules": {"pair": "standard,log_length"}, "rescaled": {"none": "none"},
         "order": [{"cell": "masked", "rules": "pair", "rescaled": "none", "seeds": 1}],
     }  # fmt: skip

@@ -113,7 +113,7 @@ def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch, capsys):
     loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
     demo = importlib.util.module_from_spec(importlib.util.spec_from_loader("demo", loader))
     loader.exec_module(demo)
-    plan = json.loads((ROOT / "lab/demo.json").read_text())
+    plan = json.loads((ROOT / "tools/lab/demo.json").read_text())
     plan["common"] += " --evaluation-tokens 1024"
     plan["cells"]["rope-bert-500"] = "--layers 1 --width 16 --heads 2 --steps 2"
     (tmp_path / "plan.json").write_text(json.dumps(plan))

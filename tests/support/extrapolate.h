@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lab/safetensors.h"
 #include "tests/support/command.h"
 #include "tests/support/lab_text.h"
+#include "tools/lab/safetensors.h"
 
 namespace isentrope::lab {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "lab/random.h"
+#include "tools/lab/random.h"
 
 namespace isentrope::lab {
 

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "lab/tokenizer.h"
-#include "lab/trainer.h"
 #include "tests/support/lab_text.h"
+#include "tools/lab/tokenizer.h"
+#include "tools/lab/trainer.h"
 
 namespace isentrope::lab {
 

@@ -1,5 +1,5 @@
 // Attention on an NVIDIA device from C++, without Python and without the CUDA toolkit, to build and
-// to run. Kernels are compiled ahead of time into a folder (cuda/kernels.py), and the driver's
+// to run. Kernels are compiled ahead of time into a folder (src/gpu/kernels.py), and the driver's
 // library is opened when the first Device is made.
 //
 // Its launches are tested against Triton's, without a device. On one it has run the example alone.

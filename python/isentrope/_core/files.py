@@ -40,7 +40,7 @@ def check_output(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Makes `text` what the file holds, by the library: command/writing.h says how. Raises OSError."""
+    """Makes `text` what the file holds, by the library: src/files/writing.h says how. Raises OSError."""
     if sys.stdout is not None:
         sys.stdout.flush()  # what was printed before comes before
     data = text.encode()

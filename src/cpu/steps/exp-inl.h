@@ -27,8 +27,8 @@ inline constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 inline constexpr float kMinLog2 = -127;
 
 // Returns 2^t for t <= about 0, with an error of at most 1.1 units in the last place
-// (tests/exp_test.cc measures it). If the weight is 0, t becomes kMinLog2, so that t times the
-// weight is 0. NaN stays NaN; Highway's Exp returns 0 for it, which would hide a NaN key.
+// (tests/src/cpu/exp_test.cc measures it). If the weight is 0, t becomes kMinLog2, so that t times
+// the weight is 0. NaN stays NaN; Highway's Exp returns 0 for it, which would hide a NaN key.
 HWY_INLINE hn::Vec<Floats> weight_of(hn::Vec<Floats>& t) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;

@@ -1,7 +1,7 @@
 """isentrope_cuda without a device: what it hands to a driver of the tests' own, against what Triton's launcher would.
 
 CUDA_PROGRAM calls it from C++, CUDA_EXAMPLE is that of examples, CUDA_DRIVER is the folder of a libcuda.so.1 that
-writes down what it is told (tests/cuda). Kernels are compiled for the calls at hand, by cuda/kernels.py.
+writes down what it is told (tests/src/gpu). Kernels are compiled for the calls at hand, by src/gpu/kernels.py.
 """
 
 import io
@@ -22,7 +22,7 @@ from isentrope._core.call import call_of
 from isentrope.gpu import launch, plan
 from isentrope.gpu.operands import Operands
 
-sys.path.append(str(Path(__file__).parents[3] / "cuda"))
+sys.path.append(str(Path(__file__).parents[3] / "src/gpu"))
 import kernels  # noqa: E402
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}

@@ -1,5 +1,6 @@
 """The bar of bench/gpu_bar.py: what Triton makes of the kernels for sm_90, beside what it makes of published ones."""
 
+import gpu_measured
 import gpu_static
 import pytest
 from gpu_bar import bars
@@ -58,6 +59,6 @@ def test_loops_are_the_innermost_ones_with_products():
 
 
 def test_programs_of_a_multiprocessor():
-    assert gpu_static.programs_of(registers=128, shared=65536, warps=8) == 2
-    assert gpu_static.programs_of(registers=129, shared=65536, warps=8) == 1
-    assert gpu_static.programs_of(registers=32, shared=116000, warps=4) == 1
+    assert gpu_measured.programs_of(registers=128, shared=65536, warps=8) == 2
+    assert gpu_measured.programs_of(registers=129, shared=65536, warps=8) == 1
+    assert gpu_measured.programs_of(registers=32, shared=116000, warps=4) == 1

@@ -1,0 +1,286 @@
+// A call on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these are:
+// rows, query blocks against the keys they see, those of them again that met what is no number, and
+// where keys were split the shares of a row merged.
+
+#include "isentrope/cuda/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+#include "src/call/mask_parts.h"
+#include "src/gpu/check.h"
+#include "src/gpu/rows.h"
+
+namespace isentrope::cuda {
+namespace {
+
+// A decode step's rows lie side by side in one tile, of all query heads that share a key head.
+constexpr std::int64_t kFewRows = 16;
+
+std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+std::string upper(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return result;
+}
+
+// As Triton has it.
+std::string pointer_to(DType type) {
+  return "*" + std::string(type == DType::f16 ? "fp16" : name_of(type));
+}
+
+// Whether rows of a query block may see other keys of a tile than its other rows.
+bool hides(const Mask& mask, std::int64_t queries) {
+  bool ranges = mask.causal != Causal::none;
+  for (const MaskNumber& part : kMaskNumbers) {
+    ranges = ranges || (part.parts_rows && part.is_given(mask));
+  }
+  return mask.cu_seqlens_q || (ranges && queries > 1);
+}
+
+// Whether no row sees a key behind the one at its own position.
+bool own_is_last(const Mask& mask) {
+  return (mask.causal != Causal::none || mask.window_right == 0) && !mask.prefix_keys;
+}
+
+// Number of shares that the keys are split into, so that every unit has work; 1: not split. Few
+// rows take twice as many, as in plan.py.
+std::int64_t shares_of(std::int64_t units, std::int64_t blocks, std::int64_t keys,
+                       std::int64_t tile, bool few) {
+  const std::int64_t most = std::max<std::int64_t>(1, keys / (4 * tile));
+  const std::int64_t shares = std::clamp<std::int64_t>(blocks_of(2 * units, blocks), 1, most);
+  return std::min<std::int64_t>(few && shares > 1 ? 2 * shares : shares, 128);
+}
+
+// Of the kernel's tensor of statistics.
+std::int64_t slices_of(const Kernel& kernel) {
+  std::int64_t slices = 0;
+  for (const auto& [name, slice] : kernel.constants) {
+    const bool is_slice =
+        name.starts_with("WANTED.") && name != "WANTED.SUPPORT" && name != "WANTED.MOMENTS";
+    if (is_slice) slices = std::max(slices, slice + 1);
+  }
+  return slices;
+}
+
+class Forward {
+ public:
+  Forward(const AttentionInput& in, const AttentionOptions& options, const AttentionOutput& out,
+          Device::State& device, Handle stream)
+      : in_(in), options_(options), out_(out), device_(device), stream_(stream) {}
+
+  void run() const;
+
+ private:
+  struct Plan {
+    Loaded forward;
+    std::optional<Loaded> repair, merge;
+    std::int64_t blocks = 0, shares = 1;
+    bool checked = false;  // sums that are no numbers are marked, for `repair`
+  };
+  [[nodiscard]] Plan plan() const;
+  // What is left out may be either way.
+  [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
+                            std::optional<bool> checked = {}) const;
+  [[nodiscard]] Arguments arguments(const Rows& rows, std::int64_t shares) const;
+  [[nodiscard]] Needs merge_needs(const Kernel& forward) const;
+  void copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
+                       Address supports) const;
+  void copy(void* to, Address from, std::int64_t bytes) const;
+
+  [[nodiscard]] std::int64_t group() const { return in_.q.extents[1] / in_.k.extents[1]; }
+  [[nodiscard]] bool packed() const {
+    return group() * in_.q.extents[2] <= kFewRows || static_cast<bool>(in_.pages);
+  }
+  [[nodiscard]] std::int64_t plane() const {
+    return in_.q.extents[0] * in_.q.extents[1] * in_.q.extents[2];
+  }
+
+  const AttentionInput& in_;
+  const AttentionOptions& options_;
+  const AttentionOutput& out_;
+  Device::State& device_;
+  Handle stream_;
+};
+
+Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool> checked) const {
+  Needs needs{.kernel = "forward",
+              .constants = {{"SHAPE.DIM", in_.q.extents[3]},
+                            {"SHAPE.EVEN", 1},
+                            {"SHAPE.COLUMNS", in_.v.extents[3]},
+                            {"SHAPE.EVEN_COLUMNS", 1},
+                            {"PACKED", packed()},
+                            {"PAGE", in_.pages ? in_.k.extents[2] : 0},
+                            {"REPAIR", repair},
+                            {"SINK", 0},
+                            {"SHAPE.CAPPED", 0},
+                            {"SHAPE.MASKED", 0},
+                            {"SHAPE.DROPOUT", 0}},
+              .types = {{"q", pointer_to(in_.q.type)}, {"output", pointer_to(out_.output.type)}}};
+  if (!own_is_last(options_.mask)) needs.constants["SHAPE.OWN_LAST"] = 0;
+  if (split) needs.constants["SPLIT"] = *split;
+  if (checked) needs.types["wrong"] = *checked ? "*i32" : "";
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (view && statistic.name != "lambda") needs.wanted.push_back(upper(statistic.name));
+      },
+      out_.statistics);
+  return needs;
+}
+
+Arguments Forward::arguments(const Rows& rows, std::int64_t shares) const {
+  const auto address = [](const void* data) { return reinterpret_cast<Address>(data); };
+  const Mask& mask = options_.mask;
+  const auto& table = in_.pages.block_table;
+  Arguments found{{"q", address(in_.q.data)},
+                  {"k", address(in_.k.data)},
+                  {"v", address(in_.v.data)},
+                  {"output", address(out_.output.data)},
+                  {"begins", rows.begins},
+                  {"ends", rows.ends},
+                  {"own_keys", rows.own_keys},
+                  {"scales", rows.scales},
+                  {"sinks", rows.scales},
+                  {"attn_mask", rows.begins},
+                  {"bias", rows.scales},
+                  {"table", table ? address(table.data) : rows.begins},
+                  {"states", rows.scales},
+                  {"sums", rows.scales},
+                  {"heads", in_.q.extents[1]},
+                  {"kv_heads", in_.k.extents[1]},
+                  {"queries", in_.q.extents[2]},
+                  {"keys", in_.keys()},
+                  {"dim", in_.q.extents[3]},
+                  {"value_dim", in_.v.extents[3]},
+                  {"stride_table", table ? table.strides[0] : 0},
+                  {"scale_batches", rows.batches},
+                  {"scale_heads", rows.heads},
+                  {"cap", 0.0f},
+                  {"splits", shares},
+                  {"seed", address(in_.q.data)},
+                  {"least", std::int64_t{0}},
+                  {"kept_factor", 1.0f},
+                  {"query_offset", mask.query_offset},
+                  {"key_offset", mask.key_offset}};
+  static constexpr std::array<std::array<const char*, 4>, 6> kStrides = {
+      {{"stride_qb", "stride_qh", "stride_qn", "stride_qd"},
+       {"stride_kb", "stride_kh", "stride_kn", "stride_kd"},
+       {"stride_vb", "stride_vh", "stride_vn", "stride_vd"},
+       {"stride_ob", "stride_oh", "stride_on", "stride_od"},
+       {"stride_mb", "stride_mh", "stride_mq", "stride_mk"},
+       {"stride_bb", "stride_bh", "stride_bq", "stride_bk"}}};
+  const std::array<std::array<std::int64_t, 4>, 6> strides = {
+      in_.q.strides, in_.k.strides, in_.v.strides, out_.output.strides, {}, {}};
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    for (std::size_t axis = 0; axis < 4; ++axis) found[kStrides[i][axis]] = strides[i][axis];
+  }
+  return found;
+}
+
+Forward::Plan Forward::plan() const {
+  const std::int64_t queries = in_.q.extents[2];
+  const bool hidden = hides(options_.mask, queries);
+  // Its tile is that of all others of the call.
+  const Kernel& any = *device_.find(needs(false)).kernel;
+  Plan plan;
+  // A logit of -inf makes a moment that is no number. Those of few rows are taken with care at
+  // once.
+  plan.checked = hidden || (!packed() && any.constant("WANTED.MOMENTS") > 0);
+  const std::int64_t lanes = packed() ? in_.k.extents[1] : in_.q.extents[1];
+  const std::int64_t length = packed() ? group() * queries : queries;
+  plan.blocks = in_.q.extents[0] * lanes * blocks_of(length, any.constant("SHAPE.ROWS"));
+  plan.shares =
+      shares_of(device_.units(), plan.blocks, in_.keys(), any.constant("SHAPE.KEYS"), packed());
+  plan.forward = device_.find(needs(false, plan.shares > 1, plan.checked));
+  if (plan.checked) plan.repair = device_.find(needs(true, plan.shares > 1, true));
+  if (plan.shares > 1) plan.merge = device_.find(merge_needs(*plan.forward.kernel));
+  return plan;
+}
+
+Needs Forward::merge_needs(const Kernel& forward) const {
+  Needs needs{.kernel = "merge",
+              .constants = {{"COLUMNS", in_.v.extents[3]}, {"EVEN_COLUMNS", 1}, {"SINK", 0}},
+              .types = {{"output", std::string(forward.type_of("output"))}}};
+  for (const auto& [name, slice] : forward.constants) {
+    if (name.starts_with("WANTED.")) needs.constants[name] = slice;
+  }
+  return needs;
+}
+
+void Forward::run() const {
+  const Plan plan = this->plan();  // finds all kernels before one is started
+  const Kernel& kernel = *plan.forward.kernel;
+  const Rows rows = rows_of(in_, options_, kernel.constant("SHAPE.ROWS"), device_, stream_);
+  const auto scratch = [&](std::int64_t count, std::size_t size) {
+    return Scratch(static_cast<std::size_t>(count) * size, stream_);
+  };
+  const std::int64_t split = plan.shares > 1 ? plan.shares : 0;
+  const Scratch statistics = scratch(slices_of(kernel) * plane(), 4);
+  const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * plane(), 8);
+  const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
+  const Scratch states = scratch(split * 7 * plane(), 4);
+  const Scratch sums = scratch(split * plane() * kernel.constant("SHAPE.COLUMNS"), 4);
+
+  Arguments passed = arguments(rows, plan.shares);
+  passed["statistics"] = statistics.at();
+  passed["supports"] = supports.at();
+  passed["wrong"] = wrong.at();
+  if (plan.merge) passed["states"] = states.at();
+  if (plan.merge) passed["sums"] = sums.at();
+  const Grid grid{.x = plan.blocks, .z = plan.shares};
+  launch(plan.forward, grid, passed, stream_);
+  // Returns at once where nothing is to repair.
+  if (plan.repair) launch(*plan.repair, grid, passed, stream_);
+  if (plan.merge) {
+    passed["rows"] = plane();
+    passed["shares"] = plan.shares;
+    const std::int64_t programs = blocks_of(plane(), plan.merge->kernel->constant("ROWS"));
+    launch(*plan.merge, {.x = programs}, passed, stream_);
+  }
+  copy_statistics(kernel, rows, statistics.at(), supports.at());
+}
+
+void Forward::copy(void* to, Address from, std::int64_t bytes) const {
+  driver().require(driver().copy_in_order(reinterpret_cast<Address>(to), from,
+                                          static_cast<std::size_t>(bytes), stream_),
+                   "copy statistics");
+}
+
+void Forward::copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
+                              Address supports) const {
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (!view) return;
+        const std::int64_t slice = forward.constant("WANTED." + upper(statistic.name));
+        if (statistic.name == "support") {
+          copy(view.data, supports, plane() * 8);
+        } else if (statistic.name != "lambda") {
+          copy(view.data, statistics + static_cast<Address>(slice * plane() * 4), plane() * 4);
+        }
+      },
+      out_.statistics);
+  if (!out_.statistics.lambda) return;
+  const auto [batch, heads, queries, dim] = in_.q.extents;
+  for (std::int64_t lane = 0; lane < batch * heads; ++lane) {
+    const std::int64_t own = lane / heads % rows.batches * rows.heads + lane % heads % rows.heads;
+    const Address from = rows.scales + static_cast<Address>(3 * rows.plane + own * queries) * 4;
+    copy(out_.statistics.lambda.data + lane * queries, from, queries * 4);
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionInput& input, const AttentionOptions& options,
+                       const AttentionOutput& output, const Place& place) {
+  Device::State& device = place.device.state();
+  const Current current(device.context());
+  check_call(input, options, output, device.ordinal());
+  const auto [batch, heads, queries, columns] = output.output.extents;
+  if (batch * heads * queries * columns == 0) return;
+  Forward(input, options, output, device, place.stream).run();
+}
+
+}  // namespace isentrope::cuda

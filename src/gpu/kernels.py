@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Compiles the kernels that isentrope_cuda loads, for chips that are not here, and writes the manifest of them.
+
+    src/gpu/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all] [--pages 16]
+
+PYTHONPATH must have isentrope, as in the build's python folder. The kernels are those that the front doors of Python
+launch, for the same tiles: each call below is made as Python makes it, and what it would have launched is compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Before Triton is imported: its kernels are compiled, not interpreted.
+os.environ["TRITON_INTERPRET"] = "0"
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+from gpu_compiling import TARGETS, Launch, Target, binary, launches  # noqa: E402
+
+from isentrope._core.call import call_of  # noqa: E402
+from isentrope._core.library import BITS, LSE  # noqa: E402
+from isentrope.gpu.launch import forward  # noqa: E402
+from isentrope.gpu.operands import Operands  # noqa: E402
+from isentrope.statistics import ALL  # noqa: E402
+
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
+PAGES = (16,)
+NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
+# One that reads each of the lengths that a row has besides its keys: none, its position, the call's, both.
+_TOTAL = "log_length(length=total)"
+_RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_temperature_tuning")
+# The oldest chip's: chips that came after the last cubin compile it when they load it. What is written for sm_90
+# runs on no other.
+_PORTABLE = "sm_80"
+
+
+class Made(NamedTuple):
+    """A call whose kernels are wanted. documents: packed; page: of a cache, 0 for none; padded: with key_end."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    causal: bool = False
+    documents: bool = False
+    page: int = 0
+    padded: bool = False
+    rule: str = "standard"
+
+    def run(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
+        def rows(batch: int, heads: int, count: int) -> torch.Tensor:
+            return torch.empty(count, dim, dtype=dtype).expand(batch, heads, count, dim)
+
+        pages = self.batch * -(-self.keys // self.page) if self.page else self.batch
+        q, k = rows(self.batch, self.heads, self.queries), rows(pages, self.kv_heads, self.page or self.keys)
+        starts = torch.tensor([0, self.queries]) if self.documents else None
+        ends = torch.full((self.batch,), self.keys) if self.padded else None
+        call = call_of(
+            q, k, k, causal=self.causal, rule=self.rule, cu_seqlens_q=starts, cu_seqlens_k=starts, key_end=ends
+        )
+        table = torch.zeros(self.batch, pages // self.batch, dtype=torch.int32) if self.page else None
+        forward(Operands(call, table), wanted)
+
+
+def made(pages: Iterable[int]) -> Iterator[Made]:
+    """Calls that between them launch every kernel: of many rows and of few, whose keys are split or not, with a mask
+    that hides keys from some rows of a tile or without, of caches in pages of so many keys, and of rows whose rule reads every
+    length."""
+    for causal, few in product((False, True), (False, True)):
+        queries = (2 if causal else 1) if few else 1024
+        for page in (0, *pages) if few else (0,):
+            yield Made(64, 32, 8, queries, 4096, causal, page=page)
+            yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page)
+    for rule in _RULES:
+        yield Made(4, 32, 8, 1024, 1024, rule=rule)
+        for queries in (1, 1024):
+            yield Made(1, 8, 8, queries, queries, documents=True, rule=rule)
+        for queries, padded in ((1, False), (1, True), (1024, True)):
+            yield Made(64, 32, 8, queries, 4096, padded=padded, rule=rule)
+
+
+def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES) -> list[Launch]:
+    with launches(target) as found:
+        for one in made(pages):
+            one.run(dtype, dim, wanted)
+    return found
+
+
+def flat(constants: Any) -> dict[str, int]:
+    """What a kernel is compiled for, as numbers: SHAPE.DIM, WANTED.LSE, PACKED, stride_qd."""
+    found: dict[str, int] = {}
+    for name, value in constants:
+        members = value._asdict() if isinstance(value, tuple) else {"": value}
+        for member, number in members.items():
+            if isinstance(number, int):
+                found[f"{name}.{member}" if member else name] = int(number)
+    return found
+
+
+def entry(launch: Launch, chip: str, folder: Path) -> dict[str, Any]:
+    """Compiles a kernel into the folder. Returns what is to be known to launch it."""
+    kernel = binary(launch, TARGETS[chip])
+    metadata, file = kernel.metadata, f"{launch.name}-{chip}-{kernel.hash[:12]}"
+    if metadata.global_scratch_size or metadata.profile_scratch_size or metadata.num_ctas != 1:
+        raise SystemExit(f"{launch.name} must take no scratch memory and no clusters; got {metadata}")
+    (folder / f"{file}.cubin").write_bytes(kernel.asm["cubin"])
+    if chip == _PORTABLE:
+        (folder / f"{file}.ptx").write_text(kernel.asm["ptx"])
+    signature = [(i, name, kind) for i, (name, kind) in enumerate(launch.signature) if kind != "constexpr"]
+    return {
+        "kernel": launch.kernel.__name__.removesuffix("_kernel"), "chip": int(chip.removeprefix("sm_")), "file": file,
+        "symbol": metadata.name, "threads": 32 * metadata.num_warps, "shared": metadata.shared,
+        "constants": flat(launch.constants),
+        "parameters": [
+            {"name": name, "type": kind, "divisible": i in launch.divisible} for i, name, kind in signature
+        ],
+    }  # fmt: skip
+
+
+def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> None:
+    """Compiles the kernels, each with the name of its chip, into the folder, and writes their manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        entries = list(pool.map(lambda one: entry(one[1], one[0], folder), found))
+    manifest = {"version": 1, "triton": triton.__version__, "kernels": entries}
+    (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def each_of(names: Collection[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of these names, with commas between them."""
+
+    def read(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in names]:
+            raise argparse.ArgumentTypeError(f"must be some of {','.join(names)}; got {unknown[0]}")
+        return text.split(",")
+
+    return read
+
+
+def counts(text: str) -> list[int]:
+    if not all(count.isdecimal() and int(count) > 0 for count in text.split(",")):
+        raise argparse.ArgumentTypeError(f"must be numbers of at least 1; got {text}")
+    return [int(count) for count in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--chips", type=each_of(NVIDIA), default="sm_80,sm_90")
+    parser.add_argument("--types", type=each_of(TYPES), default="bf16,f16")
+    parser.add_argument("--dims", type=counts, default="64,128")
+    parser.add_argument("--wanted", type=each_of(WANTED), default="lse,entropy,all")
+    parser.add_argument("--pages", type=counts, default=list(PAGES), help="keys of a page")
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    found: dict[tuple[str, Launch], None] = {}
+    for chip, kind, dim, wanted in product(given.chips, given.types, given.dims, given.wanted):
+        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages)
+        found |= dict.fromkeys((chip, one) for one in them)
+    write(given.folder, found, given.jobs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+// Arguments by their names in the kernels, and how a kernel is started with them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "src/gpu/device.h"
+
+namespace isentrope::cuda {
+
+using Argument = std::variant<Address, std::int64_t, float>;
+using Arguments = std::map<std::string_view, Argument>;
+
+struct Grid {
+  std::int64_t x = 1, y = 1, z = 1;
+};
+
+// Memory of one call, freed in stream order after earlier work. The context must be current.
+class Scratch {
+ public:
+  Scratch(std::size_t bytes, Handle stream);
+  ~Scratch();
+  Scratch(Scratch&& other) noexcept
+      : address_(std::exchange(other.address_, 0)), stream_(other.stream_) {}
+  Scratch& operator=(Scratch&&) = delete;
+
+  // The address of the element of `size` bytes at `index`; 0 if there is no memory.
+  [[nodiscard]] Address at(std::int64_t index = 0, std::size_t size = 1) const {
+    return address_ == 0 ? 0 : address_ + static_cast<Address>(index) * size;
+  }
+
+ private:
+  Address address_ = 0;
+  Handle stream_;
+};
+
+// Throws Error if an argument is not what the kernel was compiled for.
+void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, Handle stream);
+
+}  // namespace isentrope::cuda

@@ -1,0 +1,102 @@
+// Two thousand generated problems, each on the best instruction set and, in turn, on one other.
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "isentrope/target.h"
+#include "tools/check/generate.h"
+#include "tools/check/judge.h"
+
+namespace isentrope::check {
+namespace {
+
+constexpr std::int64_t kShards = 8,
+                       kProblems = 250;  // one CTest test for each, so that they run in parallel
+
+class GeneratedProblems : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void TearDown() override { use_target(supported_targets().front()); }
+};
+INSTANTIATE_TEST_SUITE_P(Set1, GeneratedProblems, ::testing::Range<std::int64_t>(0, kShards));
+
+TEST_P(GeneratedProblems, AreWithinBudget) {
+  const std::vector<std::string> targets = supported_targets();
+  const std::int64_t others = static_cast<std::int64_t>(targets.size()) - 1;
+  std::int64_t verdicts = 0, mistrusted = 0;
+  double worst = 0;
+  const std::int64_t first = GetParam() * kProblems;
+  for (std::int64_t index = first; index < first + kProblems; ++index) {
+    const Problem problem = generated_problem(1, index);
+    const Judge judge(problem);
+    std::set<std::string> chosen{targets.front()};
+    if (others > 0) chosen.insert(targets[static_cast<std::size_t>(1 + index % others)]);
+    for (const std::string& target : chosen) {
+      use_target(target);
+      const Verdict verdict = judge.judge();
+      EXPECT_NE(verdict.outcome, Outcome::failed)
+          << target << " " << text_of(problem) << ": " << verdict.worst().worst << " "
+          << verdict.worst().where;
+      ++verdicts;
+      mistrusted += verdict.outcome != Outcome::passed;
+      worst = std::max(worst, verdict.worst().worst);
+    }
+  }
+  // Uninformative problems are part of the set, but must be few.
+  EXPECT_LT(mistrusted, verdicts / 8);
+  std::printf("largest error over budget: %.3f\n", worst);
+}
+
+TEST(Generator, TheSameSeedNamesTheSameProblemsAndTheirLinesParse) {
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    const Problem problem = generated_problem(1, i);
+    EXPECT_EQ(problem, generated_problem(1, i));
+    EXPECT_EQ(problem, parse_problem(text_of(problem)));
+  }
+  EXPECT_NE(generated_problem(1, 5), generated_problem(2, 5));
+}
+
+TEST(Generator, EveryOptionOccurs) {
+  std::set<std::string> seen;
+  for (std::int64_t i = 0; i < kShards * kProblems; ++i) {
+    const Problem p = generated_problem(1, i);
+    const auto note = [&](const std::string& what, bool occurs) {
+      if (occurs) seen.insert(what);
+    };
+    note(name_of(p.type), true);
+    note("grouped", p.heads > p.kv_heads && p.kv_heads > 1);
+    note("multi-query", p.heads > 1 && p.kv_heads == 1);
+    note("no batch", p.batch == 0);
+    note("no queries", p.queries == 0);
+    note("no keys", p.keys == 0);
+    note("one key", p.keys == 1);
+    note("value dimension", p.dim != p.value_dim);
+    note("top left", p.causal == Causal::top_left);
+    note("bottom right", p.causal == Causal::bottom_right);
+    note("window", p.window_left >= 0 && p.window_right >= 0);
+    note("offset", p.query_offset > 0 && p.key_offset > 0);
+    note("padding", p.left_padding && p.right_padding);
+    note("documents", p.documents > 1);
+    note("per head", p.rule.heads() > 1);
+    note("lambda", p.lambda_table);
+    note("cap", p.soft_cap > 0);
+    note("bias", p.bias);
+    note("admitted", p.admitted);
+    note("sink", p.sink);
+    note("dropout", p.dropout > 0);
+    note("special", p.special);
+    note("pages", p.page_size > 0);
+    note("split pages",
+         p.page_size > 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
+    note("split", p.page_size == 0 && p.keys >= 4096 && p.queries * p.heads / p.kv_heads <= 96);
+    note("runs of keys", p.keys > 512 && p.backward);
+    for (const MaskWord& word : kMaskWords) note(word.name, p.*word.number > 0);
+    note("small scale", p.magnitude == 1e-6);
+    note("large scale", p.magnitude == 1e6);
+    note("f16 logits overflow", p.type == DType::f16 && p.magnitude == 1e4 && p.dim > 10);
+  }
+  EXPECT_EQ(seen.size(), 31 + kMaskWords.size());
+}
+
+}  // namespace
+}  // namespace isentrope::check

@@ -1,0 +1,396 @@
+// Guarantees for rows, one test for each line of the contract (docs/semantics.md), on every
+// instruction set.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "isentrope/error.h"
+#include "isentrope/target.h"
+#include "tools/check/judge.h"
+#include "tools/check/run.h"
+
+namespace isentrope::check {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+class RowPromises : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { use_target(GetParam()); }
+  void TearDown() override { use_target(supported_targets().front()); }
+};
+INSTANTIATE_TEST_SUITE_P(All, RowPromises, ::testing::ValuesIn(supported_targets()),
+                         [](const auto& target) { return target.param; });
+
+BackwardResult run_backward(const Data& data, const ForwardResult& forward) {
+  return check::run_backward(data, forward, random_gradient(data.problem));
+}
+
+bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+TEST_P(RowPromises, ARowWithoutKeysIsZeroAndGetsNoGradient) {
+  // With 9 queries, 4 keys and the diagonal at the bottom right, the first 5 rows see nothing.
+  Data data(parse_problem("shape=1x1x9x4x8 mask=causal:bottom_right rule=entropy_invariant"));
+  data.q[3] = kNaN;  // even NaN has no effect
+  data.refresh();
+  const ForwardResult forward = run_forward(data);
+  const BackwardResult backward = run_backward(data, forward);
+  for (std::size_t row = 0; row < 5; ++row) {
+    EXPECT_EQ(forward.lse[row], -kInfinity);
+    EXPECT_EQ(forward.max_logit[row], -kInfinity);
+    EXPECT_EQ(forward.entropy[row], 0);
+    EXPECT_EQ(forward.collision[row], 0);
+    EXPECT_EQ(forward.variance[row], 0);
+    EXPECT_EQ(forward.support[row], 0);
+    for (std::size_t c = 0; c < 8; ++c) {
+      EXPECT_EQ(forward.output[row * 8 + c], 0);
+      EXPECT_EQ(backward.dq[row * 8 + c], 0);
+    }
+  }
+  for (const float value : backward.dk) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_P(RowPromises, WithoutKeysEveryRowIsEmpty) {
+  const Data data(parse_problem("shape=2x1x3x0x8"));
+  const ForwardResult forward = run_forward(data);
+  for (const float value : forward.output) EXPECT_EQ(value, 0);
+  for (const float value : forward.lse) EXPECT_EQ(value, -kInfinity);
+  for (const float value : run_backward(data, forward).dq) EXPECT_EQ(value, 0);
+}
+
+TEST_P(RowPromises, OneKeyReturnsItsValueExactly) {
+  for (const ScaleRule& rule :
+       {ScaleRule::standard(), ScaleRule::log_length(), ScaleRule::constant(1e6)}) {
+    Problem problem = parse_problem("shape=2x3x1x1x16");
+    problem.rule = rule;
+    const Data data(problem);
+    const ForwardResult forward = run_forward(data);
+    EXPECT_EQ(forward.output, data.v);
+    for (const float value : forward.entropy) EXPECT_EQ(value, 0);
+    for (const float value : forward.collision) EXPECT_EQ(value, 1);
+    for (const float value : forward.variance) EXPECT_EQ(value, 0);
+  }
+}
+
+TEST_P(RowPromises, LambdaZeroIsUniform) {
+  const Data data(parse_problem("shape=1x1x50x50x8 mask=causal:top_left rule=constant(scale=0)"));
+  const ForwardResult forward = run_forward(data);
+  for (std::size_t row = 0; row < 50; ++row) {
+    const double support = static_cast<double>(row + 1);
+    EXPECT_NEAR(forward.entropy[row], std::log(support), 1e-6 * (1 + std::log(support)));
+    EXPECT_NEAR(forward.collision[row], 1 / support, 1e-6 / support);
+  }
+}
+
+// Sets one number to NaN, and expects exactly the rows that see it to be NaN, and the others to be
+// unchanged bit for bit.
+void expect_poisoned_rows(const char* line, std::vector<float> Data::* argument, std::size_t row,
+                          float poison, const std::function<bool(std::int64_t)>& sees) {
+  Data data(parse_problem(line));
+  const Problem& p = data.problem;
+  const ForwardResult clean = run_forward(data);
+  const BackwardResult clean_gradient = run_backward(data, clean);
+  const std::size_t columns =
+      (data.*argument).size() / static_cast<std::size_t>(argument == &Data::q ? p.queries : p.keys);
+  for (std::size_t c = 0; c < columns; ++c) (data.*argument)[row * columns + c] = poison;
+  data.refresh();
+  const ForwardResult forward = run_forward(data);
+  const BackwardResult backward = run_backward(data, forward);
+  for (std::int64_t i = 0; i < p.queries; ++i) {
+    const auto at = static_cast<std::size_t>(i * p.value_dim);
+    if (sees(i)) {
+      EXPECT_FALSE(std::isfinite(forward.output[at])) << "row " << i;
+      EXPECT_FALSE(std::isfinite(backward.dq[static_cast<std::size_t>(i * p.dim)])) << "row " << i;
+      if (argument != &Data::v) {
+        EXPECT_FALSE(std::isfinite(forward.entropy[static_cast<std::size_t>(i)])) << "row " << i;
+      }
+      continue;
+    }
+    for (std::size_t c = 0; c < static_cast<std::size_t>(p.value_dim); ++c) {
+      EXPECT_TRUE(same_bits(forward.output[at + c], clean.output[at + c])) << "row " << i;
+    }
+    EXPECT_TRUE(same_bits(forward.lse[static_cast<std::size_t>(i)],
+                          clean.lse[static_cast<std::size_t>(i)]));
+    for (std::size_t c = 0; c < static_cast<std::size_t>(p.dim); ++c) {
+      const std::size_t q_at = static_cast<std::size_t>(i * p.dim) + c;
+      EXPECT_TRUE(same_bits(backward.dq[q_at], clean_gradient.dq[q_at])) << "row " << i;
+    }
+  }
+}
+
+TEST_P(RowPromises, ANaNQueryPoisonsItsRowAlone) {
+  for (const char* line : {"shape=1x1x60x300x16", "shape=1x1x60x300x16 mask=causal:top_left"}) {
+    expect_poisoned_rows(line, &Data::q, 17, kNaN, [](std::int64_t i) { return i == 17; });
+  }
+}
+
+TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
+  for (const std::size_t key : {0u, 130u, 270u, 299u}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const char* line : {"shape=1x1x300x300x16 mask=causal:top_left",
+                               "dt=bf16 shape=1x1x300x300x64 mask=causal:top_left"}) {
+        expect_poisoned_rows(line, argument, key, kNaN,
+                             [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
+      }
+    }
+  }
+  // With few rows, keys and values are read in place; bf16 rows of whole vectors have their own
+  // products.
+  for (const std::int64_t key : {5, 297, 298, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
+                               "dt=bf16 shape=1x1x4x300x32 mask=causal:bottom_right"}) {
+        expect_poisoned_rows(line, argument, static_cast<std::size_t>(key), kNaN,
+                             [key](std::int64_t i) { return i + 296 >= key; });
+      }
+    }
+  }
+  for (const std::int64_t key : {5, 230, 299}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      expect_poisoned_rows("dt=bf16 shape=1x1x100x300x64 mask=causal:bottom_right", argument,
+                           static_cast<std::size_t>(key), kNaN,
+                           [key](std::int64_t i) { return i + 200 >= key; });
+    }
+  }
+}
+
+TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
+  // 40 queries at the top left of 300 keys: keys from 40 on are hidden from all.
+  for (const float poison : {kNaN, kInfinity, -kInfinity}) {
+    for (const auto argument : {&Data::k, &Data::v}) {
+      for (const std::size_t key : {40u, 45u, 299u}) {
+        for (const char* line : {"shape=1x1x40x300x16 mask=causal:top_left",
+                                 "dt=bf16 shape=1x1x40x300x64 mask=causal:top_left"}) {
+          expect_poisoned_rows(line, argument, key, poison, [](std::int64_t) { return false; });
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowPromises, AnInfiniteLogitMakesTheRowNaN) {
+  Data data(parse_problem("shape=1x1x3x5x4"));
+  for (std::size_t c = 0; c < 4; ++c) data.q[4 + c] = kInfinity;
+  data.refresh();
+  const ForwardResult forward = run_forward(data);
+  EXPECT_TRUE(std::isnan(forward.lse[1]) && std::isnan(forward.entropy[1]) &&
+              std::isnan(forward.output[4]));
+  EXPECT_TRUE(std::isfinite(forward.lse[0]) && std::isfinite(forward.lse[2]));
+}
+
+TEST_P(RowPromises, ZeroExtentsAreNoOps) {
+  for (const char* line : {"shape=0x1x4x4x8", "shape=1x0x4x4x8", "shape=1x1x0x4x8"}) {
+    const Data data(parse_problem(line));
+    const ForwardResult forward = run_forward(data);
+    EXPECT_TRUE(forward.output.empty());
+    for (const float value : run_backward(data, forward).dk) EXPECT_EQ(value, 0);
+  }
+}
+
+// Tensors in memory of twice their size.
+template <typename T>
+using Layout = View<T, 4> (*)(std::array<std::int64_t, 4> extents, std::vector<T>& memory);
+
+template <typename T>
+void make_room(const std::array<std::int64_t, 4>& extents, std::vector<T>& memory) {
+  const auto [batch, heads, rows, columns] = extents;
+  memory.assign(static_cast<std::size_t>(batch * heads * rows * columns * 2), from_float<T>(kNaN));
+}
+
+// Reversed columns with stride -2, rows outermost.
+template <typename T>
+View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  const auto [batch, heads, rows, columns] = extents;
+  View<T, 4> view{memory.data() + (columns - 1) * 2, extents, {}};
+  view.strides = {heads * columns * 2, columns * 2, batch * heads * columns * 2, -2};
+  return view;
+}
+
+// Contiguous rows in reverse order, so that the first element of memory is not the tensor's.
+template <typename T>
+View<T, 4> backwards(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  const auto [batch, heads, rows, columns] = extents;
+  View<T, 4> view{memory.data() + 1 + (rows - 1) * columns, extents, {}};
+  view.strides = {heads * rows * columns, rows * columns, -columns, 1};
+  return view;
+}
+
+// Contiguous rows in order.
+template <typename T>
+View<T, 4> shifted(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  return contiguous_view<T, 4>(memory.data() + 1, extents);
+}
+
+// Rows outermost, with a gap of one element between heads.
+template <typename T>
+View<T, 4> apart(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
+  make_room(extents, memory);
+  const auto [batch, heads, rows, columns] = extents;
+  const std::int64_t row = batch * heads * columns + 1;
+  return {memory.data(), extents, {heads * columns, columns, row, 1}};
+}
+
+template <typename Visit>
+void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& visit) {
+  for (std::int64_t b = 0; b < extents[0]; ++b) {
+    for (std::int64_t h = 0; h < extents[1]; ++h) {
+      for (std::int64_t r = 0; r < extents[2]; ++r) {
+        for (std::int64_t c = 0; c < extents[3]; ++c) visit(b, h, r, c);
+      }
+    }
+  }
+}
+
+template <typename T>
+void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out = scattered<T>) {
+  SCOPED_TRACE(line);
+  const Data data(parse_problem(line));
+  const Problem& p = data.problem;
+  const ForwardResult want = run_forward(data);
+  const auto scatter = [&](const std::vector<float>& values, std::array<std::int64_t, 4> extents,
+                           std::vector<T>& memory) {
+    const View<T, 4> view = lay_out(extents, memory);
+    const auto from = contiguous_view<const float, 4>(values.data(), extents);
+    for_each_index(extents, [&](auto... at) { view(at...) = from_float<T>(from(at...)); });
+    return view;
+  };
+  std::vector<T> q, k, v, output;
+  const AttentionInput input{scatter(data.q, {p.batch, p.heads, p.queries, p.dim}, q),
+                             scatter(data.k, {p.batch, p.kv_heads, p.keys, p.dim}, k),
+                             scatter(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim}, v)};
+  const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
+  const View<T, 4> to = lay_out(extents, output);
+  AttentionOutput out{to, {}};
+  StatisticFields<std::vector<float>, std::vector<std::int64_t>> every_other;
+  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
+  for_each_statistic(
+      [&]<typename Number>(const Statistic&, std::vector<Number>& memory, View<Number, 3>& view) {
+        memory.assign(2 * rows, Number{-77});
+        const std::int64_t step = 2 * p.queries;
+        view = {memory.data(), {p.batch, p.heads, p.queries}, {p.heads * step, step, 2}};
+      },
+      every_other, out.statistics);
+  attention_forward(input, data.options(), out);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& got, const auto& wanted) {
+        for (std::size_t row = 0; row < rows; ++row) {
+          ASSERT_EQ(got[2 * row], wanted[row]) << statistic.name << " of row " << row;
+          ASSERT_EQ(got[2 * row + 1], -77) << statistic.name;
+        }
+      },
+      every_other, want);
+  std::size_t at = 0;
+  for_each_index(extents, [&](auto... index) {
+    ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
+  });
+  // The other half must stay untouched.
+  const auto untouched = std::count_if(output.begin(), output.end(),
+                                       [](T value) { return std::isnan(to_float(value)); });
+  EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
+}
+
+TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
+  expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x70x12:20 mask=causal:bottom_right");
+  expect_the_bits_of_contiguous_tensors<float>(
+      "shape=2x3x30x72x12:20");  // keys may be read in place
+  // Few rows, which are not packed; and numbers supported by bf16 dot products.
+  expect_the_bits_of_contiguous_tensors<float>("shape=2x2x3x300x32");
+  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
+  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x31x72x64");
+  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x3x300x64");
+  for (const auto lay_out : {backwards<BFloat16>, shifted<BFloat16>, apart<BFloat16>}) {
+    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x31x72x64", lay_out);
+    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x3x300x64", lay_out);
+  }
+  for (const auto lay_out : {backwards<float>, shifted<float>})
+    expect_the_bits_of_contiguous_tensors("shape=2x3x30x72x12:20", lay_out);
+  expect_the_bits_of_contiguous_tensors("shape=2x16x30x72x16", apart<float>);  // 2 KB and more
+}
+
+TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
+  for (const char* line : {"shape=2x4:2x40x70x8 mask=causal:bottom_right sink=1 lambda=1",
+                           "dt=bf16 shape=1x2x30x70x64 bias=1", "dt=f16 shape=1x2x30x70x24"}) {
+    const Data data(parse_problem(line));
+    reference::GradientInput gradient = random_gradient(data.problem);
+    const auto expect_within_budget = [&] {
+      const BackwardResult got = check::run_backward(data, run_forward(data), gradient);
+      const Ratio ratio = backward_error_over_budget(data, gradient, got);
+      EXPECT_LE(ratio.worst, 1) << line << ": " << ratio.where;
+      EXPECT_NE(got.dq, std::vector<float>(got.dq.size()));
+    };
+    gradient.d_output.clear();
+    expect_within_budget();
+    gradient.d_statistics.max_probability.clear();
+    expect_within_budget();
+  }
+}
+
+TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
+  const Data data(parse_problem("shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length"));
+  const ParallelFor backwards_on_two_threads = [](std::int64_t tasks, const auto& body) {
+    std::thread odd([&] {
+      for (std::int64_t task = tasks - 1; task >= 0; --task)
+        if (task % 2) body(task);
+    });
+    for (std::int64_t task = tasks - 1; task >= 0; --task)
+      if (task % 2 == 0) body(task);
+    odd.join();
+  };
+  const ForwardResult one = run_forward(data), two = run_forward(data, backwards_on_two_threads);
+  EXPECT_EQ(one.output, two.output);
+  EXPECT_EQ(one.entropy, two.entropy);
+  const auto gradient = random_gradient(data.problem);
+  const BackwardResult a = check::run_backward(data, one, gradient);
+  const BackwardResult b = check::run_backward(data, one, gradient, backwards_on_two_threads);
+  EXPECT_EQ(a.dq, b.dq);
+  EXPECT_EQ(a.dk, b.dk);
+  EXPECT_EQ(a.dv, b.dv);
+}
+
+TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
+  const Data data(parse_problem("shape=1x2x3x4x8"));
+  std::vector<float> output(1 * 2 * 3 * 8, 7.0f);
+  AttentionInput input = data.input();
+  const AttentionOutput out{contiguous_view<float, 4>(output.data(), {1, 2, 3, 8}), {}};
+  const auto message = [&] {
+    try {
+      attention_forward(input, {}, out);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  input.k.extents[1] = 1;
+  EXPECT_EQ(message(), "[attention] v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]");
+  input = data.input();
+  input.q.data = nullptr;
+  EXPECT_EQ(message(), "[attention] q must have data; got a null pointer");
+  input = data.input();
+  input.q.extents[3] = 0;
+  EXPECT_EQ(message(), "[attention] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
+  for (const float value : output) EXPECT_EQ(value, 7.0f);
+}
+
+TEST(Target, AnUnknownNameSaysWhichThereAre) {
+  try {
+    use_target("AVX9");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(supported_targets().front()), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace isentrope::check

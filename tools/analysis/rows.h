@@ -1,0 +1,35 @@
+// Rows: measurements of models that differ only in their seed, one row for each rule and kind of
+// measurement (tools/lab/measure.h), from the records of the trainings.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace isentrope::analysis {
+
+struct RowName {
+  std::string rule, kind;
+
+  bool operator==(const RowName&) const = default;
+};
+
+struct Row {
+  RowName name;
+  std::vector<RowName> also{};  // rows with identical numbers
+  // By seed: the record, and this row within it. The pointers refer to the records.
+  std::vector<const nlohmann::json*> records{}, seeds{};
+};
+
+// Returns the rows: trained, rescaled on models of standard, near keys only, then probes. Rows of
+// one kind with identical numbers are merged, such as two names of one law, or a probe that equals
+// the model's own rule.
+[[nodiscard]] std::vector<Row> rows_of(const std::vector<nlohmann::json>& records);
+
+// Returns the row of that name, even if it was merged into another. No seeds if there is none.
+[[nodiscard]] Row row_named(const std::vector<nlohmann::json>& records, const RowName& name);
+
+// Returns a number of a record; NaN for null, which stands for a non-finite one.
+[[nodiscard]] double number_in(const nlohmann::json& value);
+
+}  // namespace isentrope::analysis

@@ -1,0 +1,46 @@
+// Error budget that separates right from wrong (docs/contributors/numerics.md).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/check/run.h"
+
+namespace isentrope::check {
+
+// Largest error over budget of any result: at most 1 if correct. A result must be non-finite
+// exactly where the reference is; otherwise its error is infinite.
+struct Ratio {
+  double worst = 0;
+  std::string where;
+  std::map<std::string, double> of_result{};  // largest of each: "output", "lse", "dq", ...
+};
+
+// Properties of the arithmetic that change the budget.
+struct Arithmetic {
+  // Whether products of f16 round weights, or gradients of logits, to f16. Tensor cores round both;
+  // the CPU's AMX-FP16 rounds weights.
+  bool rounds_f16_weights = false, rounds_f16_gradients = false;
+  // Whether products of equal keys may depend on their place in a tile, so that any of several
+  // largest keys may be the first. False for the CPU.
+  bool tells_equal_keys_apart = false;
+  // Errors of keys and values in 8 bits: of the logits of each row, and of each output component.
+  // Empty: none.
+  std::vector<double> logits{}, values{};
+};
+
+// Adds the errors of the problem's 8-bit cache.
+void add_cache_errors(const Data& data, const reference::Result& want, Arithmetic& to);
+
+// Compares results of a problem with its reference.
+[[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
+                                              const ForwardResult& got,
+                                              const Arithmetic& arithmetic = {});
+[[nodiscard]] Ratio backward_error_over_budget(const Problem& problem,
+                                               const reference::Result& forward,
+                                               const reference::Gradients& want,
+                                               const BackwardResult& got,
+                                               const Arithmetic& arithmetic = {});
+
+}  // namespace isentrope::check

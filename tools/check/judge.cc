@@ -1,0 +1,97 @@
+#include "tools/check/judge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/cpu/product/pair_kernels.h"
+
+namespace isentrope::check {
+namespace {
+
+// Largest fraction of zeros and NaN in an output. Beyond it, nearly anything would pass, even a
+// kernel that never ran, so the verdict is no evidence.
+constexpr double kMostTelling = 0.9;
+
+bool tells_little(const std::vector<double>& output) {
+  const auto silent = std::count_if(output.begin(), output.end(),
+                                    [](double x) { return x == 0 || !std::isfinite(x); });
+  return static_cast<double>(silent) > kMostTelling * static_cast<double>(output.size());
+}
+
+// Returns the arithmetic of this CPU's products, and of the problem's 8-bit cache, if any.
+Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
+  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
+  if (data.problem.cache_group > 0) add_cache_errors(data, want, arithmetic);
+  return arithmetic;
+}
+
+}  // namespace
+
+Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
+  const reference::Result want =
+      reference::attention_forward(data.reference_input(), data.options());
+  return forward_error_over_budget(data.problem, want, got, arithmetic_of(data, want));
+}
+
+Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
+                                 const BackwardResult& got) {
+  const reference::Input input = data.reference_input();
+  return backward_error_over_budget(
+      data.problem, reference::attention_forward(input, data.options()),
+      reference::attention_backward(input, data.options(), gradient), got);
+}
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::passed:
+      return "PASSED";
+    case Outcome::failed:
+      return "FAILED";
+    case Outcome::mistrusted:
+      return "MISTRUSTED";
+    case Outcome::skipped:
+      return "SKIPPED";
+  }
+  return "";
+}
+
+Judge::Judge(const Problem& problem) : data_(problem) {
+  // Runs the validator only, without tasks, because the reference trusts its input.
+  (void)run_forward(data_, [](std::int64_t, const auto&) {});
+  forward_ = reference::attention_forward(data_.reference_input(), data_.options());
+  if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;
+  upstream_ = random_gradient(problem);
+  backward_ = reference::attention_backward(data_.reference_input(), data_.options(), *upstream_);
+}
+
+Verdict Judge::judge() const {
+  if (data_.problem.backward && !backward_) {
+    return {.outcome = Outcome::skipped,
+            .reason = data_.problem.page_size > 0 ? "paged keys have no backward pass"
+                                                  : "a cache in 8 bits has no backward pass"};
+  }
+  const ForwardResult forward = run_forward(data_);
+  const Arithmetic arithmetic = arithmetic_of(data_, forward_);
+  if (!backward_) return judge(forward, nullptr, arithmetic);
+  const BackwardResult backward = run_backward(data_, forward, *upstream_);
+  return judge(forward, &backward, arithmetic);
+}
+
+Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backward,
+                     const Arithmetic& arithmetic) const {
+  const Problem& p = data_.problem;
+  Verdict verdict;
+  verdict.forward = forward_error_over_budget(p, forward_, forward, arithmetic);
+  if (backward_ && backward != nullptr) {
+    verdict.backward = backward_error_over_budget(p, forward_, *backward_, *backward, arithmetic);
+  }
+  if (!(verdict.worst().worst <= 1)) {
+    verdict.outcome = Outcome::failed;
+  } else if (tells_little(forward_.output)) {
+    verdict.outcome = Outcome::mistrusted;
+    verdict.reason = "most outputs are 0 or not finite";
+  }
+  return verdict;
+}
+
+}  // namespace isentrope::check

@@ -1,0 +1,56 @@
+// Compares results of this CPU with their budgets. Judge computes the reference of a problem once,
+// and a verdict for each instruction set.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tools/check/budget.h"
+
+namespace isentrope::check {
+
+[[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
+[[nodiscard]] Ratio backward_error_over_budget(const Data& data,
+                                               const reference::GradientInput& gradient,
+                                               const BackwardResult& result);
+
+enum class Outcome { passed, failed, mistrusted, skipped };
+[[nodiscard]] const char* name_of(Outcome outcome);
+
+struct Verdict {
+  Outcome outcome = Outcome::passed;
+  Ratio forward{}, backward{};
+  std::string reason{};  // if neither passed nor failed
+
+  // Returns the larger of both.
+  [[nodiscard]] const Ratio& worst() const {
+    return backward.worst > forward.worst ? backward : forward;
+  }
+};
+
+class Judge {
+ public:
+  // Throws Error if the operator rejects the problem.
+  explicit Judge(const Problem& problem);
+
+  // Runs the problem on the active target, which no other thread may change meanwhile.
+  [[nodiscard]] Verdict judge() const;
+
+  // Compares external results; `backward` if the problem has a backward pass.
+  [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward,
+                              const Arithmetic& arithmetic = {}) const;
+
+  [[nodiscard]] const Data& data() const { return data_; }
+  // Returns the upstream gradient; null without a backward pass.
+  [[nodiscard]] const reference::GradientInput* upstream() const {
+    return upstream_ ? &*upstream_ : nullptr;
+  }
+
+ private:
+  Data data_;
+  reference::Result forward_;
+  std::optional<reference::GradientInput> upstream_;
+  std::optional<reference::Gradients> backward_;
+};
+
+}  // namespace isentrope::check

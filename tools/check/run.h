@@ -1,0 +1,30 @@
+// Runs a problem through the kernels.
+#pragma once
+
+#include <vector>
+
+#include "tools/check/data.h"
+
+namespace isentrope::check {
+
+// Results of one problem: contiguous tensors with all statistics. Output and gradients of q, k and
+// v are computed in the problem's type and widened.
+struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
+  std::vector<float> output;
+};
+[[nodiscard]] ForwardResult run_forward(const Data& data,
+                                        const ParallelFor& parallel_for = run_serially);
+// Same with other options than the problem's.
+[[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options);
+
+struct BackwardResult {
+  std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sinks;
+};
+[[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                                          const reference::GradientInput& gradient,
+                                          const ParallelFor& parallel_for = run_serially);
+[[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
+                                          const reference::GradientInput& gradient,
+                                          const AttentionOptions& options);
+
+}  // namespace isentrope::check

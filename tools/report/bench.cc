@@ -1,0 +1,168 @@
+#include "tools/report/bench.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isentrope/error.h"
+#include "tools/report/assets.h"
+#include "tools/report/document.h"
+#include "tools/report/line_chart.h"
+#include "tools/report/numbers.h"
+#include "tools/report/page.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kOurs = "isentrope";
+
+double giga(const json& system) { return system.at("rate").get<double>() / 1e9; }
+
+std::string percent(const json& value) {
+  return value.is_null() ? "–" : decimal(100 * value.get<double>(), 1) + " %";
+}
+
+// Returns "2.3e‑07" with a non-breaking hyphen.
+std::string error_of(const json& system) {
+  std::string text = fmt::format("{:.1e}", system.at("error").get<double>());
+  if (const auto sign = text.find('-'); sign != text.npos) text.replace(sign, 1, "\u2011");
+  return text;
+}
+
+Table table_of(const json& run) {
+  Table table{{},
+              {"work", "isentrope", "best peer", "ratio", "of the limit", "error", "peer's error",
+               "statistics cost"},
+              {{}}};
+  for (const json& row : run.at("rows")) {
+    const std::string peer = row.at("best_peer").get<std::string>();
+    const json &ours = system_of(row, kOurs), &best = system_of(row, peer);
+    table.groups[0].rows.push_back(
+        {row.at("work").at("name").get<std::string>(),
+         {decimal(giga(ours), 1), Text(decimal(giga(best), 1)).small(peer),
+          decimal(row.at("ratio").get<double>(), 2), percent(row.at("of_limit")), error_of(ours),
+          error_of(best), percent(row.at("statistics_cost"))}});
+  }
+  return table;
+}
+
+Series series_of(const std::string& name, const std::map<double, double>& points) {
+  Series series;
+  series.name = name;
+  for (const auto& [x, y] : points) {
+    series.x.push_back(x);
+    series.y.push_back(y);
+  }
+  return series;
+}
+
+// Returns the description of a row without its length.
+std::string family_of(const json& work) {
+  return fmt::format("{}, d = {}, {}, {}", work.at("kind").get<std::string>(),
+                     work.at("dim").get<int>(), work.at("dtype").get<std::string>(),
+                     work.at("causal").get<bool>() ? "causal" : "full");
+}
+
+// Returns one chart for each family measured at several lengths, with a line for each system.
+std::vector<LineChart> charts_against_length(const json& run) {
+  std::map<std::string, std::map<std::string, std::map<double, double>>> rates;
+  std::map<std::string, int> colours = {{kOurs, 0}};
+  for (const json& row : run.at("rows")) {
+    for (const json& system : row.at("systems")) {
+      const std::string name = system.at("name").get<std::string>();
+      colours.emplace(name, static_cast<int>(colours.size()));
+      rates[family_of(row.at("work"))][name][row.at("work").at("keys").get<double>()] =
+          giga(system);
+    }
+  }
+  std::vector<LineChart> charts;
+  for (const auto& [family, systems] : rates) {
+    const auto ours = systems.find(kOurs);
+    if (ours == systems.end() || ours->second.size() < 3) continue;
+    LineChart chart = chart_named(
+        "rates", {{"family", family}, {"unit", family.starts_with("decode") ? "GB/s" : "GFLOP/s"}});
+    for (const auto& [name, points] : systems) {
+      chart.series.push_back(series_of(name, points));
+      chart.series.back().colour = colours.at(name);
+    }
+    charts.push_back(chart);
+  }
+  return charts;
+}
+
+// Returns the operations for each byte of queries, keys, values and output, each moved once.
+double intensity_of(const json& row) {
+  const json& work = row.at("work");
+  const double heads = work.at("heads").get<double>(), given = work.at("kv_heads").get<double>();
+  const double key_heads = given > 0 ? given : heads;
+  const double elements =
+      2 * work.at("batch").get<double>() * work.at("dim").get<double>() *
+      (heads * work.at("queries").get<double>() + key_heads * work.at("keys").get<double>());
+  return row.at("flops").get<double>() / (elements * (work.at("dtype") == "f32" ? 4 : 2));
+}
+
+// Chart of the speed that memory bandwidth allows, up to the arithmetic peak.
+LineChart roofline(const json& run, const json& limits) {
+  const json* target = nullptr;
+  for (const json& each : limits.at("targets")) {
+    if (each.at("target") == run.at("target")) target = &each;
+  }
+  if (target == nullptr)
+    throw Error("[bench_report] limits must be given of every run's target; got others");
+  const double memory = limits.at("memory_read").get<double>() / 1e9;
+  LineChart chart = chart_named("roofline");
+  for (const char* dtype : {"f32", "bf16"}) {
+    std::map<double, double> rates;
+    for (const json& row : run.at("rows")) {
+      if (row.at("work").at("dtype") != dtype || row.at("work").at("kind") == "gradient") continue;
+      const double seconds = system_of(row, kOurs).at("seconds").get<double>();
+      rates[intensity_of(row)] = row.at("flops").get<double>() / seconds / 1e9;
+    }
+    const double peak =
+        target->at(dtype == std::string("f32") ? "flops" : "bf16_flops").get<double>() / 1e9;
+    if (peak > 0) {
+      std::map<double, double> roof;
+      for (double x = 0.25; x < 8192; x *= 2) roof[x] = std::min(peak, x * memory);
+      chart.series.push_back(series_of(std::string("limit, ") + dtype, roof));
+      chart.series.back().reference = true;
+    }
+    chart.series.push_back(series_of(dtype, rates));
+  }
+  return chart;
+}
+
+std::string page_of(const json& result) {
+  Page page("Attention on the CPU", Text(result.at("machine").get<std::string>())
+                                        .plain(", " + result.at("date").get<std::string>()));
+  page.markup(part_of(assets::prose_html, "bench"));
+  for (const json& run : result.at("runs")) {
+    const int threads = run.at("threads").get<int>();
+    page.heading(threads == 1 ? std::string("One thread") : fmt::format("{} threads", threads));
+    page.table(table_of(run));
+    for (const LineChart& chart : charts_against_length(run)) page.plot(line_plot(chart));
+    if (threads == 1) page.plot(line_plot(roofline(run, result.at("limits"))));
+  }
+  return page.html();
+}
+
+}  // namespace
+
+const json& system_of(const json& row, std::string_view name) {
+  for (const json& system : row.at("systems")) {
+    if (system.at("name") == name) return system;
+  }
+  throw Error("[bench_report] every row must have the system " + std::string(name) +
+              "; got one without");
+}
+
+std::string bench_report(const json& result) {
+  return read_as("bench", [&] { return page_of(result); });
+}
+
+}  // namespace isentrope::report

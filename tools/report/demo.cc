@@ -1,0 +1,154 @@
+#include "tools/report/demo.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "isentrope/error.h"
+#include "tools/analysis/study.h"
+#include "tools/report/assets.h"
+#include "tools/report/calibration.h"
+#include "tools/report/document.h"
+#include "tools/report/extrapolation_charts.h"
+#include "tools/report/inspection.h"
+#include "tools/report/line_chart.h"
+#include "tools/report/numbers.h"
+#include "tools/report/page.h"
+#include "tools/report/verdict_words.h"
+
+namespace isentrope::report {
+namespace {
+
+using analysis::Lead;
+using analysis::Study;
+using nlohmann::json;
+
+Page& says(Page& page, std::string_view part, const Words& words = {}) {
+  return page.markup(part_of(assets::prose_html, part, words));
+}
+
+void add_heads(Page& page, const json& heads) {
+  const json& first = heads.at(0);
+  const std::string model = escape(first.at("model").get<std::string>()),
+                    texts = first.at("texts").dump(), tokens = first.at("tokens").dump();
+  says(page, "demo heads", {{"model", model}, {"texts", texts}, {"tokens", tokens}});
+  add_scales(page, heads);
+}
+
+void add_stretched(Page& page, const json& calibration, const json& heads) {
+  const std::string model = escape(heads.at(0).at("model").get<std::string>()),
+                    rope = escape(calibration.at("rope").at("text").get<std::string>()),
+                    trained = compact(calibration.at("trained_length").get<double>()),
+                    gain = decimal(calibration.at("log_gain").get<double>(), 3),
+                    measured = compact(calibration.at("measured_on").get<double>()) + " tokens";
+  says(page, "demo stretched",
+       {{"model", model},
+        {"rope", rope},
+        {"trained", trained},
+        {"gain", gain},
+        {"measured", measured}});
+  add_losses(page, calibration.at("nll"));
+}
+
+const std::vector<Lead>& leads_of_cell(const Study& study, std::string_view cell) {
+  const auto at = std::ranges::find(study.cells, cell, &analysis::Cell::name);
+  if (at == study.cells.end())
+    throw Error("[demo_report] the study must have the cell that was trained; got none");
+  return study.leads[static_cast<std::size_t>(at - study.cells.begin())];
+}
+
+const Lead* find_lead(const std::vector<Lead>& leads, const Lead& like) {
+  const auto at = std::ranges::find_if(leads, [&](const Lead& lead) {
+    return lead.rule == like.rule && lead.kind == like.kind && lead.metric == like.metric &&
+           lead.length == like.length;
+  });
+  return at == leads.end() ? nullptr : &*at;
+}
+
+// Table of every lead of this run beside the study's lead for the same case.
+Table beside(const std::vector<Lead>& here, const std::vector<Lead>& there) {
+  Table table{{}, {"length", "here", "in the study"}, {}};
+  std::string last;
+  for (const Lead& lead : here) {
+    if (lead.metric != "accuracy") continue;
+    const Lead* other = find_lead(there, lead);
+    if (const std::string name = row_name(lead); name != last) {
+      table.groups.push_back({Text().code(name), {}});
+      last = name;
+    }
+    table.groups.back().rows.push_back({compact(static_cast<double>(lead.length)),
+                                        {lead_words(lead), other ? lead_words(*other) : "–"}});
+  }
+  return table;
+}
+
+std::int64_t most_seeds(const std::vector<Lead>& leads) {
+  std::int64_t most = 0;
+  for (const Lead& lead : leads) most = std::max<std::int64_t>(most, lead.seeds.pairs);
+  return most;
+}
+
+void add_training(Page& page, const json& run, const json& study) {
+  const Study small = analysis::read_study(run), large = analysis::read_study(study);
+  const std::string& cell = small.cells.at(0).name;
+  const std::vector<Lead>&here = small.leads.at(0), &there = leads_of_cell(large, cell);
+  const std::string seeds = std::to_string(most_seeds(here)),
+                    studied = std::to_string(most_seeds(there));
+  says(page, "demo training", {{"cell", cell}, {"seeds", seeds}, {"studied", studied}});
+  page.code("isentrope extrapolate " + small.cells.at(0).options);
+  LineChart chart = chart_named("demo lead");
+  for (const auto& [name, leads] : {std::pair{"trained here", &here}, {"the study", &there}}) {
+    for (const char* kind : {"trained", "near"}) {
+      const auto first = std::ranges::find(here, kind, &Lead::kind);
+      if (first == here.end()) continue;
+      Series series = lead_series(*leads, first->rule, kind);
+      series.name.code(row_name(first->rule, kind)).plain(std::string(", ") + name);
+      if (!series.x.empty()) chart.series.push_back(std::move(series));
+    }
+  }
+  if (!chart.empty()) page.plot(line_plot(chart));
+  page.table(beside(here, there));
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.at(values.size() / 2);
+}
+
+void add_cost(Page& page, const json& cost) {
+  const std::string difference = fmt::format("{:.1g}", cost.at("difference").get<double>());
+  says(page, "demo cost", {{"difference", difference}});
+  const std::string heads = cost.at("heads").dump(), dim = cost.at("dim").dump(),
+                    threads = cost.at("threads").dump(), rounds = cost.at("rounds").dump();
+  LineChart chart = chart_named(
+      "demo cost", {{"heads", heads}, {"dim", dim}, {"threads", threads}, {"rounds", rounds}});
+  for (const auto& [name, by_length] : cost.at("seconds").items()) {
+    Series series{.name = name, .x = cost.at("lengths").get<std::vector<double>>(), .y = {}};
+    for (const json& seconds : by_length)
+      series.y.push_back(1e3 * median(seconds.get<std::vector<double>>()));
+    chart.series.push_back(std::move(series));
+  }
+  chart.x_ticks = chart.series.at(0).x;
+  const Plot plot = line_plot(chart);
+  page.plot(plot).table(plot.numbers);
+}
+
+}  // namespace
+
+std::string demo_report(const json& result) {
+  return read_as("demo", [&] {
+    const std::string machine = escape(result.at("machine").get<std::string>()),
+                      date = escape(result.at("date").get<std::string>());
+    const Words words = {{"machine", machine}, {"date", date}};
+    Page page("What Isentrope measures here",
+              Text::markup(part_of(assets::prose_html, "demo", words)));
+    add_heads(page, result.at("heads"));
+    add_stretched(page, result.at("stretched"), result.at("heads"));
+    add_training(page, result.at("training"), result.at("study"));
+    add_cost(page, result.at("cost"));
+    return page.html();
+  });
+}
+
+}  // namespace isentrope::report

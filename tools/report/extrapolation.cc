@@ -1,0 +1,256 @@
+#include "tools/report/extrapolation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "tools/report/assets.h"
+#include "tools/report/extrapolation_charts.h"
+#include "tools/report/numbers.h"
+#include "tools/report/page.h"
+#include "tools/report/result.h"
+#include "tools/report/verdict_words.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+std::string tokens(std::int64_t length) { return compact(static_cast<double>(length)); }
+
+Table by_length(const Result& result) {
+  Table table{{}, {"length"}, {}};
+  for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
+  return table;
+}
+
+std::size_t seeds_of(const Result& result) {
+  std::size_t seeds = 1;
+  for (const RuleResult& rule : result.rules) seeds = std::max(seeds, rule.seeds.size());
+  return seeds;
+}
+
+void summarise_entropy(Text& text, const Result& result) {
+  const std::int64_t shortest = result.lengths.front(), longest = result.lengths.back();
+  const auto growth = [&](const ByLength& entropy) {
+    return signed_decimal(entropy.at(longest) - entropy.at(shortest), 2);
+  };
+  bool first = true;
+  for (const RuleResult& rule : result.rules) {
+    const ByLength& entropy = rule.mean.entropy;
+    if (shortest == longest || !entropy.contains(shortest) || !entropy.contains(longest)) continue;
+    if (first) {
+      text.plain("From " + tokens(shortest) + " to " + tokens(longest) +
+                 " tokens the mean entropy of a row changes by " + growth(entropy) +
+                 " nats under ");
+    } else {
+      text.plain(", " + growth(entropy) + " under ");
+    }
+    text.code(rule.name);
+    first = false;
+  }
+  if (!first)
+    text.plain(", and that of uniform attention by " + growth(result.uniform_entropy()) + ".");
+}
+
+Text summary_of(const Result& result) {
+  Text verdicts, entropy;
+  for (const std::string& sentence : verdict_sentences(result.leads))
+    verdicts.strong(sentence).plain(" ");
+  summarise_entropy(entropy, result);
+  const bool judged = !verdicts.html().empty();
+  return Text::markup(verdicts.html() +
+                      part_of(assets::prose_html, judged ? "judged run" : "no lead") +
+                      entropy.html());
+}
+
+TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy,
+                      const ByLength& spread, const ByLength& best) {
+  TableRow row{std::move(label), {}};
+  for (const std::int64_t length : result.lengths) {
+    const auto found = accuracy.find(length);
+    if (found == accuracy.end()) {
+      row.cells.emplace_back("–");
+      continue;
+    }
+    Text cell;
+    const std::string number = decimal(found->second, 2);
+    const bool is_best = best.contains(length) && found->second == best.at(length);
+    is_best ? cell.strong(number) : cell.plain(number);
+    if (spread.contains(length)) cell.small("± " + decimal(spread.at(length), 2));
+    row.cells.push_back(std::move(cell));
+  }
+  return row;
+}
+
+// Returns the highest accuracy at each length; empty for a single row.
+ByLength best_of(const std::vector<const ByLength*>& rows) {
+  ByLength best;
+  if (rows.size() < 2) return best;
+  for (const ByLength* row : rows) {
+    for (const auto& [length, value] : *row) {
+      const auto [at, inserted] = best.try_emplace(length, value);
+      at->second = std::max(at->second, value);
+    }
+  }
+  return best;
+}
+
+TableGroup our_accuracy(const Result& result) {
+  TableGroup group{"This run", {}};
+  std::vector<const ByLength*> rows;
+  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.accuracy);
+  const ByLength best = best_of(rows);
+  for (const RuleResult& rule : result.rules) {
+    group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.accuracy,
+                                      rule.spread.accuracy, best));
+  }
+  return group;
+}
+
+TableGroup their_accuracy(const Result& result) {
+  TableGroup group{Text("Not of this run: ")
+                       .link("Su 2021", su2021::kUrl)
+                       .plain(", one larger RoFormer for each row, on Chinese text"),
+                   {}};
+  const ByLength best = best_of({&su2021::kStandard, &su2021::kEntropyInvariant});
+  group.rows.push_back(accuracy_row(result, "Attention-O (standard)", su2021::kStandard, {}, best));
+  group.rows.push_back(
+      accuracy_row(result, "Attention-E (entropy invariant)", su2021::kEntropyInvariant, {}, best));
+  return group;
+}
+
+Table accuracy_table(const Result& result) {
+  Table table = by_length(result);
+  const std::size_t seeds = seeds_of(result);
+  const std::string count = std::to_string(seeds);
+  const std::string means =
+      seeds > 1 ? part_of(assets::prose_html, "means", {{"seeds", count}}) : "";
+  table.caption = Text::markup(part_of(assets::prose_html, "best", {{"means", means}}));
+  table.groups = {our_accuracy(result), their_accuracy(result)};
+  return table;
+}
+
+// Table of leads by length, as "+1.0 [0.2, 1.8] helps".
+Table leads_table(const Result& result) {
+  Table table = by_length(result);
+  table.caption = Text::markup(part_of(assets::prose_html, "leads"));
+  for (const auto& [metric, heading] :
+       {std::pair{"accuracy", "Accuracy, points"}, {"cross_entropy", "Cross-entropy, nats"}}) {
+    TableGroup group{heading, {}};
+    for (const RuleResult& rule : result.rules) {
+      std::map<std::int64_t, Text> cells;
+      for (const analysis::Lead& lead : result.leads) {
+        if (lead.metric != metric || lead.rule != rule.rule || lead.kind != rule.kind) continue;
+        Text cell(lead_numbers(lead));
+        cell.small(name_of(lead.verdict));
+        cells[lead.length] = cell;
+      }
+      if (cells.empty()) continue;
+      TableRow row{Text().code(rule.name), {}};
+      for (const std::int64_t length : result.lengths)
+        row.cells.push_back(cells.contains(length) ? cells.at(length) : Text("–"));
+      group.rows.push_back(std::move(row));
+    }
+    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+  }
+  return table;
+}
+
+Table seeds_table(const Result& result) {
+  Table table = by_length(result);
+  table.caption = Text::markup(part_of(assets::prose_html, "every seed"));
+  for (const RuleResult& rule : result.rules) {
+    TableGroup group{Text().code(rule.name), {}};
+    for (std::size_t i = 0; i < rule.seeds.size(); ++i) {
+      const SeedResult& seed = rule.seeds[i];
+      const std::string label =
+          seed.seed ? fmt::format("seed {}", *seed.seed) : fmt::format("run {}", i + 1);
+      group.rows.push_back(accuracy_row(result, label, seed.measures.accuracy, {}, {}));
+    }
+    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+  }
+  return table;
+}
+
+// Returns a value as text; files appear as their path.
+std::string value_text(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number()) return compact(value.get<double>());
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_null()) return "–";
+  if (value.is_object()) return value.contains("path") ? value_text(value["path"]) : value.dump();
+  std::string text;
+  for (const json& each : value) text += (text.empty() ? "" : ", ") + value_text(each);
+  return text;
+}
+
+TableGroup settings(Text heading, const json& object) {
+  TableGroup group{std::move(heading), {}};
+  for (const auto& [key, value] : object.items()) {
+    std::string label = key;
+    std::ranges::replace(label, '_', ' ');
+    group.rows.push_back({label, {value_text(value)}});
+  }
+  return group;
+}
+
+Table settings_table(const Result& result) {
+  TableGroup machine = settings("Machine", result.machine);
+  for (const RuleResult& rule : result.rules) {
+    if (!rule.seconds_per_step) continue;
+    machine.rows.push_back(
+        {Text("seconds a step, ").code(rule.rule), {decimal(*rule.seconds_per_step, 3)}});
+  }
+  Table table;
+  for (TableGroup& group : std::vector{settings("Model and training", result.config),
+                                       settings("Corpus", result.corpus), machine}) {
+    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+  }
+  return table;
+}
+
+using Heading = Page& (Page::*)(const Text&);
+
+void add_charts(Page& page, Heading heading, const char* text,
+                const std::vector<LineChart>& charts) {
+  if (charts.empty()) return;
+  (page.*heading)(text);
+  for (const LineChart& chart : charts) page.plot(line_plot(chart));
+}
+
+void add_reproduction(Page& page, const Result& result) {
+  const Table table = settings_table(result);
+  if (!table.groups.empty()) page.heading("Configuration").table(table);
+  if (!result.command.empty()) page.heading("How to reproduce").code(result.command);
+  const std::string version = result.version.empty() ? "" : " " + escape(result.version),
+                    date = result.date.empty() ? "" : ", " + escape(result.date);
+  page.footer(
+      Text::markup(part_of(assets::prose_html, "written", {{"version", version}, {"date", date}})));
+}
+
+}  // namespace
+
+void add_findings(Page& page, const Result& result, bool of_a_cell) {
+  const Heading heading = of_a_cell ? &Page::subheading : &Page::heading;
+  (page.*heading)("Accuracy").table(accuracy_table(result));
+  if (const Table leads = leads_table(result); !leads.groups.empty())
+    (page.*heading)("Leads").table(leads);
+  for (const LineChart& chart : accuracy_charts(result)) page.plot(line_plot(chart));
+  add_charts(page, heading, "Why", why_charts(result));
+  add_charts(page, heading, "Training", training_charts(result));
+}
+
+std::string extrapolation_report(const json& document) {
+  const Result result = parse_result(document);
+  Page page("Length extrapolation", summary_of(result));
+  add_findings(page, result, /*of_a_cell=*/false);
+  if (seeds_of(result) > 1) page.heading("Every seed").table(seeds_table(result));
+  add_reproduction(page, result);
+  return page.html();
+}
+
+}  // namespace isentrope::report

@@ -1,0 +1,20 @@
+// Report of `isentrope extrapolate`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/report/page.h"
+#include "tools/report/result.h"
+
+namespace isentrope::report {
+
+// Returns the HTML page for a result.json. Parts without data are omitted. Throws Error naming the
+// key if the document violates docs/result-schema.md.
+[[nodiscard]] std::string extrapolation_report(const nlohmann::json& result);
+
+// Adds the tables and charts: accuracy, leads, why, training. of_a_cell: uses subheadings, under
+// the heading of one of several cells.
+void add_findings(Page& page, const Result& result, bool of_a_cell);
+
+}  // namespace isentrope::report

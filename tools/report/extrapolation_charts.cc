@@ -1,0 +1,202 @@
+#include "tools/report/extrapolation_charts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "tools/report/numbers.h"
+#include "tools/report/verdict_words.h"
+
+namespace isentrope::report {
+namespace {
+
+constexpr int kLossPoints = 60;  // more points add nothing and lengthen the table
+
+LineChart chart_by_length(const Result& result, std::string_view name) {
+  LineChart chart = chart_named(name);
+  chart.x_ticks.assign(result.lengths.begin(), result.lengths.end());
+  return chart;
+}
+
+// Returns a series over the lengths of the result; a reference may have further ones.
+Series series_by_length(const Result& result, Text name, const ByLength& numbers) {
+  Series series;
+  series.name = std::move(name);
+  for (const std::int64_t length : result.lengths) {
+    if (const auto found = numbers.find(length); found != numbers.end()) {
+      series.x.push_back(static_cast<double>(length));
+      series.y.push_back(found->second);
+    }
+  }
+  return series;
+}
+
+void add_spread(Series& series, const ByLength& spread) {
+  if (spread.empty()) return;
+  for (const double x : series.x) {
+    const auto found = spread.find(static_cast<std::int64_t>(x));
+    series.spread.push_back(found == spread.end() ? 0 : found->second);
+  }
+}
+
+// Returns a chart with one series per rule that has numbers; a rule's colour is its index.
+LineChart rules_chart(const Result& result, std::string_view name, ByLength Measures::* measure) {
+  LineChart chart = chart_by_length(result, name);
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    const RuleResult& rule = result.rules[i];
+    if ((rule.mean.*measure).empty()) continue;
+    Series series = series_by_length(result, Text().code(rule.name), rule.mean.*measure);
+    series.reference = hides_far_keys(rule.kind);
+    series.colour = static_cast<int>(i);
+    add_spread(series, rule.spread.*measure);
+    chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+LineChart lead_chart(const Result& result) {
+  LineChart chart = chart_by_length(result, "lead");
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    const RuleResult& rule = result.rules[i];
+    Series series = lead_series(result.leads, rule.rule, rule.kind);
+    series.name.code(rule.name);
+    series.colour = static_cast<int>(i);
+    series.reference = hides_far_keys(rule.kind);
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
+  }
+  return chart;
+}
+
+// Returns the accuracy at a gain, interpolated linearly in ln gain; empty outside the measured
+// gains.
+std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, double gain) {
+  const auto found = gains.curve.find(length);
+  if (found == gains.curve.end()) return {};
+  for (std::size_t i = 1; i < gains.gains.size(); ++i) {
+    const double low = gains.gains[i - 1], high = gains.gains[i];
+    if (gain < low || gain > high) continue;
+    const double share = std::log(gain / low) / std::log(high / low);
+    return std::lerp(found->second[i - 1], found->second[i], share);
+  }
+  return {};
+}
+
+// Returns markers of the rules' gains on the curves. Rules with equal gains everywhere, such as two
+// names of one law, share a marker.
+std::vector<Series> gain_marks(const GainCurves& gains) {
+  std::vector<Series> marks;
+  for (const auto& [rule, by_length] : gains.of_rules) {
+    Series mark{.name = Text().code(rule), .x = {}, .y = {}, .reference = true};
+    for (const auto& [length, gain] : by_length) {
+      if (const auto accuracy = accuracy_at(gains, length, gain)) {
+        mark.x.push_back(gain);
+        mark.y.push_back(*accuracy);
+      }
+    }
+    if (mark.x.empty()) continue;
+    const auto alike = std::ranges::find(marks, mark.x, &Series::x);
+    if (alike == marks.end()) {
+      marks.push_back(std::move(mark));
+    } else {
+      alike->name.plain(", ").code(rule);
+    }
+  }
+  return marks;
+}
+
+LineChart entropy_chart(const Result& result) {
+  LineChart chart = rules_chart(result, "row entropy", &Measures::entropy);
+  if (chart.empty()) return chart;
+  Series reference = series_by_length(result, Text().symbol("ln n").plain(", uniform weights"),
+                                      result.uniform_entropy());
+  reference.colour = kNeutral;
+  reference.reference = true;
+  chart.series.push_back(std::move(reference));
+  return chart;
+}
+
+// Returns the smallest of 1, 2, 5, 10, 20, 50, ... steps that leaves at most kLossPoints points.
+std::size_t steps_per_point(std::size_t steps) {
+  for (std::size_t decade = 1;; decade *= 10) {
+    for (const std::size_t factor : {1, 2, 5}) {
+      if (steps <= decade * factor * kLossPoints) return decade * factor;
+    }
+  }
+}
+
+Series loss_series(const RuleResult& rule, std::size_t step) {
+  Series series;
+  series.name.code(rule.name);
+  for (std::size_t begin = 0; begin < rule.loss.size(); begin += step) {
+    const std::size_t end = std::min(begin + step, rule.loss.size());
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += rule.loss[i];
+    series.x.push_back(static_cast<double>(end));
+    series.y.push_back(sum / static_cast<double>(end - begin));
+  }
+  return series;
+}
+
+LineChart loss_chart(const Result& result) {
+  std::size_t steps = 0;
+  for (const RuleResult& rule : result.rules) steps = std::max(steps, rule.loss.size());
+  const std::size_t step = steps_per_point(steps);
+  const std::string mean = step == 1 ? "one step" : compact(static_cast<double>(step)) + " steps";
+  LineChart chart = chart_named("training loss", {{"steps", mean}});
+  for (std::size_t i = 0; i < result.rules.size(); ++i) {
+    if (result.rules[i].loss.empty()) continue;
+    chart.series.push_back(loss_series(result.rules[i], step));
+    chart.series.back().colour = static_cast<int>(i);
+  }
+  return chart;
+}
+
+std::vector<LineChart> not_empty(std::vector<LineChart> charts) {
+  std::erase_if(charts, [](const LineChart& chart) { return chart.empty(); });
+  return charts;
+}
+
+}  // namespace
+
+Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view rule,
+                   std::string_view kind) {
+  Series series;
+  for (const analysis::Lead& lead : leads) {
+    if (lead.metric != "accuracy" || lead.rule != rule || lead.kind != kind) continue;
+    series.x.push_back(static_cast<double>(lead.length));
+    series.y.push_back(lead.seeds.mean);
+    const double half = (lead.seeds.high - lead.seeds.low) / 2;
+    series.spread.push_back(std::isfinite(half) ? half : 0);
+  }
+  return series;
+}
+
+LineChart gain_chart(const Result& result) {
+  LineChart chart = chart_named("gains");
+  for (const auto& [length, accuracy] : result.gains.curve) {
+    chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
+                            .x = result.gains.gains,
+                            .y = accuracy});
+  }
+  for (Series& mark : gain_marks(result.gains)) chart.series.push_back(std::move(mark));
+  return chart;
+}
+
+std::vector<LineChart> accuracy_charts(const Result& result) {
+  return not_empty({rules_chart(result, "accuracy", &Measures::accuracy), lead_chart(result)});
+}
+
+std::vector<LineChart> why_charts(const Result& result) {
+  return not_empty({gain_chart(result), rules_chart(result, "far keys", &Measures::share_beyond),
+                    rules_chart(result, "attended distance", &Measures::distance),
+                    entropy_chart(result),
+                    rules_chart(result, "gradient mass", &Measures::gradient_mass)});
+}
+
+std::vector<LineChart> training_charts(const Result& result) {
+  return not_empty({loss_chart(result)});
+}
+
+}  // namespace isentrope::report

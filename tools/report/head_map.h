@@ -1,0 +1,38 @@
+// HeadMap: one number for each head of a model, as colours by layer and head.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/report/page.h"
+
+namespace isentrope::report {
+
+// Values as [layers][heads]; NaN leaves a cell empty.
+using HeadValues = std::vector<std::vector<double>>;
+
+struct HeadMap {
+  Text title;
+  Text caption;
+  std::string quantity;        // label of the numbers in legend and tooltips
+  std::string scheme;          // a colour scheme of Vega
+  double lowest = 0, highest;  // ends of the colours
+  int decimals = 2;
+  HeadValues values;
+};
+
+// Returns the map of that name in charts.json, with its placeholders replaced by `words`.
+[[nodiscard]] HeadMap map_named(std::string_view name, HeadValues values, const Words& words = {});
+
+// Titles of the axes, and names of columns and rows; empty names: indices.
+struct HeadMapAxes {
+  std::string x = "layer", y = "head";
+  std::vector<std::string> columns = {}, rows = {};
+};
+
+[[nodiscard]] Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes = {});
+
+// Returns the mean over the heads that are not NaN; NaN if all are.
+[[nodiscard]] double mean_of(const HeadValues& values);
+
+}  // namespace isentrope::report

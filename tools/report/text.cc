@@ -1,0 +1,84 @@
+#include "tools/report/text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "isentrope/error.h"
+
+namespace isentrope::report {
+
+std::string escape(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+Text::Text(std::string_view plain) : html_(escape(plain)) {}
+Text::Text(const std::string& plain) : Text(std::string_view(plain)) {}
+Text::Text(const char* plain) : Text(std::string_view(plain)) {}
+
+Text Text::markup(std::string html) {
+  Text text;
+  text.html_ = std::move(html);
+  return text;
+}
+
+Text& Text::element(std::string_view name, std::string_view text) {
+  html_.append("<").append(name).append(">").append(escape(text));
+  html_.append("</").append(name).append(">");
+  return *this;
+}
+
+Text& Text::plain(std::string_view text) {
+  html_ += escape(text);
+  return *this;
+}
+
+Text& Text::strong(std::string_view text) { return element("strong", text); }
+Text& Text::symbol(std::string_view text) { return element("var", text); }
+Text& Text::small(std::string_view text) { return element("small", text); }
+
+Text& Text::code(std::string_view text) {
+  html_ += "<code>";
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t underscore = std::min(text.find('_', begin), text.size() - 1);
+    const std::size_t end = std::min(underscore + 1, text.find('(', begin + 1));
+    html_ += escape(text.substr(begin, end - begin));
+    if (end < text.size()) html_ += "<wbr>";
+    begin = end;
+  }
+  html_ += "</code>";
+  return *this;
+}
+
+Text& Text::link(std::string_view label, std::string_view url) {
+  if (!url.starts_with("https://") && !url.starts_with("http://") && !url.starts_with('#')) {
+    throw Error("[Text::link] a URL must be http, https or a fragment; got \"" + std::string(url) +
+                "\"");
+  }
+  html_ += "<a href=\"" + escape(url) + "\">" + escape(label) + "</a>";
+  return *this;
+}
+
+}  // namespace isentrope::report

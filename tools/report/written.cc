@@ -1,0 +1,66 @@
+#include "tools/report/written.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "isentrope/error.h"
+#include "tools/report/bench.h"
+#include "tools/report/calibration.h"
+#include "tools/report/demo.h"
+#include "tools/report/extrapolation.h"
+#include "tools/report/inspection.h"
+#include "tools/report/monitoring.h"
+#include "tools/report/study.h"
+
+namespace isentrope::report {
+namespace {
+
+using nlohmann::json;
+
+struct DocumentKind {
+  std::string_view name;
+  std::string (*page)(const json&);
+};
+
+constexpr std::array kDocumentKinds{
+    DocumentKind{"inspection", inspection_report}, DocumentKind{"calibration", calibration_report},
+    DocumentKind{"evaluation", evaluation_report}, DocumentKind{"study", study_report},
+    DocumentKind{"bench", bench_report},           DocumentKind{"demo", demo_report},
+    DocumentKind{"monitor", monitor_report},
+};
+
+// The oldest documents, result.json, have no kind.
+std::string page_of_document(const json& document) {
+  if (!document.is_object() || !document.contains("kind")) return extrapolation_report(document);
+  const json& kind = document["kind"];
+  std::string known;
+  for (const DocumentKind& candidate : kDocumentKinds) {
+    if (kind == candidate.name) return candidate.page(document);
+    known += fmt::format("\"{}\", ", candidate.name);
+  }
+  throw Error(fmt::format("[report] kind must be {}or absent; got {:.60}", known,
+                          kind.dump(-1, ' ', true, json::error_handler_t::replace)));
+}
+
+json parsed(const std::string& name, std::string_view text) {
+  try {
+    return json::parse(text);
+  } catch (const json::parse_error& error) {
+    throw Error(fmt::format("{} is not JSON (byte {})", name, error.byte));
+  }
+}
+
+}  // namespace
+
+Written page_of_file(const std::string& name, std::string_view text) {
+  const json document =
+      name.ends_with(".jsonl") ? monitor_document(name, text) : parsed(name, text);
+  Written written{.page = page_of_document(document)};
+  if (document.is_object() && document.value("kind", json()) == "study")
+    written.verdicts = study_verdicts(document);
+  return written;
+}
+
+}  // namespace isentrope::report
