@@ -10,19 +10,18 @@
 #include "isentrope/quantize.h"
 #include "isentrope/target.h"
 
-using namespace isentrope;  // NOLINT: what follows is the C interface, name by name
+using namespace isentrope;  // NOLINT: the C interface follows, name by name
 using namespace isentrope::c_api;
 
 namespace {
 
-// The caller's struct as this version has it. A caller of an older version has fewer fields, which
-// are then not given; one of a newer version may only leave those empty that this version does not
-// know.
+// Returns the caller's struct as this version has it. A caller of an older version has fewer
+// fields; the missing ones count as not given. A caller of a newer version must leave fields empty
+// that this version does not know.
 template <typename Struct>
 Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
   const Struct& theirs = given(function, name.c_str(), pointer);
-  // Version 0.1.0 is the first. Once the struct has grown, the least size stays that of the first
-  // version.
+  // The smallest size stays that of the first version, 0.1.0, even if the struct grows.
   constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
   const std::size_t size = theirs.struct_size;
   if (size < kLeast || size > kMost) {
@@ -39,7 +38,7 @@ Struct struct_of(const char* function, const std::string& name, const Struct* po
   return ours;
 }
 
-// The statistics behind the size, in the order of the list.
+// The statistics after the size, in the order of the list.
 template <typename T, typename Count>
 StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
                                                           const std::string& prefix,
@@ -157,7 +156,7 @@ const char* isentrope_target(int32_t index) {
 }
 
 const char* isentrope_active_target(void) {
-  // One of isentrope_target(), which outlives every call.
+  // Points to one of isentrope_target(), which outlives every call.
   const char* found = nullptr;
   guarded([&] {
     const std::string active = active_target();

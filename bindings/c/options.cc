@@ -16,7 +16,7 @@
 namespace isentrope::c_api {
 namespace {
 
-// A fixed buffer: keeping the message must not fail.
+// A fixed buffer, because storing the message must not fail.
 thread_local char last_error[4096];
 
 void keep(const char* message) noexcept {
@@ -100,7 +100,7 @@ Tensor tensor_of(const char* function, const char* name, const isentrope_array& 
     case ISENTROPE_F16:
       tensor.type = DType::f16;
       break;
-    case ISENTROPE_I8:  // refused by the validator where it has no meaning
+    case ISENTROPE_I8:  // rejected by the validator unless supported
       tensor.type = DType::i8;
       break;
     default:
@@ -115,7 +115,7 @@ Tensor tensor_of(const char* function, const char* name, const isentrope_array& 
 
 }  // namespace isentrope::c_api
 
-using namespace isentrope;  // NOLINT: what follows is the C interface, name by name
+using namespace isentrope;  // NOLINT: the C interface follows, name by name
 using namespace isentrope::c_api;
 
 namespace {
@@ -146,7 +146,7 @@ const char* isentrope_last_error(void) { return last_error; }
 isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype, int32_t rank,
                                            const int64_t* extents) {
   isentrope_array array{data, dtype, rank, {}, {}};
-  std::uint64_t stride = 1;  // wraps around where a validator will refuse the extents
+  std::uint64_t stride = 1;  // may overflow; the validator rejects such extents
   for (std::int32_t axis = (rank < 4 ? rank : 4) - 1; axis >= 0; --axis) {
     array.extents[axis] = extents[axis];
     array.strides[axis] = static_cast<std::int64_t>(stride);

@@ -1,4 +1,4 @@
-// The object behind the C interface's handle, and how its functions fail.
+// Object behind the C interface's handle, and error handling of its functions.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ isentrope_status guarded(const std::function<void()>& body) noexcept;
 [[noreturn]] void fail(const std::string& function, const std::string& name,
                        const std::string& required, const std::string& got);
 
-// The argument of that name, which must not be NULL.
+// Returns the argument of that name; throws Error if it is NULL.
 template <typename T>
 T& given(const char* function, const char* name, T* pointer) {
   if (pointer == nullptr) fail(function, name, "not be NULL", "NULL");
@@ -44,7 +44,7 @@ inline constexpr isentrope_dtype kCType<std::int32_t> = ISENTROPE_I32;
 template <>
 inline constexpr isentrope_dtype kCType<std::int64_t> = ISENTROPE_I64;
 
-// The array as a view; a view without data if the array was not given.
+// Returns the array as a view, without data if the array was not given.
 template <typename T, std::size_t Rank>
 View<T, Rank> view_of(const char* function, const char* name, const isentrope_array& array) {
   View<T, Rank> view;
@@ -58,7 +58,7 @@ View<T, Rank> view_of(const char* function, const char* name, const isentrope_ar
   return view;
 }
 
-// The same for q, k, v and arrays of their shape.
+// Same for q, k, v and arrays of their shape.
 [[nodiscard]] Tensor tensor_of(const char* function, const char* name,
                                const isentrope_array& array);
 

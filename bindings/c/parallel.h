@@ -1,4 +1,4 @@
-// Tasks that run through a C callback.
+// Runs tasks through a C callback.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace isentrope::c_api {
 
-// The tasks of one job. The first exception of a task is kept for the thread that waits for all
-// tasks, since it must neither unwind the caller's C code nor end a thread.
+// Tasks of one job. The first exception of a task is stored and rethrown by the thread that waits
+// for all tasks, because it must neither unwind the caller's C code nor end a thread.
 class Job {
  public:
   explicit Job(const std::function<void(std::int64_t)>& body) : body_(body) {}
@@ -29,7 +29,7 @@ class Job {
 
   void finish(std::int64_t tasks) const {
     if (first_) std::rethrow_exception(first_);
-    // Fewer would silently leave results unwritten.
+    // Missing tasks would silently leave results unwritten.
     if (ran_ != tasks) {
       throw std::runtime_error("[parallel_for] every task must run once; got " +
                                std::to_string(ran_.load()) + " of " + std::to_string(tasks));

@@ -17,7 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A view of the tensor's memory. The caller keeps the tensor alive.
+// Returns a view of the tensor's memory. The caller keeps the tensor alive.
 template <typename T, std::size_t Rank>
 View<T, Rank> view_of(const at::Tensor& tensor) {
   View<T, Rank> view;
@@ -42,7 +42,8 @@ void check(const char* name, const at::Tensor& tensor, std::int64_t dimensions) 
   if (tensor.scalar_type() != at::kFloat) fail("be float32", c10::toString(tensor.scalar_type()));
 }
 
-// A view of `shape`, strides of 0 where the tensor has one entry for all; undefined stays so.
+// Returns a view with this shape, with strides of 0 along broadcast dimensions; undefined stays
+// undefined.
 at::Tensor broadcast(const char* name, const at::Tensor& tensor, at::IntArrayRef shape) {
   if (!tensor.defined()) return tensor;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
@@ -54,9 +55,8 @@ at::Tensor broadcast(const char* name, const at::Tensor& tensor, at::IntArrayRef
   return tensor.expand(shape);
 }
 
-// [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
-// projection leaves them, the result can be viewed as [batch, rows, heads * columns] without a
-// copy.
+// Returns [batch, heads, rows, columns] in the layout of `like`. If heads are inside rows, as in
+// projections, the result can be viewed as [batch, rows, heads * columns] without a copy.
 at::Tensor empty_laid_out_as(const at::Tensor& like, std::int64_t rows, std::int64_t columns) {
   const std::int64_t batch = like.size(0), heads = like.size(1);
   if (like.stride(1) < like.stride(2)) {
@@ -69,7 +69,7 @@ AttentionInput input_of(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return {view_of<const float, 4>(q), view_of<const float, 4>(k), view_of<const float, 4>(v)};
 }
 
-// Views of one tensor for each statistic, in the order of the list.
+// Returns views of one tensor for each statistic, in the order of the list.
 ConstRowStatistics statistics_of(const at::Tensor* tensors) {
   ConstRowStatistics views;
   for_each_statistic(
@@ -78,7 +78,7 @@ ConstRowStatistics statistics_of(const at::Tensor* tensors) {
   return views;
 }
 
-// What no tensor carries from the forward to the backward pass.
+// Returns the options that are not saved as tensors between forward and backward pass.
 AttentionOptions options_of(const ScaleRule& rule, const Mask& mask, const at::Tensor& bias,
                             const at::Tensor& lambda) {
   return {.rule = rule,
@@ -114,7 +114,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     context->save_for_backward(saved);
     context->set_materialize_grads(false);
     context->mark_non_differentiable(fixed);
-    // Rule and mask are no tensors: they travel as what they are.
+    // Rule and mask are saved as values, because they are no tensors.
     context->saved_data["rule"] = rule.text();
     context->saved_data["causal"] = static_cast<std::int64_t>(mask.causal);
     context->saved_data["window_left"] = mask.window_left;

@@ -1,5 +1,5 @@
-// The operators on tensors: attention, its gradients, a decode step on a paged cache of numbers or
-// of codes in 8 bits, and the lengths of rows.
+// Operators on tensors: attention, its gradients, decode steps on a cache of numbers or 8-bit
+// codes, and lengths of rows.
 
 #include <algorithm>
 #include <array>
@@ -20,9 +20,9 @@
 namespace isentrope::stable {
 namespace {
 
-// Nothing is written before all of it holds. What there is one of for each sequence is checked for
-// the batch: a call for a single sequence sees its own alone. What fits the fewest keys and the
-// most fits all between.
+// Validates everything before anything is written. Arguments with one entry for each sequence are
+// checked for the batch, because the calls below see single sequences. Lengths are checked for the
+// fewest and the most keys, which covers all between.
 void validate_decode(AttentionInput in, const AttentionOptions& options,
                      const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0], page_size = in.k.extents[2];
@@ -48,8 +48,8 @@ void validate_decode(AttentionInput in, const AttentionOptions& options,
     validate_tables("decode", batch_of(in, batch, keys(batch)), batch_of(options, batch));
 }
 
-// A page table of int32, as the kernels read it. What that type does not hold is no page either,
-// and is named as it was given.
+// Returns the page table as int32, as kernels read it. Throws Error, with the given number, for
+// pages beyond that type.
 TorchTensor page_table(TorchTensor given, std::int64_t pages) {
   if (given.dtype() != aoti_torch_dtype_int64()) return given;
   const auto from = view_of<std::int64_t, 2>("block_table", given);
@@ -68,8 +68,8 @@ TorchTensor page_table(TorchTensor given, std::int64_t pages) {
   return narrow;
 }
 
-// Sequences of a batch differ in length, and with it in the position of their queries: each is a
-// call of its own. Many of them share the threads, one of them has all.
+// Computes each sequence of the batch as a call, because lengths and positions of queries differ.
+// Many sequences share the threads; a single one uses all.
 void decode_batch(const AttentionInput& in, const AttentionOptions& options,
                   const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0];
@@ -82,7 +82,7 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
   run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
 }
 
-// The sequences of a decode step: the pages of each, and how many keys it has.
+// Sequences of a decode step: their pages and numbers of keys.
 class Sequences {
  public:
   explicit Sequences(Arguments& from) : block_table_(from.tensor()), keys_(from.tensor()) {}
@@ -90,7 +90,7 @@ class Sequences {
   [[nodiscard]] View<const std::int64_t, 1> keys() const {
     return view_of<std::int64_t, 1>("seqused_k", keys_);
   }
-  // Views of this object.
+  // Sets views of this object.
   void put_pages(AttentionInput& in) {
     block_table_ = page_table(std::move(block_table_), in.k.extents[0]);
     in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table_);
@@ -269,9 +269,9 @@ void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(std::move(result));
 }
 
-// Of each batch and each row of `rows` [pieces, 2], queries begin ... end - 1, the keys from the
-// first to the last that some of them sees: int64 [batch, pieces, 2]. Of q, k and v it reads the
-// shapes.
+// For each batch and each row of `rows` [pieces, 2], queries begin ... end - 1: returns the keys
+// from the first to the last that some of them see, int64 [batch, pieces, 2]. It reads
+// only the shapes of q, k and v.
 void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
@@ -297,8 +297,8 @@ void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(std::move(result));
 }
 
-// Throws what the operators would throw, of tensors on the CPU: kernels of other devices are given
-// stand-ins for theirs. A page table must reach as far as it has columns.
+// Throws the errors that the operators would throw for CPU tensors. Kernels of other devices pass
+// stand-ins for their tensors. A page table must have enough columns.
 void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);

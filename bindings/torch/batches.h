@@ -1,4 +1,4 @@
-// One batch of a call, as a call of its own: in a decode step sequences differ in length.
+// One batch of a call as a separate call, because sequences of a decode step differ in length.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ inline AttentionOptions batch_of(const AttentionOptions& all, std::int64_t batch
   return one;
 }
 
-// With so many of its keys.
+// Returns that batch with its first `keys` keys.
 inline AttentionInput batch_of(const AttentionInput& all, std::int64_t batch, std::int64_t keys) {
   AttentionInput one = all;
   one.q = batch_of_numbers(all.q, batch);

@@ -11,16 +11,16 @@
 namespace isentrope::stable {
 namespace {
 
-// How each type of an argument is called in a schema, read from the stack, given to the core, and
-// written as a default: four functions a type.
+// Four functions for each type of argument: its name in a schema, reading it from the stack,
+// converting it for the core, and printing its default.
 template <typename T, std::size_t Rank>
 const char* schema_type(const View<T, Rank>&) {
   return "Tensor?";
 }
 const char* schema_type(const ScaleRule&) { return "str"; }
 const char* schema_type(Causal) { return "int"; }
-const char* schema_type(std::int64_t) { return "SymInt"; }  // torch.compile may not know it
-// A seed is drawn by torch, whose numbers are tensors where it compiles or has a device.
+const char* schema_type(std::int64_t) { return "SymInt"; }  // torch.compile may not know its value
+// torch draws seeds, which are tensors in compiled code or on a device.
 const char* schema_type(std::uint64_t) { return "Tensor?"; }
 const char* schema_type(float) { return "float"; }
 
@@ -37,7 +37,7 @@ double take(Arguments& from, float) { return from.number(); }
 template <typename T, std::size_t Rank>
 void assign(View<const T, Rank>& to, const TorchTensor& tensor, std::string_view name) {
   to = view_of<T, Rank>(name_in_python(name).c_str(), tensor);
-  // A tensor without elements has no address, and a view without one is one that is not given.
+  // An address for empty tensors, because a view without one means that the argument is missing.
   static constexpr T kNothing{};
   if (tensor && !to) to.data = &kNothing;
 }
@@ -66,14 +66,14 @@ nlohmann::json default_of(std::int64_t number) { return number; }
 nlohmann::json default_of(std::uint64_t) { return nullptr; }
 nlohmann::json default_of(float number) { return number; }
 
-// Of which the types matter. Made while the library is loaded, where call_schema() asks for it:
-// later there may be no memory.
+// Options whose types define the schema. Created while the library is loaded, by call_schema(),
+// because later memory may be exhausted.
 const AttentionOptions& types() {
   static const AttentionOptions made;
   return made;
 }
 
-// What the dimensions of an argument are; none of a number.
+// Returns the dimensions of an argument; none for a number.
 template <typename T>
 nlohmann::json axes_of(const View<T, 4>&, std::string_view) {
   return {"batch", "heads", "queries", "keys"};
@@ -94,14 +94,14 @@ nlohmann::json axes_of(const T&, std::string_view) {
   return nlohmann::json::array();
 }
 
-// Whether the argument is a part of the mask.
+// Returns whether the argument is a part of the mask.
 bool is_of_mask(std::string_view name) {
   return name == "causal" || std::ranges::count(kMaskNumbers, name, &MaskNumber::name) +
                                      std::ranges::count(kMaskLists, name, &MaskList::name) >
                                  0;
 }
 
-// Whether rows may see different keys because of it, where all else is the same.
+// Returns whether the argument alone may make rows see different keys.
 bool parts_rows(std::string_view name) {
   return name == "causal" || std::ranges::any_of(kMaskNumbers, [&](const MaskNumber& number) {
            return number.name == name && number.parts_rows;

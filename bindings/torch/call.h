@@ -1,4 +1,4 @@
-// CallArguments: the arguments that the operators share, from the stack to what the core takes.
+// CallArguments: the operators' common arguments, read from the stack and converted for the core.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ class CallArguments {
  public:
   explicit CallArguments(Arguments& from);
 
-  // Views of the tensors; they throw Error when a type or a rank is wrong.
+  // Returns views of the tensors. Throws Error for a wrong type or rank.
   [[nodiscard]] AttentionInput input() const;
   [[nodiscard]] reference::Input input_in_float64() const;
-  // Where q is float64, arrays of numbers have a shape alone here: input_in_float64() has what they
-  // hold.
+  // Returns the options. If q is float64, arrays of numbers have only a shape here, and
+  // input_in_float64() has their contents.
   [[nodiscard]] AttentionOptions options() const;
 
   const TorchTensor q, k, v;
@@ -30,25 +30,25 @@ class CallArguments {
  private:
   using Value = std::variant<TorchTensor, TorchText, std::int64_t, double>;
 
-  // With room to spare, for no memory may be asked for while arguments are read.
+  // A fixed array, because reading arguments may not allocate.
   std::array<Value, 32> values_;
-  // Numbers that a compiler must not take for constants; they take the place of a rule's base and
-  // of soft_cap.
+  // Tensors with numbers that a compiler must not treat as constants: they replace a rule's base
+  // and soft_cap.
   TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 
-// By its number in the schema.
+// Converts the schema's number.
 [[nodiscard]] Causal causal_of(std::int64_t number);
 
-// Python keeps the word lambda for itself.
+// Renames lambda, which is a keyword in Python.
 [[nodiscard]] inline std::string name_in_python(std::string_view name) {
   return name == "lambda" ? "lambda_" : std::string(name);
 }
 
-// The same arguments as a schema lists them: "Tensor q, ..., float soft_cap".
+// Returns the same arguments as a schema lists them: "Tensor q, ..., float soft_cap".
 [[nodiscard]] std::string call_schema();
 
-// The rule of a text. Models name one rule over and over, so the last one of each thread is kept.
+// Parses a rule. Models use one rule repeatedly, so each thread caches the last one.
 [[nodiscard]] const ScaleRule& parsed_rule(std::string_view text);
 
 }  // namespace isentrope::stable

@@ -1,6 +1,6 @@
-// Files of Python's commands, written as our programs write theirs. Called through ctypes, for a
-// path is any bytes and an operator's text is not. Each returns what the error says, until the
-// thread's next call; null without one.
+// Writes files for Python's commands like the project's programs do. Called through ctypes, because
+// a path is any bytes and an operator's text is not. Each function returns an error message, valid
+// until the thread's next call; null on success.
 
 #include <cstddef>
 #include <cstdio>
@@ -16,7 +16,7 @@ namespace {
 
 template <typename Body>
 const char* error_of(const Body& body) noexcept {
-  thread_local char message[8192];  // keeping it must not fail
+  thread_local char message[8192];  // fixed, because storing it must not fail
   try {
     body();
     return nullptr;

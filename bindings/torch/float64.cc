@@ -39,7 +39,7 @@ void copy(const std::vector<double>& from, const View<double, 4>& to) {
   for_each_index(to.extents, [&](auto... at) { to(at...) = *next++; });
 }
 
-// Of a forward pass of the batches from `batch` on.
+// Copies results of a forward pass into the batches from `batch` on.
 void copy(const reference::Result& from, std::int64_t batch, const Results& to) {
   View<double, 4> output = written(to.output);
   const std::size_t rows = from.statistics.size();
@@ -63,7 +63,7 @@ void copy(const reference::Result& from, std::int64_t batch, const Results& to) 
     support[first + static_cast<std::int64_t>(row)] = from.statistics[row].support;
 }
 
-// The keys or values of one sequence, out of their pages.
+// Gathers the keys or values of one sequence from its pages.
 std::vector<double> gathered(const View<const double, 4>& pages,
                              const View<const std::int32_t, 2>& table, std::int64_t batch,
                              const std::array<std::int64_t, 4>& extents) {

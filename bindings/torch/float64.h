@@ -1,4 +1,4 @@
-// Calls in float64, which the reference computes: slow, on one thread, and as exact as double.
+// Calls in float64, computed by the reference: slow, single-threaded, and exact to double.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace isentrope::stable {
 
-// Shapes and types of the call, as validation wants them: float32, whatever they are. Nothing of
-// its arrays may be read.
+// Returns shapes and types of the call for validation, as float32 whatever they are. Its arrays may
+// not be read.
 [[nodiscard]] AttentionInput shapes_of(const CallArguments& call);
 
-// As the operators of these names, with what they read from the stack behind the call.
+// Same as the operators of these names; they read their further arguments from the stack.
 void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack);
 void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
                                    const TorchTensor& d_output, const TorchTensor& d_statistics,

@@ -1,6 +1,5 @@
-// Schemas and registration of the operators, when the library is loaded. Gradients, fake kernels
-// and batching rules are registered from Python; a kernel for another device joins by an
-// implementation under its own key.
+// Schemas and registration of the operators when the library is loaded. Gradients, fake kernels and
+// batching rules are registered in Python; kernels of other devices under their own dispatch key.
 
 #include <string>
 
@@ -10,7 +9,7 @@
 namespace isentrope::stable {
 namespace {
 
-// The version of the interface that the kernels speak: torch 2.10.
+// Version of the stable interface that the kernels use: torch 2.10.
 constexpr std::uint64_t kInterface = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
 
 using Kernel = void(StableIValue*, std::uint64_t, std::uint64_t);
@@ -65,7 +64,7 @@ TorchLibraryHandle implementations(const char* key, std::uint32_t line) {
   return library;
 }
 
-// The handles live as long as the process, as what they registered does.
+// The handles live as long as the process, like their registrations.
 const bool registered = [] {
   TorchLibraryHandle schemas = nullptr;
   must(aoti_torch_library_init_def("isentrope", "isentrope", __LINE__, &schemas), "open a library");
@@ -81,7 +80,7 @@ const bool registered = [] {
   implement(cpu, "row_lengths", row_lengths);
   implement(cpu, "keys_seen", keys_seen);
   implement(cpu, "check_call", check_call);
-  // Without tensors there is no device to choose a kernel by.
+  // Operators without tensors have no device to dispatch on.
   const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
   implement(any, "call_arguments", call_arguments);
   implement(any, "statistics", statistics);

@@ -1,4 +1,4 @@
-// The kernels, as torch calls them: arguments on the stack, results in their place.
+// Kernels as torch calls them: arguments on the stack are replaced by results.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace isentrope::stable {
 
-// On tensors; library.cc has their schemas.
+// Operators on tensors; library.cc has their schemas.
 void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-// Of nothing but q, k and v, a rule and a causal mask.
+// Operators on q, k, v, a rule and a causal mask only.
 void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
@@ -20,18 +20,17 @@ void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t res
 void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
-// The arguments that the operators share beside q, k and v, in the order of the schema: [{"name":
-// ..., "default": what it is where the caller leaves it out, "axes": ["batch", ...], "mask":
-// whether it is a part of the mask, "parts_rows": whether it is a number because of which rows may
-// see different keys}, ...].
+// Returns the operators' common arguments besides q, k and v, in the order of the schema: [{"name":
+// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the mask,
+// "parts_rows": whether it is a number that may make rows see different keys}, ...].
 void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
-// The list of statistics, in the order of the bits of `wanted`; the last one counts. [{"name": ...,
-// "differentiable": ..., "needs": [...], "sums": whether it takes others than that of the weights,
-// "merge": what the enumeration Merge calls it}, ...].
+// Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.
+// [{"name": ..., "differentiable": ..., "needs": [...], "sums": whether it needs sums besides the
+// weights', "merge": name in the enumeration Merge}, ...].
 void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
-// On rules.
+// Operators on rules.
 void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

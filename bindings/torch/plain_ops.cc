@@ -1,6 +1,6 @@
-// The operators for the calls that most calls are: q, k and v, a rule and a causal mask. Each
-// argument of an operator, and each of its results, costs torch a tenth to a fifth of a microsecond
-// to take apart, which for a few rows is more than all there is to compute.
+// Operators for the most frequent calls: q, k and v, a rule and a causal mask. Unpacking each
+// argument and result of an operator costs torch a tenth to a fifth of a microsecond, which for few
+// rows exceeds the computation.
 
 #include <bit>
 #include <string>
@@ -16,7 +16,7 @@
 namespace isentrope::stable {
 namespace {
 
-// The arguments that both share. float64 they refuse, as whatever else the kernels do not take.
+// Arguments of both operators. They reject float64 and whatever else the kernels do not support.
 class PlainCall {
  public:
   explicit PlainCall(Arguments& from)
@@ -30,13 +30,14 @@ class PlainCall {
     return {number_view("q", q), number_view("k", k), number_view("v", v)};
   }
 
-  // Until the next call on this thread: those of one rule, as calls one after another have it, are
-  // made once.
+  // Valid until the next call on this thread. Options of the last rule are cached, because
+  // consecutive calls use the same.
   [[nodiscard]] const AttentionOptions& options() const {
     thread_local std::string rule = ScaleRule().text();
     thread_local AttentionOptions options{.parallel_for = run_on_torch_threads};
     if (rule != rule_.view()) {
-      std::string text(rule_.view());  // before the options change, which the text must not belie
+      // Copied first: if that throws, the cached options still match their text.
+      std::string text(rule_.view());
       options.rule = ScaleRule::parse(text);
       rule = std::move(text);
     }

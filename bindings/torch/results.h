@@ -1,5 +1,5 @@
-// What the operators return, as tensors: outputs laid out as the inputs are, statistics in one
-// tensor, gradients where somebody wants them. Float here is float, or double for calls in float64.
+// Results of the operators as tensors: outputs in the layout of the inputs, statistics in one
+// tensor, and requested gradients. Float here is float, or double for calls in float64.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace isentrope::stable {
 
-// The argument `wanted` has a bit for each statistic, in the order of the list. Those wanted share
-// one tensor [statistics, batch, heads, queries]; the support has an int64 tensor of its own.
+// The argument `wanted` has a bit for each statistic, in the order of the list. Requested ones
+// share one tensor [statistics, batch, heads, queries]; the support has an int64 tensor of its own.
 using Rows = std::array<std::int64_t, 3>;
 
 constexpr std::int64_t bit_of(std::string_view name) {
@@ -31,8 +31,8 @@ constexpr std::int64_t bit_of(std::string_view name) {
 }
 inline constexpr std::int64_t kSupport = bit_of("support");
 
-// The slices of the shared tensor; no view where one was not asked for. Tensors without elements
-// have no data, but their slices still have a shape.
+// Returns the slices of the shared tensor; no view for statistics that were not requested. Empty
+// tensors have no data, but their slices have a shape.
 template <typename Views, typename T>
 Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
   Views views;
@@ -51,13 +51,12 @@ Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
   return views;
 }
 
-// [batch, heads, rows, columns], laid out as `like` is: where heads lie inside rows, as a
-// projection leaves them, the result can be viewed as [batch, rows, heads * columns] without a
-// copy.
+// Returns [batch, heads, rows, columns] in the layout of `like`. If heads are inside rows, as in
+// projections, the result can be viewed as [batch, rows, heads * columns] without a copy.
 TorchTensor empty_laid_out_as(const TorchTensor& like, std::int64_t rows, std::int64_t columns,
                               std::int32_t dtype);
 
-// A row-major result and its view; without elements, and no view, where nobody wants it.
+// A row-major result and its view; empty and without a view if it was not requested.
 template <typename Float, std::size_t Rank>
 View<Float, Rank> optional_result(TorchTensor& result, bool want,
                                   const std::array<std::int64_t, Rank>& sizes) {
@@ -70,14 +69,14 @@ View<Float, Rank> optional_result(TorchTensor& result, bool want,
   return contiguous_view(static_cast<Float*>(result.write()), sizes);
 }
 
-// The statistics of a forward pass, or their gradients, which are read as attention writes them.
+// Statistics of a forward pass, or their gradients, in the layout that attention writes.
 template <typename Float>
 const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
   const auto view = view_of<Float, 4>(name, tensor);
   if (std::ranges::find(view.extents, 0) != view.extents.end()) return view.data;
   std::int64_t stride = 1;
   for (std::size_t axis = view.extents.size(); axis-- > 0; stride *= view.extents[axis]) {
-    // The stride of a single element is never used, and may be anything.
+    // The stride of a dimension of one element is never used, and may be anything.
     if (view.extents[axis] > 1 && view.strides[axis] != stride) {
       throw Error(std::string("[attention] ") + name + " must be contiguous; got a stride of " +
                   std::to_string(view.strides[axis]) + " for " + std::to_string(stride));
@@ -86,8 +85,8 @@ const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
   return view.data;
 }
 
-// What make() makes. Where there is no memory for it, q may be no tensor that anybody has, which is
-// said first.
+// Returns make(), which allocates results. If that fails, invalid arguments are reported first,
+// because an impossible q may be the reason.
 template <typename Make>
 auto made_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
   try {
@@ -98,11 +97,11 @@ auto made_for(const AttentionInput& in, const AttentionOptions& options, const M
   }
 }
 
-// What attention and decode return.
+// Results of attention and decode.
 struct Results {
   Results(const TorchTensor& q, std::int64_t columns, std::int64_t bits);
 
-  // Where a kernel writes them.
+  // Returns views for a kernel to write to.
   [[nodiscard]] AttentionOutput views() const;
   void put(StableIValue* stack);
 

@@ -1,5 +1,4 @@
-// The operators on rules: text, JSON, numbers, the catalogue, and the rule of a model's
-// config.json.
+// Operators on rules: text, JSON, tables, the catalogue, and the rule of a model's config.json.
 
 #include <algorithm>
 #include <array>
@@ -49,7 +48,7 @@ void rule_of_heads(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(parsed_rule(text.view()).of_heads(first, count).text());
 }
 
-// Whether rows of different lengths may have different scales.
+// Returns whether rows of different lengths may have different scales.
 void rule_reads_length(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const TorchText text = Arguments(stack).text();
   const ScaleRule& rule = parsed_rule(text.view());
@@ -65,8 +64,8 @@ void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
                                        rule.reads(LengthSource::total));
 }
 
-// A rule in numbers, for kernels that look it up: float64 [3, heads, count], as src/rules/numbers.h
-// has them. source: 0 visible, 1 position, 2 total.
+// Returns the tables of a rule for kernels on a device: float64 [3, heads, count], as in
+// src/rules/numbers.h. source: 0 visible, 1 position, 2 total.
 void rule_table(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const TorchText text = from.text();
@@ -81,7 +80,7 @@ void rule_table(StableIValue* stack, std::uint64_t, std::uint64_t) {
   stack[0] = to_value(std::move(table));
 }
 
-// {"name": ["parameter", ...], ...}: what a front end's own constructors are held to.
+// Returns {"name": ["parameter", ...], ...}, against which a front end checks its constructors.
 void rule_catalogue(StableIValue* stack, std::uint64_t, std::uint64_t) {
   nlohmann::ordered_json catalogue;
   for (const RuleInfo& rule : isentrope::rule_catalogue()) {

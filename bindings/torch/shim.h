@@ -1,7 +1,6 @@
-// The part of libtorch's stable C interface that the operators use, declared here so that building
-// them needs no torch. Names, types and promises are those of
-// torch/csrc/inductor/aoti_torch/c/shim.h and torch/csrc/stable/c/shim.h as of torch 2.10, which
-// later versions keep.
+// Part of libtorch's stable C interface that the operators use, declared here so that building them
+// needs no torch. Names, types and contracts are those of torch/csrc/inductor/aoti_torch/c/shim.h
+// and torch/csrc/stable/c/shim.h in torch 2.10, which later versions keep.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +17,11 @@ using TorchLibraryHandle = TorchLibraryOpaque*;
 using StringHandle = StringOpaque*;
 using StableListHandle = StableListOpaque*;
 
-// 0 when all went well.
+// 0 on success.
 using AOTITorchError = int32_t;
 
-// An argument or a result of a kernel: the bits of a number, an owned handle of a tensor, a string
-// or a list, or for an optional a pointer to one of those on the heap, null when there is none.
+// An argument or a result of a kernel: the bits of a number, or an owned handle of a tensor, a
+// string or a list. An optional is a pointer to one of those on the heap, or null.
 using StableIValue = std::uint64_t;
 
 std::int32_t aoti_torch_device_type_cpu();

@@ -9,8 +9,8 @@
 
 namespace isentrope {
 
-// Exceptions stay on this side of the C interface: the first one is thrown again once all threads
-// are back.
+// Exceptions must not cross the C interface, so the first one is rethrown once all threads have
+// returned.
 void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   if (tasks == 1) return body(0);
   struct Context {

@@ -1,4 +1,4 @@
-// What kernels of the stable interface take and give: tensors, strings and numbers on a stack.
+// Values of the stable interface: tensors, strings and numbers on a stack.
 #pragma once
 
 #include <bit>
@@ -21,15 +21,15 @@ inline void must(AOTITorchError error, const char* what) {
   if (error != 0) throw std::runtime_error(std::string("[isentrope] torch could not ") + what);
 }
 
-// Owns a tensor, or nothing.
+// Owner of a tensor, or empty.
 class TorchTensor {
  public:
   TorchTensor() = default;
   explicit TorchTensor(AtenTensorHandle handle) : handle_(handle) {}
-  // Uninitialised, on the CPU. Sizes and strides have the same length.
+  // Allocates an uninitialised CPU tensor. Sizes and strides have the same length.
   TorchTensor(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
               std::int32_t dtype);
-  // The same, row-major.
+  // Same, row-major.
   TorchTensor(std::span<const std::int64_t> sizes, std::int32_t dtype);
 
   explicit operator bool() const { return handle_ != nullptr; }
@@ -48,13 +48,13 @@ class TorchTensor {
   std::unique_ptr<AtenTensorOpaque, Delete> handle_;
 };
 
-// Owns a string, or nothing.
+// Owner of a string, or empty.
 class TorchText {
  public:
   TorchText() = default;
   explicit TorchText(StringHandle handle) : handle_(handle) {}
 
-  // As long as this lives.
+  // Valid as long as this object.
   [[nodiscard]] std::string_view view() const;
 
  private:
@@ -64,17 +64,17 @@ class TorchText {
   std::unique_ptr<StringOpaque, Delete> handle_;
 };
 
-// Views of a tensor's memory, empty for no tensor. The tensor outlives them. Throw Error, which
-// names the tensor, when rank or type is another.
+// Return views of a tensor's memory, empty for no tensor. The tensor must outlive them. Throw Error
+// naming the tensor for a wrong rank or type.
 [[nodiscard]] ConstTensor number_view(const char* name, const TorchTensor& tensor);
 template <typename T, std::size_t Rank>
 [[nodiscard]] View<const T, Rank> view_of(const char* name, const TorchTensor& tensor);
 [[nodiscard]] Tensor output_view(const TorchTensor& tensor);
-// The number of a tensor of float64, or of int64, without dimensions.
+// Returns the number in a float64 or int64 tensor without dimensions.
 [[nodiscard]] double number_of(const char* name, const TorchTensor& tensor);
 [[nodiscard]] std::int64_t integer_of(const char* name, const TorchTensor& tensor);
 
-// torch's number of the type T.
+// torch's code of the type T.
 template <typename T>
 [[nodiscard]] std::int32_t dtype_of_numbers();
 template <>
@@ -93,8 +93,8 @@ std::int32_t dtype_of_numbers<std::int32_t>();
   return tensor.dtype() == aoti_torch_dtype_float64();
 }
 
-// The arguments of a kernel, first to last. Kernels own them, so they are all read before anything
-// may throw; reading them does not, even out of memory.
+// Reads the arguments of a kernel in order. Kernels own them, so all are read before anything may
+// throw; reading does not throw, even without memory.
 class Arguments {
  public:
   explicit Arguments(const StableIValue* stack) : next_(stack) {}
@@ -114,7 +114,7 @@ inline StableIValue to_value(TorchTensor tensor) {
 }
 inline StableIValue to_value(double number) { return std::bit_cast<StableIValue>(number); }
 StableIValue to_value(std::string_view text);
-// As a list, which takes them.
+// Converts to a list, which takes ownership.
 StableIValue to_value(std::span<TorchTensor> tensors);
 
 }  // namespace isentrope::stable
