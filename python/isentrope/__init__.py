@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 try:
-    # Of torch itself: a folder of that name, as in a checkout of this project, imports as an empty package.
+    # torch itself, because a folder named torch imports as an empty package.
     from torch import Tensor as _Tensor
 except ImportError as _error:
     raise ModuleNotFoundError(
@@ -51,30 +51,30 @@ _devices.register(_in_triton)
 def _shard() -> None:
     try:
         from isentrope._core import dtensor  # noqa: F401
-    except ImportError:  # torch calls it experimental: a version without it has no DTensors for us
+    except ImportError:  # experimental in torch: versions without it need no support for DTensors
         pass
 
 
-# Nearly all of this package's import was that of DTensor, which brings sympy.
+# Delayed, because importing DTensor, which imports sympy, would take most of this package's import time.
 _after_import("torch.distributed.tensor", _shard)
 
 
 def inspect(*args: Any, **kwargs: Any) -> Inspection:
-    """`isentrope.models.inspect.inspect`, which needs transformers."""
+    """Measures how focused each head is; see `isentrope.models.inspect.inspect`. Requires transformers."""
     from isentrope.models.inspect import inspect as run
 
     return run(*args, **kwargs)
 
 
 def calibrate(*args: Any, **kwargs: Any) -> Calibration:
-    """`isentrope.models.calibrate.calibrate`, which needs transformers."""
+    """Measures the gain of a stretched model; see `isentrope.models.calibrate.calibrate`. Requires transformers."""
     from isentrope.models.calibrate import calibrate as run
 
     return run(*args, **kwargs)
 
 
 def __getattr__(name: str) -> Any:
-    # Most programs need none of what it imports.
+    # Imported on demand, because most programs do not use it.
     if name == "QKClip":
         from isentrope.models.qk_clip import QKClip
 

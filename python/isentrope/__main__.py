@@ -1,6 +1,6 @@
-"""python -m isentrope COMMAND: the command line, also where the programs of the package are not installed.
+"""python -m isentrope COMMAND: the command line, even if the package's programs are not installed.
 
-Commands that are written in Python run in this process; all others are those of the program `isentrope`.
+Commands written in Python run in this process; all others are those of the program `isentrope`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _IN_PYTHON = ("calibrate", "doctor", "evaluate", "inspect", "tune")
 
 
 def _program() -> str:
-    """Path of the program `isentrope`: where the wheel keeps it, else beside this Python or on PATH."""
+    """Returns the path of the program `isentrope`: in the wheel, else next to this interpreter or on PATH."""
     in_wheel = Path(__file__).parents[1] / "isentrope.scripts" / "isentrope"
     return str(in_wheel) if in_wheel.exists() else program("isentrope", "has the other commands")
 

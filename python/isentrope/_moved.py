@@ -1,4 +1,4 @@
-"""Modules that are renamed in version 0.2: until then both names work, the old ones with a warning."""
+"""Modules renamed in version 0.2: the old names work with a warning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Finder(MetaPathFinder, Loader):
         sys.modules[module.__name__] = importlib.import_module(_new(module.__name__))
 
     def get_code(self, name: str) -> CodeType:
-        """For python -m."""
+        """Supports python -m."""
         new = _new(name)
         return importlib.util.find_spec(new).loader.get_code(new)
 
@@ -46,5 +46,5 @@ def _new(old: str) -> str:
     return MOVED[old]
 
 
-# The last to be asked: what has no other finder.
+# Added last, so that it is asked only for modules that no other finder has.
 sys.meta_path.append(_Finder())

@@ -225,7 +225,7 @@ def decode(
         cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
         return _decode(cache, return_stats, check_names("decode", options))
     except (TypeError, ValueError) as error:
-        # What a step has of attention's arguments is checked where attention's are, and by that name.
+        # Shared arguments are checked by attention's checks, which name it.
         raise type(error)(str(error).replace("[attention]", "[decode]", 1)) from None
 
 
@@ -253,7 +253,7 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
     """
     if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
         raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")
-    if rows.numel() > 1 << 56:  # broadcast ones, which the codes are not
+    if rows.numel() > 1 << 56:  # broadcast rows, which codes are not
         raise ValueError(f"[quantize] rows must have at most 2^56 elements; got {list(rows.shape)}")
     columns = rows.shape[3]
     size = columns if group_size is None else group_size
@@ -263,10 +263,11 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
-    """n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as there."""
+    """Returns n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as
+    there."""
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 
 
 def _lies_over_rows(q: Any) -> bool:
-    """Whether q is a DTensor whose rows are sharded, as `isentrope.distributed` leaves them."""
+    """Returns whether q is a DTensor with sharded rows, as in `isentrope.distributed`."""
     return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))

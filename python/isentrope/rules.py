@@ -45,9 +45,11 @@ class ScaleRule:
     `SSMax` and `attention_rows`.
 
     The constructors are those of the library's catalogue, with its defaults. Each also takes
-    `length="visible"|"position"|"total"|N`, `n_min`, `n_max` and `offset`, which define the length that the rule uses,
-    and `where="pre_cap"|"post_cap"` and `scale_bias`, which define what it multiplies. Raises ValueError that names the
-    argument, its domain and the value. docs/scale-rules.md has the formulas, their sources and advice.
+    `length="visible"|"position"|"total"|N`, `n_min`, `n_max` and `offset`, which define the length that the rule uses.
+    `where="pre_cap"|"post_cap"` and `scale_bias` define what it multiplies.
+
+    Raises ValueError that names the argument, its domain and the value. docs/scale-rules.md has the formulas, their
+    sources and advice.
     """
 
     __slots__ = ("_text",)
@@ -59,16 +61,16 @@ class ScaleRule:
 
     @property
     def text(self) -> str:
-        """`ScaleRule(rule.text) == rule`."""
+        """Text of the rule: `ScaleRule(rule.text) == rule`."""
         return self._text
 
     def lambda_(self, n: int, d: int, head: int = 0) -> float:
-        """The softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
+        """Returns the softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
         n, d, head = (checked_integer("lambda_", name, x) for name, x in (("n", n), ("d", d), ("head", head)))
         return CHECKED.rule_lambda(self._text, n, d, head)
 
     def to_json(self) -> str:
-        """`{"rule": "entropy_invariant", "base": 512, "length": "visible"}`; a product as `{"product": [...]}`.
+        """Returns `{"rule": "entropy_invariant", "base": 512, "length": "visible"}`; a product as `{"product": [...]}`.
 
         The length that the rule counts, if any, is always written.
         """
@@ -76,14 +78,14 @@ class ScaleRule:
 
     @staticmethod
     def from_json(text: str) -> ScaleRule:
-        """The inverse of to_json(). Defaults may be omitted, and a JSON string with the text form works too."""
+        """Parses the output of to_json(). Defaults may be omitted, and a JSON string with the text form is accepted."""
         if not isinstance(text, str):
             raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
         return ScaleRule(CHECKED.rule_from_json(text))
 
     @staticmethod
     def names() -> list[str]:
-        """The names of all rules."""
+        """Returns the names of all rules."""
         return list(json.loads(OPS.rule_catalogue()))
 
     def __mul__(self, other: ScaleRule) -> ScaleRule:
@@ -371,10 +373,10 @@ Rule = str | ScaleRule
 
 
 def rule_text(rule: str | ScaleRule, scale: float | None) -> str:
-    """The text the operators take; `scale`, where there is one, in the place of the rule's 1/sqrt(d)."""
+    """Returns the rule as text for the operators, with `scale`, if given, instead of the rule's 1/sqrt(d)."""
     if not isinstance(rule, (str, ScaleRule)):
         raise TypeError(f"[attention] rule must be a str or a ScaleRule; got {type(rule).__name__}")
-    text = str(rule)  # here, and not where it is formatted: that a compiler does not see through
+    text = str(rule)  # not inside the f-string, where compilers cannot trace it
     if scale is None:
         return text
     return f"constant(scale={checked_number('attention', 'scale', scale)!r}) * {text}"

@@ -13,7 +13,7 @@ from isentrope._core.library import STATISTICS
 from isentrope.statistics import Statistics
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-# Ways in which the numbers of two parts become one, w being the share of each, and what the library says which statistic takes.
+# Functions that merge the numbers of two parts with their weights w; the library says which one a statistic uses.
 _WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "mean": lambda w_a, x, w_b, y: w_a * x + w_b * y,
     "squares": lambda w_a, x, w_b, y: w_a * w_a * x + w_b * w_b * y,
@@ -90,7 +90,7 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
 
 
 def require_state(name: str, state: Any) -> None:
-    """TypeError unless it is one of dense tensors."""
+    """Raises TypeError unless the state consists of dense tensors."""
     if not isinstance(state, AttentionState) or not isinstance(state.statistics, Statistics):
         raise TypeError(f"[merge] {name} must be an AttentionState with Statistics; got {kind(state)}")
     for part, tensor in (("output", state.output), *state.statistics._asdict().items()):
@@ -102,12 +102,12 @@ def require_state(name: str, state: Any) -> None:
 
 
 def _entropy_of(share: Tensor) -> Tensor:
-    """-w ln w, whose slope is infinite at w = 0: there the row has no gradient."""
+    """Returns -w ln w, with gradient 0 at w = 0, where its slope is infinite."""
     return torch.special.entr(torch.where(share > 0, share, torch.ones_like(share)))
 
 
 def _weights(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """lse of both, and the share of each. If both are empty the shares are 0, not NaN."""
+    """Returns the lse of both, and the weight of each. If both are empty the weights are 0, not NaN."""
     top = torch.maximum(a, b).detach()
     top = torch.where(top == -torch.inf, torch.zeros_like(top), top)
     e_a, e_b = (a - top).exp(), (b - top).exp()

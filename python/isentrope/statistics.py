@@ -1,4 +1,4 @@
-"""The statistics of rows, and how the operators pass them on."""
+"""Statistics of rows, and their packing by the operators."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _DETACHED = {statistic["name"] for statistic in STATISTICS if not statistic["dif
 
 
 def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | None:
-    """The names that `return_stats` requests; None for no statistics at all."""
+    """Returns the names that `return_stats` requests; None for no statistics at all."""
     if return_stats is False:
         return None
     if return_stats is True:
@@ -92,12 +92,12 @@ def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | Non
 
 
 def wanted_bits(names: tuple[str, ...]) -> int:
-    """The operators' argument `wanted`: the names, and what their gradients need."""
+    """Returns the operators' argument `wanted`: bits of the names, and of what their gradients need."""
     return with_needs(sum(BITS[name] for name in set(names)))
 
 
 def with_needs(wanted: int) -> int:
-    """The bits of `wanted`, of lse, and of what the gradients of these need."""
+    """Returns the bits of `wanted`, of lse, and of what the gradients of these need."""
     for name, bit in BITS.items():
         if wanted & bit:
             wanted |= WITH_NEEDS[name]
@@ -105,7 +105,7 @@ def with_needs(wanted: int) -> int:
 
 
 def unpack(names: tuple[str, ...], bits: int, shared: Tensor, support: Tensor) -> Statistics:
-    """Names the slices of the tensor in which the operators return their float32 statistics."""
+    """Splits the tensor of the operators' float32 statistics into named slices."""
     found: dict[str, Tensor] = {}
     for name in names:
         if name == "support":

@@ -1,4 +1,4 @@
-"""Work that waits until somebody imports a module, which it would be long to import for everybody."""
+"""Delays work until a module is imported, so that this package need not import it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def after_import(module: str, work: Callable[[], None]) -> None:
-    """Calls `work` once `module` is imported: now, where that has happened."""
+    """Calls `work` after `module` is imported; at once if it is already."""
     if module in sys.modules:
         work()
     else:

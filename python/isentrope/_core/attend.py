@@ -1,4 +1,4 @@
-"""One call of the operator `attention`, on the way that the state of torch asks for."""
+"""Calls the operator `attention` on the path that torch's current state requires."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 
 
 def attend(call: Call, return_stats: StatisticNames, first_head: int | None = None) -> Any:
-    """first_head: index of the call's first head among the module's, where a call has a part of them."""
-    # Without gradients and statistics a call has nothing to return but its output.
+    """Computes a call. first_head: index of its first head among the module's heads, for ranks that have a part of
+    them."""
+    # Without gradients and statistics only the output is needed.
     names = statistic_names(return_stats)
     wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
     if maxima.running.maxima is not None:
@@ -51,5 +52,5 @@ def has_tangent(value: object) -> bool:
 
 
 def transformed() -> bool:
-    """Whether torch.func or forward-mode is at work."""
+    """Returns whether torch.func or forward-mode differentiation is active."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

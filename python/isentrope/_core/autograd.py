@@ -1,11 +1,11 @@
-"""Gradients of the operators. One backward pass, `_six_gradients`, and two ways to it:
+"""Gradients of the operators. One backward pass, `_six_gradients`, is reached in two ways:
 
-- `Differentiable`: eager calls, which register_autograd would take four times as long for a few rows, torch.func and
-  forward mode, which do not see through it and would compute without it;
-- `register_autograd`: models that torch compiles or exports, whose graphs have the operator and no class of Python, and
-  whoever calls the operator itself.
+- `Differentiable`: eager calls, torch.func and forward mode. For a few rows register_autograd would take four times as
+  long, and torch.func would ignore it and compute without gradients;
+- `register_autograd`: models that torch compiles or exports, whose graphs contain the operator and no Python class, and
+  direct calls of the operator.
 
-A call of q, k, v, a rule and a causal mask that nobody watches takes none of them: `plain.py` has a shorter one.
+Unobserved calls of q, k, v, a rule and a causal mask use neither: `plain.py` has a faster path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isentrope._core.library import CHECKED, LSE, OPS, checked
 from isentrope._core.vmap import one_by_one
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
-# Those with gradients; the last three are computed where somebody wants them.
+# Differentiable arguments; the last three gradients are computed on request.
 _DIFFERENTIABLE_AT = [Call._fields.index(name) for name in ("q", "k", "v", "bias", "lambda_", "sinks")]
 _with_gradients = itemgetter(*_DIFFERENTIABLE_AT)
 
@@ -33,7 +33,7 @@ def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> Non
 
 
 def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
-    """Of every argument of the schema."""
+    """Returns the gradients of every argument of the schema."""
     found: list[Tensor | None] = [None] * (SHARED + 1)
     wants = [ctx.needs_input_grad[at] for at in _DIFFERENTIABLE_AT[3:]]
     for at, gradient in zip(_DIFFERENTIABLE_AT, _six_gradients(ctx, d_output, d_statistics, wants)):
@@ -42,7 +42,7 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _
 
 
 def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, wants: Any) -> tuple:
-    """Of q, k, v, and of bias, lambda and sinks where they are wanted."""
+    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks."""
     if d_output is None and d_statistics is None:
         return (None,) * 6
     if not ctx.numbers[-1] & LSE:
@@ -59,7 +59,7 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | Non
 
 
 def backward_operator() -> Any:
-    """On the way that the state of torch asks for."""
+    """Returns the backward operator for torch's current state."""
     if torch._C._are_functorch_transforms_active():
         return _TransformableBackward.apply
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
@@ -68,9 +68,9 @@ def backward_operator() -> Any:
 
 
 def below_autograd(operator: Any) -> Any:
-    """The operator where autograd has nothing to do, past what Python registers for it: a third of the time of a
-    call on one query. The dispatcher stays: it knows of lazy negation, of modes, traces and profilers."""
-    # The handle in C++, past a call in Python. It is private to torch.
+    """Returns the operator bypassing its Python registrations, for calls that need no autograd. This saves a third of
+    the time of a call on one query. The dispatcher still handles lazy negation, modes, traces and profilers."""
+    # The C++ handle, private to torch, saves a Python call.
     return checked(getattr(operator, "_op", operator), torch._C._AutoDispatchBelowAutograd)
 
 
@@ -79,7 +79,7 @@ _attention_backward = below_autograd(OPS.attention_backward.default)
 
 
 def requires_gradients(call: Call) -> bool:
-    # All arguments, of which most are no tensors, take a microsecond more.
+    # Passing all arguments, most of which are no tensors, takes a microsecond more.
     return torch._C._any_requires_grad(*_with_gradients(call))
 
 
@@ -92,7 +92,7 @@ torch.library.register_autograd("isentrope::attention_backward", no_second_order
 
 
 class _Transformable(torch.autograd.Function):
-    """An operator for torch.func and forward mode, where a derivative would silently be zero: here it is an error."""
+    """Raises an error in torch.func and forward mode, where a derivative would silently be zero."""
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
@@ -104,8 +104,8 @@ class _Transformable(torch.autograd.Function):
 
 
 class Differentiable(_Transformable):
-    """Attention of the arguments that have gradients and, as one argument, of all: each costs a call of 16 rows 0.3 %
-    of its time."""
+    """Attention as an autograd function of its differentiable arguments and, as one argument, all others. Each argument
+    costs a call of 16 rows 0.3 % of its time."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +120,7 @@ class Differentiable(_Transformable):
         return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
 
 
-# Past what Function.apply does for torch.func in Python, where that is not at work.
+# Skips the checks for torch.func in Function.apply, which is not active here.
 _apply = super(torch.autograd.Function, Differentiable).apply
 
 

@@ -1,4 +1,4 @@
-"""The cache of a decode step: numbers or codes in 8 bits, in pages or one behind the other."""
+"""The cache of a decode step: numbers or 8-bit codes, in pages or contiguous."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isentrope._core.library import refuse_arguments
 
 @dataclass
 class Cache:
-    """Of `decode`, whose arguments these are, checked for what the library cannot see."""
+    """Cache arguments of `decode`, after the checks that the library cannot make."""
 
     q: Tensor
     k: Tensor
@@ -41,7 +41,7 @@ class Cache:
         check_ranks(q=self.q, k=self.k)
 
     def scales(self) -> tuple[Tensor, ...]:
-        """Those of codes; none of a cache of numbers."""
+        """Returns the scales of codes; empty for a cache of numbers."""
         if self.k_scale is None and self.v_scale is None:
             if self.k.dtype is torch.int8:
                 raise ValueError("[decode] k_scale and v_scale must be given of caches in int8; got none")

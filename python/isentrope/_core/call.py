@@ -1,4 +1,4 @@
-"""The arguments of a call, checked for what the library cannot see, as the operators take them."""
+"""Checks the arguments of a call as far as the library cannot, and packs them for the operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values()
 SHARED = len(Call._fields)
 TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
 
-# How a compiler is handed the numbers of a scale and a soft-cap that change from call to call.
+# Arguments that pass a changing scale and soft-cap to compiled code.
 IN_TENSORS = ("compiled_scale", "compiled_soft_cap")
 
 _CAUSAL = {False: 0, "top_left": 1, True: 2, "bottom_right": 2}
@@ -28,7 +28,7 @@ _NO_WINDOW = (-1, -1)
 
 
 def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[str, Any]:
-    """Changes `options` from the names of `scaled_dot_product_attention` to those of a call, and returns them."""
+    """Renames arguments of `scaled_dot_product_attention` in `options` to those of a call, and returns them."""
     is_causal, enable_gqa = options.pop("is_causal", False), options.pop("enable_gqa", True)
     for name, value in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         check_bool("attention", name, value)
@@ -58,9 +58,9 @@ def call_of(
     q: Tensor, k: Tensor, v: Tensor, *, rule: Rule = "standard", scale: float | None = None,
     masks: Masks | None = None, causal: bool | str = False, window_size: tuple[int, int] = _NO_WINDOW, **options: Any,
 ) -> Call:  # fmt: skip
-    """The arguments the operators share, checked for what the library cannot see.
+    """Checks the operators' common arguments as far as the library cannot, and packs them.
 
-    masks: in the place of the options that are parts of it. options: every other field of `Call`.
+    masks: replaces the options that are parts of it. options: every other field of `Call`.
     """
     try:
         return _call_of(q, k, v, rule, scale, masks, causal, window_size, options)
@@ -94,16 +94,16 @@ def _call_of(
     else:
         given |= masks._asdict()
     for name, value in options.items():
-        # None stands for a tensor that is not there, and for nothing else.
+        # None means a missing tensor, and nothing else.
         if value is not None or DEFAULTS[name] is not None:
             given[name] = CHECKS[name](name, value, q, k)
     return Call(q, k, v, **given)
 
 
 def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | None, dict[str, Any]]:
-    """With numbers that change from call to call in tensors: any other form of them a compiler takes for a constant,
-    and compiles again for each."""
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # imports much
+    """Puts numbers that change from call to call into tensors, because compilers treat other numbers as constants and
+    recompile."""
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # a slow import
 
     def changes(number: Any) -> bool:
         return isinstance(number, (int, float)) and not has_static_value(number)
@@ -142,7 +142,7 @@ def _fail_kinds(*tensors: object) -> None:
 
 
 def _check_devices(*tensors: Tensor) -> None:
-    # Meta tensors have shapes alone, which is all that their kernel needs.
+    # Meta tensors have only shapes, and their kernel needs nothing else.
     if all(tensor.is_meta for tensor in tensors):
         return
     q = tensors[0]
@@ -164,7 +164,7 @@ def _window(window_size: Any) -> tuple[int, int]:
 
 
 def drawn_seed(q: Tensor) -> Tensor:
-    """From the generator that torch's own dropout of q would use."""
+    """Draws a seed from the generator that torch's own dropout of q would use."""
     if hasattr(q, "placements"):
         raise ValueError(
             "[attention] dropout_seed must be given where q is a DTensor, whose ranks would draw one each; got None"

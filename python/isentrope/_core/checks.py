@@ -1,4 +1,4 @@
-"""Each argument of a call, checked for what the library cannot see, as the operators take it."""
+"""Checks each argument of a call as far as the library cannot, and converts it for the operators."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def check_ranks(**tensors: Tensor) -> None:
 
 
 def check_dense(**tensors: Tensor) -> None:
-    """Of four dimensions each, before other ranks are asked for anything."""
+    """Raises ValueError unless the tensors are dense with four dimensions, before other checks."""
     check_ranks(**tensors)
-    if not torch.compiler.is_compiling():  # which knows no other tensors than dense ones
+    if not torch.compiler.is_compiling():  # compilers support dense tensors only
         refuse_arguments(tensors.items())
 
 
@@ -55,7 +55,7 @@ def _weights_shape(q: Tensor, k: Tensor) -> tuple:
     return (*q.shape[:3], k.shape[2])
 
 
-# Each check of an argument takes its name, the value, q and k, and returns what the operators take.
+# Checks of arguments: each takes the name, the value, q and k, and returns the operators' argument.
 
 
 def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
-    # One beyond 64 bits fails later, and is named then: a compiler would take a comparison for a branch.
+    # Larger integers fail later with an error that names them; a compiler would treat a comparison here as a branch.
     if not is_integer(value):
         raise TypeError(f"[attention] {name} must be an integer; got {shown(value)}")
     return value
@@ -122,7 +122,7 @@ def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
     return beside(q, name, seed)
 
 
-# By the kind of the default, but for the tensors that are no list of integers.
+# Check by the type of the default, except for floating-point tensors.
 _BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
 CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
 CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), _as_it_is)

@@ -1,4 +1,4 @@
-"""The operators for tensors on GPUs: kernels in Triton, which the first call that needs them loads."""
+"""Operators for GPU tensors: Triton kernels, loaded by the first call that needs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-# A registration lasts as long as its library.
+# Kept alive, because its registrations end with it.
 _LIBRARY = torch.library.Library("isentrope", "IMPL")
 
 
 def register(implementation: Callable[[str], Any]) -> None:
-    """Makes implementation(name), which may import what it needs, the operator of that name on GPUs."""
+    """Registers implementation(name) as the operator of that name on GPUs. It may import what it needs."""
     for name in ("attention", "attention_backward", "decode", "row_lengths"):
         for key in ("CUDA", "XPU"):
             _LIBRARY.impl(name, on_first_call(implementation, name), key)

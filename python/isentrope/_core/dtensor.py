@@ -1,4 +1,4 @@
-"""DTensors sharded by batch or by head stay as they are."""
+"""Sharding rules of DTensors: results keep shards by batch or by head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isentrope._core.library import AXES, CHECKED, OPS, SUPPORT
 KEEP = Replicate()
 Places = dict[str, Any]
 """By name, of every tensor that the schemas have."""
-# What the dimensions are of those beside the arguments that all operators share.
+# Dimensions of tensors besides the operators' common arguments.
 _AXES = AXES | {
     **dict.fromkeys(("q", "k", "v", "output", "d_output"), ["batch", "heads"]),
     **dict.fromkeys(("statistics", "d_statistics"), ["statistic", "batch", "heads"]),
@@ -24,31 +24,34 @@ _TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_stat
 
 
 def _cut(axis: str) -> Places:
-    """Sharded along the axis, where they have that."""
+    """Returns placements sharded along the axis, for tensors that have it."""
     return {name: Shard(_AXES[name].index(axis)) if axis in _AXES[name] else KEEP for name in _TENSORS}
 
 
 WHOLE, BY_BATCH, BY_HEAD = (_cut(axis) for axis in ("", "batch", "heads"))
-# Every sequence may have its pages anywhere in the cache.
+# The pages of a sequence may be anywhere in the cache, so it is replicated.
 CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
 def _heads_may_part(given: dict[str, Any]) -> bool:
-    """Whether a mesh may cut the heads: not between those that share keys, nor a rule's numbers for each head."""
+    """Returns whether heads may be sharded: not if query heads share keys, and not if the rule has numbers for each
+    head."""
     q, k = given["q"], given["k"]
     own_keys = q.shape[1] == k.shape[1]
     return CHECKED.rule_heads(given["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
 
 
 def _ways(given: dict[str, Any], by_batch: Places) -> list[Places]:
-    """Dropout counts batches and heads from the call's first: a part of them would have another's mask."""
+    """Returns the possible placements. Dropout excludes shards, because its mask counts batches and heads of the whole
+    call."""
     if given["dropout_p"] > 0:
         return [WHOLE]
     return [WHOLE, by_batch] + [BY_HEAD] * _heads_may_part(given)
 
 
 def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:
-    """results: the placements of what the operator returns, from its arguments by name and those of its tensors."""
+    """Registers the strategies of an operator. results: placements of its results, from its arguments by name and their
+    placements."""
     names = [argument.name for argument in operator._schema.arguments]
 
     @register_sharding(operator)
@@ -65,7 +68,7 @@ def _attended(given: dict[str, Any], places: Places) -> list:
 
 
 def _gradients(given: dict[str, Any], places: Places) -> list:
-    # Each sequence adds to the gradients of the sinks.
+    # The gradient of the sinks sums over sequences.
     others = {"bias": places["q"], "lambda": places["q"], "sinks": Partial() if places is BY_BATCH else places["sinks"]}
     optional = [place if given[f"wants_{name}"] else KEEP for name, place in others.items()]
     return [places[name] for name in "qkv"] + optional

@@ -1,4 +1,4 @@
-"""What the operators return, by shape and layout: all that torch needs of a call that it traces."""
+"""Shapes and layouts of the operators' results, for tracing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from isentrope._core.library import SUPPORT
 
 
 def _laid_out_as(like: Tensor, rows: Any, columns: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """As the kernels lay out a result: heads inside rows where `like` has them there. dtype: None for that of `like`."""
+    """Returns an empty result in the kernels' layout: heads inside rows if `like` has them so. dtype: None: that of
+    `like`."""
     batch, heads = like.shape[:2]
     if like.stride(1) < like.stride(2):
         return like.new_empty((batch, rows, heads, columns), dtype=dtype).transpose(1, 2)

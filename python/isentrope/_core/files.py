@@ -1,4 +1,4 @@
-"""Whole files in and out, as the commands read and write them, with errors that name them."""
+"""Reads and writes whole files for the commands, with errors that name them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any
 
 from isentrope._core.library import path_of
 
-# What is no regular file might never end.
+# Anything but a regular file might never end.
 _MOST_FROM_PIPE = 256 << 20
 
 
 def name_of(path: Path) -> str:
-    """As JSON can hold it: a file's name may be any bytes."""
+    """Returns the path as text for JSON; a file name may be any bytes."""
     return os.fsencode(path.name).decode(errors="replace")
 
 
 def read_text(path: Path) -> str:
-    """All of the file, as UTF-8. Raises OSError when it cannot be read, ValueError when it may be endless."""
+    """Returns the file's content, decoded as UTF-8. Raises OSError if it cannot be read, ValueError if it may be
+    endless."""
     try:
         with path.open("rb") as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -35,14 +36,14 @@ def read_text(path: Path) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Before work starts: what cannot be written later is an error now. Makes the folder. Raises OSError."""
+    """Creates the folder and raises OSError if the file clearly cannot be written, before long work starts."""
     _call("isentrope_require_writable", path)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Makes `text` what the file holds, by the library: src/files/writing.h says how. Raises OSError."""
+    """Writes `text` as the file's content with the library (src/files/writing.h). Raises OSError."""
     if sys.stdout is not None:
-        sys.stdout.flush()  # what was printed before comes before
+        sys.stdout.flush()  # keeps the order of output
     data = text.encode()
     _call("isentrope_write_file", path, data, ctypes.c_size_t(len(data)))
 

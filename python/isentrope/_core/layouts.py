@@ -1,4 +1,4 @@
-"""Jagged tensors: packed documents, and computed as such. Whatever else is not dense is refused."""
+"""Computes jagged tensors as packed documents, and refuses other layouts that are not dense."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_jagged(tensor: object) -> bool:
 
 
 def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
-    """`attention` of tensors whose third dimension, of queries or keys, is another in each sequence of the batch."""
+    """Computes `attention` of tensors whose third dimension (queries or keys) varies between sequences."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not is_jagged(tensor) or tensor.dim() != 4 or tensor._ragged_idx != 2 or tensor.lengths() is not None:
             raise ValueError(
@@ -41,7 +41,7 @@ def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNam
     )
 
     def as_q(rows: Tensor) -> Tensor:
-        """From [1, heads, all rows, ...]."""
+        """Converts [1, heads, all rows, ...] to the layout of q."""
         return torch.nested.nested_tensor_from_jagged(rows.squeeze(0).transpose(0, 1), starts).transpose(1, 2)
 
     result = attend(call, return_stats)

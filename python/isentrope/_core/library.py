@@ -1,4 +1,4 @@
-"""The operators' library: how it is found, what it refuses, and what it lists of itself."""
+"""Loads the operators' library, translates its errors, and reads its lists of arguments and statistics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import torch
 
 
 def path_of(library: str) -> Path:
-    """Of a library that the package brings. Raises ImportError where it is missing."""
+    """Returns the path of a library of the package. Raises ImportError if it is missing."""
     folders = sys.modules[__package__.partition(".")[0]].__path__
-    # An editable installation keeps sources and libraries apart: each folder of the package may have it.
+    # In an editable installation sources and libraries are apart, so each folder of the package is searched.
     for folder in folders:
         path = Path(folder) / f"lib{library}.so"
         if path.exists():
@@ -28,18 +28,19 @@ def path_of(library: str) -> Path:
 torch.ops.load_library(str(path_of("isentrope_operators")))
 OPS = torch.ops.isentrope
 
-# As all that the library refuses begins: [attention] k must ...; got ... Failures of torch itself are [isentrope] ...
+# Beginning of the library's refusals: [attention] k must ...; got ... Failures of torch itself begin with [isentrope].
 _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether the library threw it, as a ValueError: from torch 2.15 on all that C++ throws arrives as RuntimeError."""
+    """Returns whether the library raised it as a ValueError. From torch 2.15 on, all C++ exceptions arrive as
+    RuntimeError."""
     return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
 def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
-    """Of a call that failed: ValueError where torch could not even hand an argument on, whatever the failure says. To look
-    before the call would cost every call."""
+    """Raises ValueError if torch could not convert an argument of a failed call, whatever its error says. Checked after
+    a failure only, because checking before would slow every call."""
     for name, value in arguments:
         if isinstance(value, torch.Tensor) and (how := _how_it_is_not_dense(value)):
             raise ValueError(
@@ -79,31 +80,32 @@ _NAMES = (
     "rule_lambda", "rule_to_json", "rule_from_json", "rule_heads", "rule_of_heads", "rule_reads_length",
     "rule_reads_position", "rule_table",
 )  # fmt: skip
-# The operators with ValueErrors under every torch. Calls that torch compiled raise what it makes of them.
+# Operators that raise ValueErrors under every torch version. Compiled calls raise torch's own errors.
 _FIRST_NAMES = {name: ("rule",) for name in _NAMES if name.startswith("rule_")} | {"quantize": ("rows", "groups")}
 CHECKED = SimpleNamespace(
     **{name: checked(getattr(OPS, name).default, names=_FIRST_NAMES.get(name, ())) for name in _NAMES}
 )
 
-# The arguments that all operators share beside q, k and v, tensors first: name, default, what the dimensions of a tensor
-# are ("axes"), whether it is a part of the mask, and whether it is a number because of which rows may see different keys.
+# Common arguments of all operators besides q, k and v, tensors first: name, default, dimensions of a tensor ("axes"),
+# whether it is a part of the mask, and whether it is a number that may make rows see different keys.
 ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
 DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}
 
-# What the library lists of each statistic, in the order of the bits of the argument `wanted`. The last one counts.
+# The library's list of statistics, in the order of the bits of the argument `wanted`. The last one counts.
 STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())
 BITS = {statistic["name"]: 1 << index for index, statistic in enumerate(STATISTICS)}
 SUPPORT = BITS["support"]
-# Of each, together with what its gradient takes up again, which a forward pass saves unasked.
+# Bits of each statistic and of what its gradient needs, which a forward pass therefore saves.
 WITH_NEEDS = {
     s["name"]: BITS[s["name"]] | sum(BITS[name] for name in s["needs"] if name != s["name"]) for s in STATISTICS
 }
-LSE = BITS["lse"]  # every backward pass needs it
+LSE = BITS["lse"]  # needed by every backward pass
 
 
 def refuse_unknown(who: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """ImportError for what the library has and `who` has not: it would be ignored without a word."""
+    """Raises ImportError for names that the library has and `who` does not know, because they would be silently
+    ignored."""
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ImportError(f"{who} must know every {what}; got {', '.join(unknown)}")

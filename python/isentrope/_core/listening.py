@@ -1,4 +1,4 @@
-"""Who hears the statistics of the calls that run: nobody, or one listener, which changes none of their results."""
+"""Passes the statistics of running calls to one listener, which does not change their results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ listener: Listener | None = None
 
 @contextmanager
 def listening(names: tuple[str, ...], hear: Callable[[Statistics], None]) -> Iterator[None]:
-    """Calls `hear` with the named statistics, without gradients, of every call inside the block. Calls in compiled code and
-    under torch.func are not heard.
-
-    Raises RuntimeError inside another one.
-    """
+    """Calls `hear` with the named statistics, without gradients, of every call inside the block. Calls in compiled code
+    and under torch.func are not heard. Raises RuntimeError inside another `listening` block."""
     global listener
     if listener is not None:
         raise RuntimeError("[listening] there must be only one listener; got a second one")

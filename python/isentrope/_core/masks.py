@@ -1,4 +1,4 @@
-"""The masks of a call as one value, whose parts are those that the library lists."""
+"""Masks of a call as one value with the parts that the library lists."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _NAMES = [argument["name"] for argument in ARGUMENTS if argument["mask"]]
 
 
 class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NAMES])):
-    """Which keys each row sees, as the operators take it: include/isentrope/mask.h says what each part means. Those with
-    axes are lists, None or tensors of int64, the others numbers."""
+    """Keys that each row sees, in the operators' form; include/isentrope/mask.h defines each part. Parts with axes are
+    lists: None or int64 tensors. The others are numbers."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, call: Any) -> Masks:
-        """Those among the arguments of a call."""
+        """Returns the masks among the arguments of a call."""
         return cls(*(getattr(call, name) for name in cls._fields))
 
-    # Methods: torch 2.10 does not compile what reads a property of a named tuple.
+    # Methods, because torch 2.10 cannot compile properties of named tuples.
     def lists(self) -> dict[str, Tensor | None]:
         return {name: x for name, x in self._asdict().items() if AXES[name]}
 
@@ -32,11 +32,11 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
         return {name: x for name, x in self._asdict().items() if not AXES[name]}
 
     def on(self, device: torch.device) -> Masks:
-        """With lists that lie there. From the CPU they go without a wait."""
+        """Returns the masks with lists on that device. Copies from the CPU are asynchronous."""
         lists = {name: x.to(device, non_blocking=True) for name, x in self.lists().items() if x is not None}
         return self._replace(**lists)
 
     @property
     def differ_by_batch(self) -> bool:
-        """Whether the sequences of a batch may see different keys."""
+        """Returns whether the sequences of a batch may see different keys."""
         return any("batch" in AXES[name] and x is not None for name, x in self._asdict().items())

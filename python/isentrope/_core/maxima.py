@@ -34,7 +34,7 @@ class Maxima:
 
     @torch.no_grad()
     def hear(self, max_logit: Tensor, first_head: int | None) -> None:
-        """max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads."""
+        """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads."""
         self.called = True
         local = max_logit.to_local() if hasattr(max_logit, "placements") else max_logit
         if local.numel() == 0:
@@ -51,12 +51,12 @@ class _Running:
     """Of the module whose forward is running; None: nobody asks."""
 
 
-# An attribute instead of a global variable: compilers trace who sets it.
+# An attribute instead of a global variable, because compilers trace assignments to it.
 running = _Running()
 
 
 def hear(wanted: int, statistics: Tensor, support: Tensor, first_head: int | None = None) -> None:
-    """Passes on what an operator returned for the bits `wanted`, if anybody asks for maxima."""
+    """Passes an operator's statistics for the bits `wanted` on, if a module's maxima are collected."""
     if running.maxima is not None:
         max_logit = unpack(_NAMES, wanted, statistics, support).max_logit
         assert max_logit is not None

@@ -1,4 +1,4 @@
-"""The options of each function, for type checkers and for the error of a name that it has not."""
+"""Options of each function, for type checkers and for errors about unknown names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isentrope.rules import Rule
 
 
 class SequenceMasks(TypedDict, total=False):
-    """Which keys a row of a sequence sees: `attention` says what each means."""
+    """Masks of a row of a sequence; `attention` documents them."""
 
     causal: bool | str
     window_size: tuple[int, int]
@@ -32,7 +32,7 @@ class MaskOptions(SequenceMasks, Padding, total=False):
 
 
 class Dropout(TypedDict, total=False):
-    """Which weights are dropped: `attention` says what each means."""
+    """Dropout of weights; `attention` documents it."""
 
     dropout_p: float
     dropout_seed: int | Tensor | None
@@ -52,7 +52,7 @@ class Options(RowOptions, total=False):
 
 
 class SequenceOptions(SequenceMasks, total=False):
-    """Those of `Options` that packed documents and paged caches have."""
+    """Options for packed documents and paged caches."""
 
     rule: Rule
     scale: float | None
@@ -61,11 +61,11 @@ class SequenceOptions(SequenceMasks, total=False):
 
 
 class DocumentOptions(SequenceOptions, Dropout, total=False):
-    """Those of packed documents."""
+    """Options for packed documents."""
 
 
 class PartOptions(SequenceOptions, Padding, total=False):
-    """Those of a sequence that lies on several ranks."""
+    """Options for a sequence that is split over ranks."""
 
 
 KNOWN = {
@@ -80,7 +80,7 @@ KNOWN = {
 
 
 def check_names(function: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options. Raises TypeError for one that the function does not take."""
+    """Returns the options. Raises TypeError for one that the function does not have."""
     for name in options:
         if name not in KNOWN[function]:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

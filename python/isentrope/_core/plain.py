@@ -1,8 +1,8 @@
-"""The calls that most calls are: q, k and v on the CPU, a rule and a causal mask, and nobody who watches.
+"""Fast path for the most frequent calls: q, k and v on the CPU, a rule and a causal mask, without observers.
 
-For a few rows they cost what torch needs to take an operator's arguments apart, so they have operators of their own, with no
-more of them. Whoever traces, transforms or watches sees one operator of attention and never these; and what these refuse
-goes the long way, which takes it or says what is wrong with it.
+For a few rows most time is torch's unpacking of an operator's arguments, so these calls have operators without further
+ones. Code that traces, transforms or observes sees the general operator instead. If these operators refuse a call, the
+general path computes it or raises its error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPTIONS = frozenset(("rule", "scale", "causal", "is_causal"))
 _LIBRARY = torch.library.Library("isentrope", "IMPL")
 for _name in ("attention.plain", "attention_backward.plain"):
     _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-# The handles in C++, past a call in Python. They are private to torch.
+# The C++ handles, private to torch, save a Python call.
 _attention, _backward = (
     getattr(operator, "_op", operator) for operator in (OPS.attention.plain, OPS.attention_backward.plain)
 )
@@ -37,7 +37,7 @@ def attend_plainly(
     q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNames, rule: Any = "standard", scale: float | None = None,
     causal: bool | str = False, is_causal: bool = False,
 ) -> Any:  # fmt: skip
-    """As `attention` returns it, or None: the call must go the long way. Not for compilers to see."""
+    """Returns the results of `attention`, or None if the general path must be used. Not traced by compilers."""
     if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu) or _watched():
         return None
     if is_causal is not False:
@@ -74,13 +74,14 @@ def _watched() -> bool:
 
 @lru_cache
 def _statistics(names: tuple[str, ...]) -> tuple[int, Any]:
-    """The bits of those names, and what makes the fields of `Statistics` of None and the statistics in the order of bits."""
+    """Returns the bits of those names, and a function that arranges None and the statistics as fields of
+    `Statistics`."""
     places = {name: at for at, name in enumerate((name for name in BITS if name in names), 1)}
     return sum(BITS[name] for name in places), itemgetter(*(places.get(name, 0) for name in Statistics._fields))
 
 
 class _Plain(torch.autograd.Function):
-    """With gradients of q, k and v."""
+    """Autograd function with gradients of q, k and v."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, numbers: tuple[str, int]) -> Tensor:
@@ -104,5 +105,5 @@ class _Plain(torch.autograd.Function):
 
 
 _plain_backward = checked(_backward, names="qkv")
-# Past what Function.apply does for torch.func in Python, which is not at work here.
+# Skips the checks for torch.func in Function.apply, which is not active here.
 _apply = super(torch.autograd.Function, _Plain).apply

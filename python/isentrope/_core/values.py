@@ -1,4 +1,4 @@
-"""Numbers and choices of the caller's: checked, and shown as an error can carry them."""
+"""Checks numbers and choices of the caller, and prints them for errors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LONGEST_SHOWN = 120
 
 
 def is_integer(value: object) -> bool:
-    """Also of one that torch traces."""
+    """Returns whether the value is an integer, including one that torch traces."""
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def shown(value: object) -> str:
-    """As errors can carry it."""
+    """Returns the value as text for errors."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 

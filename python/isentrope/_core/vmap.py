@@ -11,7 +11,7 @@ from isentrope._core.library import OPS
 
 
 def one_by_one(operator: Any) -> Any:
-    """A batching rule: the operator once for each sample. Its calls are long enough for that."""
+    """Returns a batching rule that calls the operator once for each sample, because a call is long enough."""
 
     def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:
         def sample(index: int, values: Any = args, dims: Any = in_dims) -> Any:

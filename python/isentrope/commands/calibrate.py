@@ -93,7 +93,7 @@ def _told(result: dict[str, Any]) -> str:
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """Whether the gain was kept, and what the t test was over."""
+    """Returns whether the gain was kept, and the samples of the t test."""
     from isentrope.models.evaluate import LEAST_PASSAGES
 
     passages, documents = result["nll"][0]["passages"], result["documents"]
@@ -109,12 +109,12 @@ def _mean(layers: list[list[float]]) -> float:
 
 
 def elsewhere(result: dict[str, Any]) -> dict[str, str]:
-    """The settings of other engines for the same stretch and gain, which exist for YaRN and a single gain.
+    """Returns the settings of other engines for the same stretch and gain, which exist for YaRN and a single gain.
 
-    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. Recent versions of vLLM do so
-    too; older ones read only `attn_factor`, which multiplies YaRN's own 0.1 ln s + 1, and which recent ones ignore.
-    llama.cpp always multiplies by YaRN's own factor and by the model's key `rope.scaling.attn_factor`; since its
-    pull request 17945 `--yarn-attn-factor` has no effect with YaRN.
+    transformers multiplies cosines and sines by `attention_factor`, so logits by its square. Recent versions of vLLM do
+    so too; older ones read only `attn_factor`, which multiplies YaRN's own 0.1 ln s + 1, and which recent ones ignore.
+    llama.cpp always multiplies by YaRN's own factor and by the model's key `rope.scaling.attn_factor`; since its pull
+    request 17945 `--yarn-attn-factor` has no effect with YaRN.
     """
     parameters = result["rope"]["parameters"]
     if parameters.get("rope_type") != "yarn" or not isinstance(result["rule"], str):
@@ -142,7 +142,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status, as `run` has it."""
+    """Runs the command and returns its exit status."""
     return run("calibrate", _parser(), _calibrate, arguments)
 
 

@@ -43,7 +43,7 @@ def _parser() -> Parser:
 
 
 def _device() -> str:
-    """Where problems run; Triton decides whether it interprets when it is imported, which is after this."""
+    """Returns the device of the problems. Triton chooses its interpreter when it is imported, which is later."""
     import torch
 
     for kind in ("cuda", "xpu"):
@@ -73,7 +73,7 @@ def _problems(arguments: argparse.Namespace) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _silent(device: str) -> Iterator[None]:
-    """The interpreter computes in numpy, which warns where a GPU is silent."""
+    """Suppresses numpy's warnings in the interpreter, which a GPU does not give."""
     if device != "cpu":
         yield
         return
@@ -99,7 +99,7 @@ def _judged(problem: Any, device: str) -> dict[str, Any]:
 def _print(verdict: dict[str, Any], target: str) -> None:
     reason = f" ({verdict['reason']})" if verdict["reason"] else ""
     passes = [verdict[name] for name in ("forward", "backward") if name in verdict]
-    # A ratio that is null is infinite: a result is not finite that should be.
+    # A ratio of null stands for infinity: a result is unexpectedly non-finite.
     worst = max(passes, key=lambda x: float("inf") if x["error_over_budget"] is None else x["error_over_budget"], default=None)
     detail = "" if worst is None else f"  error/budget {worst['error_over_budget'] or 0:.3g}: {worst['worst']}"
     put(f"{verdict['outcome']:<10} {target:<8} {verdict['problem']}{reason}{detail}")
@@ -133,7 +133,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status, as `run` has it."""
+    """Runs the command and returns its exit status."""
     return run("check", _parser(), _check, arguments)
 
 

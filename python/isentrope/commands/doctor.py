@@ -1,4 +1,4 @@
-"""isentrope doctor: what is installed, which backend each device gets, and whether results are correct."""
+"""isentrope doctor: reports what is installed, the backend of each device, and whether results are correct."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _versions() -> str:
 
 
 def processor_name() -> str:
-    """As the system names it."""
+    """Returns the processor's name from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def _processor() -> str:
 
 
 def _devices() -> dict[str, str]:
-    """What computes on each device of this machine, or why none does."""
+    """Returns the backend of each device of this machine, or why there is none."""
     found = {}
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
@@ -79,7 +79,7 @@ def _on_a_gpu(kind: str, index: int) -> str:
 
 
 def _told(*arguments: str) -> Any:
-    """What the program prints for them, as JSON. A check that fails has the exit status 1."""
+    """Returns the JSON output of the program. A failed check has exit status 1."""
     command = [program("isentrope", "checks"), *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -88,12 +88,12 @@ def _told(*arguments: str) -> Any:
 
 
 def _products_of_bf16() -> str:
-    """By which instructions, and why not by better ones."""
+    """Returns the instructions for bf16 products, and why better ones are not used."""
     return _told("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
 
 
 def _check(seconds: int) -> dict[str, Any]:
-    """Random problems on every instruction set, a hundred at a time, until the time is over."""
+    """Checks random problems on every instruction set, a hundred at a time, for the given seconds."""
     targets: dict[str, float] = {}
     outcomes: dict[str, int] = {}
     until = time.monotonic() + seconds

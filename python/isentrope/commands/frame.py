@@ -1,4 +1,4 @@
-"""What the commands of the package share: how they read their arguments, show progress, write results, and end."""
+"""Common parts of the commands: arguments, progress, results and exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDOUT = Path("-")
 
 
 def put(text: str, end: str = "\n") -> None:
-    """On standard output. Raises OSError where it is lost, as far as is known before `_flush`."""
+    """Prints on standard output. Raises OSError if the text is lost, as far as known before `_flush`."""
     try:
         print(text, end=end)
     except OSError as error:
@@ -30,11 +30,11 @@ def put(text: str, end: str = "\n") -> None:
 
 
 def _flush() -> None:
-    """Raises OSError where what was printed is lost, which Python itself would say after the exit status is set."""
+    """Raises OSError if printed text was lost, which Python would report after the exit status is set."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer goes there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what remains in the buffer
         raise _lost(error) from error
 
 
@@ -43,20 +43,20 @@ def _lost(error: OSError) -> OSError:
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are raised, so that they end as all others do."""
+    """Argument parser that raises errors, so that commands handle them like all others."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Before Python 3.13 argparse takes two dashes away wherever they stand, and leaves an option an empty list."""
+        """Passes "--" on. Before Python 3.13 argparse removes it anywhere and leaves an option an empty list."""
         for word in sys.argv[1:] if args is None else args:
             if word.startswith("--") and word.endswith("=--"):
                 self.error(f"argument {word[:-3]}: a value is needed; got --")
         return super().parse_known_args(args, namespace)
 
     def print_help(self, file: Any = None) -> None:
-        """argparse itself says nothing where the help cannot be written."""
+        """Raises OSError if the help cannot be written; argparse ignores that."""
         put(self.format_help(), end="")
 
     def add_model_and_text(self, text: str, **options: Any) -> None:
@@ -76,12 +76,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """An argument that is one of these."""
+    """Returns an argument type for integers in [least, most]."""
 
     def number(text: str) -> int:
         try:
             value = int(text)
-        except ValueError:  # also of more digits than Python reads
+        except ValueError:  # also for more digits than Python converts
             value = None
         if value is None or not least <= value <= most:
             raise argparse.ArgumentTypeError(f"a whole number from {least} to {most} is needed; got {text:.60}")
@@ -90,13 +90,14 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     return number
 
 
-# More than anybody means: loops over them end, and sums of them are numbers of every machine.
+# Limits beyond any sensible use, so that loops end and sums do not overflow.
 text_count = whole_number(1, 10_000)
 token_count = whole_number(1, 100_000_000)
 
 
 class Outputs:
-    """Where the results of a command go. Made before the model runs: what cannot be written later is an error now."""
+    """Destinations of a command's results. Created before the model runs, so that unwritable ones are reported at
+    once."""
 
     def __init__(self, *results: Path | None, page: Path | None, resume: Path | None = None) -> None:
         self._results = [path for path in results if path not in (None, STDOUT)]
@@ -108,7 +109,7 @@ class Outputs:
         self._program = None if page is None else program("isentrope", "makes the page")
 
     def write(self, result: dict[str, Any], told: str) -> None:
-        """The result where it was asked for, else `told` on standard output; and the page."""
+        """Writes the result to its destination, or prints `told` on standard output; writes the page."""
         text = json.dumps(result)
         put(text if self._prints else told)
         for path in self._results:
@@ -127,7 +128,7 @@ class Outputs:
 
 
 def program(name: str, does: str) -> str:
-    """The path of a program of ours. Raises FileNotFoundError."""
+    """Returns the path of one of the project's programs. Raises FileNotFoundError."""
     places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     found = shutil.which(name, path=places)
     if found is None:
@@ -136,13 +137,13 @@ def program(name: str, does: str) -> str:
 
 
 def _say(text: str, end: str = "\n") -> None:
-    """On standard error, where a full disk is no reason to stop. On a terminal it takes the place of what is on the line."""
+    """Prints on standard error, ignoring a full disk. On a terminal it replaces the current line."""
     with contextlib.suppress(OSError):
         print(("\x1b[K" if sys.stderr.isatty() else "") + text, end=end, file=sys.stderr, flush=True)
 
 
 def progress_of(command: str) -> Callable[[str, int, int], None]:
-    """On a terminal a line that is written anew, elsewhere a line for each step, so that a log stays readable."""
+    """Returns a progress function: on a terminal it rewrites one line, otherwise it prints a line for each step."""
 
     def show(what: str, done: int, all_: int) -> None:
         _say(f"[{command}] {what}: {done} of {all_}", end="\r" if sys.stderr.isatty() and done < all_ else "\n")
@@ -151,14 +152,14 @@ def progress_of(command: str) -> Callable[[str, int, int], None]:
 
 
 def described(error: BaseException) -> str:
-    """On one line, with the kind of an error that was not meant to be read."""
+    """Returns an error as one line, with its type unless it is meant for users."""
     known = isinstance(error, (ImportError, OSError, ValueError))
     return ("" if known else type(error).__name__ + ": ") + " ".join(str(error).split())
 
 
 def run(command: str, parser: Parser, body: Callable[[argparse.Namespace], int | None], arguments: list[str] | None) -> int:
-    """The exit status: that of body(options), 0 for None; 2 after one line on standard error, whatever went wrong; 130
-    after Ctrl-C."""
+    """Runs body(options) and returns its exit status, 0 for None; 2 after an error, printed as one line; 130 after
+    Ctrl-C."""
     sys.stderr = sys.stderr or open(os.devnull, "w")
     options = None
     try:

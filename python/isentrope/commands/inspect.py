@@ -32,8 +32,8 @@ def _parser() -> Parser:
 
 
 def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
-    """What the model reads. The rows of a causal model see every n up to `length`; those of an encoder see a whole
-    text, which therefore is read at `length` and at each half of it down to 16 tokens."""
+    """Returns the text windows to read. One window serves a causal model, whose rows see every n up to `length`. Rows
+    of an encoder see the whole window, so it is read at `length` and at each half of it down to 16 tokens."""
     lengths = [length]
     while not causal and lengths[-1] >= 32:
         lengths.append(lengths[-1] // 2)
@@ -66,7 +66,7 @@ def _told(result: Any) -> str:
 
 
 def _told_bases(found: Any) -> str:
-    """Mean entropy by length under each rule, and how many heads it keeps."""
+    """Returns a table of mean entropy by length under each rule, and the share of heads that it keeps."""
     shown = [" ".join(f"{n:>7}" for n in found.lengths) + "  kept  rule"]
     for rule, entropy in found.entropy.items():
         means = " ".join(f"{x:7.3f}" for x in entropy.nanmean((1, 2)).tolist())
@@ -103,7 +103,7 @@ def _inspect(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status, as `run` has it."""
+    """Runs the command and returns its exit status."""
     return run("inspect", _parser(), _inspect, arguments)
 
 

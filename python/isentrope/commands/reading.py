@@ -1,19 +1,17 @@
-"""What the commands read: a model of this machine, and stretches of a text."""
+"""Loads local models, and passages of texts, for the commands."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-# More than tokenizers take for a token, over a stretch of text.
+# Upper bound of characters for each token, over a passage of text.
 _CHARACTERS_A_TOKEN = 16
 
 
 def load(path: Path, command: str) -> tuple[Any, Any, bool]:
-    """Model, tokenizer, and whether it is causal, of a folder or a GGUF file, on this machine alone.
-
-    Raises ValueError when it is neither, when it cannot be loaded, or when it brings code of its own.
-    """
+    """Loads model and tokenizer from a local folder or GGUF file; also returns whether the model is causal. Raises
+    ValueError for any other path, if loading fails, or if the model brings code of its own."""
     if path.is_dir() and not (path / "config.json").exists():
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
@@ -27,7 +25,7 @@ def load(path: Path, command: str) -> tuple[Any, Any, bool]:
         folder, options = path.parent, options | {"gguf_file": path.name}
     try:
         return _loaded(folder, options)
-    except Exception as error:  # of a damaged file: from the readers of many formats, who raise what they like
+    except Exception as error:  # readers of damaged files raise errors of many types
         if "trust_remote_code" in str(error):
             reason = "one that brings code of its own, which is not run"
         else:
@@ -36,17 +34,17 @@ def load(path: Path, command: str) -> tuple[Any, Any, bool]:
 
 
 def dtype_of(name: str) -> str:
-    """What "auto" means here: prefill of SmolLM2-135M in bfloat16 takes half the time where the processor multiplies it."""
+    """Resolves "auto": bfloat16 if the processor multiplies it, where prefill of SmolLM2-135M takes half the time."""
     import torch
 
-    # Older versions of torch do not tell what a processor has.
+    # Older versions of torch do not report the processor's features.
     has = getattr(torch.cpu, "get_capabilities", dict)()
     fast = has.get("avx512_bf16") or has.get("amx_bf16")
     return ("bfloat16" if fast else "float32") if name == "auto" else name
 
 
 def load_causal(path: Path, dtype: str, command: str) -> tuple[Any, Any]:
-    """Model and tokenizer. Raises ValueError as `load` does, and for a model of another kind."""
+    """Loads a causal model and its tokenizer. Raises ValueError as `load` does, and for other kinds of models."""
     import torch
 
     model, tokenizer, causal = load(path, command)
@@ -68,8 +66,8 @@ def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
 
 
 def _begins_texts(file: Path) -> bool:
-    """Whether the model of a GGUF file was trained on texts that begin with a token of their own, which transformers
-    does not take over: Gemma reads badly without."""
+    """Returns whether a GGUF model was trained on texts that begin with a special token. transformers ignores that
+    flag, and Gemma computes poor results without the token."""
     from gguf import GGUFReader
 
     field = GGUFReader(file).fields.get("tokenizer.ggml.add_bos_token")
@@ -77,7 +75,7 @@ def _begins_texts(file: Path) -> bool:
 
 
 def stretches(text: Any, count: int, length: int) -> list[Any]:
-    """`count` runs of at most `length` characters or tokens, evenly spread."""
+    """Returns `count` evenly spaced pieces of at most `length` characters or tokens."""
     length = min(length, len(text))
     gap = (len(text) - length) / max(count - 1, 1)
     starts = sorted({int(i * gap) for i in range(count)})
@@ -85,8 +83,8 @@ def stretches(text: Any, count: int, length: int) -> list[Any]:
 
 
 def tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
-    """Evenly spread stretches of the text, each of which begins as the tokenizer has texts begin. Tokenizers are slower
-    than they look: no more than those can need."""
+    """Returns evenly spaced pieces of the text as tokens, each beginning as the tokenizer begins texts. Tokenizers are
+    slow, so only the necessary characters are passed to them."""
 
     def tokens(text: str) -> Any:
         return tokenizer(text, return_tensors="pt", verbose=False)["input_ids"][0]
@@ -102,7 +100,7 @@ def tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
 
 
 def passages_of(tokenizer: Any, text: str, passages: int, length: int, command: str) -> list[Any]:
-    """Evenly spread stretches of `length` tokens. ValueError where the text is too short for one."""
+    """Returns evenly spaced pieces of `length` tokens. Raises ValueError if the text is too short for one."""
     found = [tokens for tokens in tokenised(tokenizer, text, passages, length) if tokens.numel() >= length]
     if not found:
         raise ValueError(f"[{command}] the text must have at least {length} tokens; got fewer")

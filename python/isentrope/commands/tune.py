@@ -1,4 +1,4 @@
-"""isentrope tune: measures the fastest tiles of the GPU kernels on this card, and writes the table that the plan reads."""
+"""isentrope tune: measures the fastest tiles of the GPU kernels on this device, and writes their table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _parser() -> Parser:
 
 
 def _device(index: int) -> torch.device:
-    """The device of this number. Raises ValueError without one."""
+    """Returns the device of this number. Raises ValueError if there is none."""
     for kind in ("cuda", "xpu"):
         count = torch.get_device_module(kind).device_count() if torch.get_device_module(kind).is_available() else 0
         if index < count:
@@ -47,7 +47,7 @@ def _device(index: int) -> torch.device:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Rows of a table of tiles as text: tiles, milliseconds of the call, and how much less than with the plan's own."""
+    """Returns a table as text: tiles, milliseconds of the call, and time saved against the current tiles."""
     names = f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12}"
     lines = [f"{names} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}"]
     for row in result["rows"]:
@@ -83,7 +83,7 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status, as `run` has it."""
+    """Runs the command and returns its exit status."""
     return run("tune", _parser(), _tune, arguments)
 
 

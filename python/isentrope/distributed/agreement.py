@@ -1,7 +1,7 @@
-"""What all ranks of a call must have in common, compared once for each such set of arguments.
+"""Compares the arguments that all ranks of a call must share, once for each set of arguments.
 
-The comparison goes through the group's store, the one its ranks found each other in: it needs no device, and works
-while a compiler traces. Rank 0 reads what the others wrote and tells all of them what it found.
+The comparison uses the store in which the group's ranks found each other. It needs no device, and works while a
+compiler traces. Rank 0 reads the others' entries and publishes the verdict.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Configuration(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """A number that no two configurations are likely to share."""
+        """Message tag that two configurations are unlikely to share."""
         return int.from_bytes(hashlib.sha256(self.text().encode()).digest()[:4], "big") >> 1
 
 
@@ -72,7 +72,7 @@ def version() -> str:
 
 
 class _Agreed:
-    """What the ranks of a group have compared."""
+    """Configurations that the ranks of a group have compared."""
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
@@ -84,10 +84,8 @@ _agreed: WeakKeyDictionary[ProcessGroup, _Agreed] = WeakKeyDictionary()
 
 @torch.compiler.assume_constant_result
 def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_length: int | None, *fields: Any) -> str:
-    """The text of the configuration of these fields, once all ranks of the group have it.
-
-    Raises ValueError on every rank when one has another, and RuntimeError when one does not come.
-    """
+    """Returns the configuration of these fields as text, after all ranks of the group have agreed on it. Raises
+    ValueError on every rank if one has a different configuration, and RuntimeError if one does not make the call."""
     group = resolved(name)
     if keys != rows:
         raise ValueError(f"[isentrope.distributed] k must have the {rows} rows of q; got {keys}")
@@ -96,7 +94,7 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
     text = configuration.text()
     part = rows_of(pieces(length, group.size(), configuration.layout)[group.rank()])
     if part != rows:
-        # Told instead of the configuration, so that no other rank waits for the keys of this one.
+        # Sent instead of the configuration, so that no other rank waits for this one's keys.
         text = (
             f"[isentrope.distributed] q must have the {part} rows of {length} that rank {group.rank()} of {group.size()} "
             f"holds; got {rows}"
@@ -112,12 +110,12 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
 
 
 def time_limit(group: ProcessGroup, device: torch.device) -> timedelta:
-    """How long an operation of the group may take."""
+    """Returns the time limit of the group's operations."""
     return group._get_backend(device).options._timeout
 
 
 def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> None:
-    """In a thread of its own: while the process that holds the store is stopped, torch waits for its answer without end."""
+    """Compares in a separate thread, because torch waits without a limit if the process with the store is stopped."""
     outcome: list[Exception | None] = []
 
     def compare() -> None:
@@ -128,7 +126,7 @@ def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> N
 
     thread = Thread(target=compare, daemon=True)
     thread.start()
-    # Rank 0 waits twice: for what the others have, and until they have heard what is wrong.
+    # Rank 0 waits twice: for the others' entries, and until they have read the verdict.
     thread.join(limit.total_seconds() * (2 if group.rank() == 0 else 1) + 1)
     if not outcome:
         raise failure(group, [0], COMPARISON, "the store does not answer")
@@ -155,12 +153,12 @@ def _compare_in_store(group: ProcessGroup, limit: timedelta, number: int, text: 
         raise (RuntimeError if verdict.startswith(_ABSENT) else ValueError)(verdict.removeprefix(_ABSENT))
 
 
-# Before a verdict that tells of a rank that did not come.
+# Prefix of a verdict about a missing rank.
 _ABSENT = "absent: "
 
 
 def _verdict(group: ProcessGroup, store: Store, limit: timedelta, text: str) -> str:
-    """What is wrong, or nothing."""
+    """Returns a description of the disagreement; "" if there is none."""
     end = time.monotonic() + limit.total_seconds()
     complaint = text if text.startswith("[") else ""
     for rank in range(1, group.size()):

@@ -1,4 +1,4 @@
-"""Decode steps over a cache that lies on several ranks, and the merge of what each of them found."""
+"""Decode steps over a cache that is split over ranks, and the merge of their states."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     found = {key: x for key, x in statistics._asdict().items() if x is not None}
     if "lse" not in found:
         raise ValueError("[merge] state must have statistics with lse; got none")
-    # A number of keys is exact in float64, and so is all else.
+    # float64 represents all numbers of keys and all float32 numbers exactly.
     packed = torch.cat([output.double(), torch.stack([x.double() for x in found.values()], -1)], -1)
     tag = _tag(tuple(output.shape), output.dtype, tuple(found))
     sizes = [packed.numel()] * ranks
@@ -74,11 +74,11 @@ def decode(
     check_names("distributed.decode", options)
     for name, value in (("key_offset", key_offset), ("sequence_keys", sequence_keys)):
         checked_integer("decode", name, value)
-    # call_of() refuses a q that has none.
+    # call_of() refuses a q without queries.
     queries = q.shape[2] if isinstance(q, Tensor) and not q.is_nested and q.dim() == 4 else 0
     sinks = options.pop("sinks", None)
     names = statistic_names(return_stats)
-    needed = wanted_bits(names or ())  # what gradients take up again is what merging does
+    needed = wanted_bits(names or ())  # merging computes what gradients need
     with torch.no_grad():
         call = call_of(
             q, k, v, causal="top_left", query_offset=sequence_keys - queries, key_offset=key_offset,

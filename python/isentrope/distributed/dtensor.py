@@ -1,4 +1,4 @@
-"""DTensors whose rows lie on a dimension of their mesh."""
+"""Attention over DTensors whose rows are sharded over a dimension of their mesh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = Shard(2)
 
 
 def rows_dimension(q: DTensor) -> int:
-    """Which dimension of the mesh the rows lie on. ValueError unless there is one."""
+    """Returns the dimension of the mesh that shards the rows. Raises ValueError unless there is one."""
     found = [index for index, placement in enumerate(q.placements) if placement == ROWS]
     if len(found) != 1:
         raise ValueError(
@@ -30,10 +30,10 @@ def rows_dimension(q: DTensor) -> int:
 def on_local_tensors(
     function: Callable, q: DTensor, k: DTensor, v: DTensor, options: dict[str, Any], way: dict[str, Any]
 ) -> Any:
-    """`function` on the local tensors, and its results as DTensors that are placed as q is.
+    """Calls `function` on the local tensors, and returns its results as DTensors placed like q.
 
-    options: those of the call, of which each tensor is a DTensor placed as its dimensions ask, or the same everywhere.
-    way: those of the function alone.
+    options: those of the call; each tensor is a DTensor with the matching placement, or the same on every rank. way:
+    further arguments of the function.
     """
     mesh, placements, at = q.device_mesh, q.placements, rows_dimension(q)
     for name, x in (("k", k), ("v", v)):
@@ -66,7 +66,7 @@ def on_local_tensors(
 
 
 def _local_rule(rule: str, q: DTensor) -> str:
-    """The rule as the heads on this rank have it. One for another number of heads is the operator's to refuse."""
+    """Returns the rule for this rank's heads. The operator refuses one for another number of heads."""
     here = range(q.shape[1])
     if Shard(1) not in q.placements or CHECKED.rule_heads(rule) != len(here):
         return rule
@@ -80,10 +80,10 @@ def _local_rule(rule: str, q: DTensor) -> str:
 def _local(name: str, x: Any, mesh: DeviceMesh, placements: tuple) -> Any:
     if not isinstance(x, Tensor):
         return x
-    # Of one dimension each: whose own are the batch, the heads, or the documents, which every rank has.
+    # One-dimensional tensors are sharded like batch or heads; documents are replicated.
     its = {"batch": Shard(0), "heads": Shard(1)}.get(AXES["cu_seqlens_q" if name == "documents" else name][0])
     wanted = tuple(Shard(0) if placement == its else Replicate() for placement in placements)
     if isinstance(x, DTensor):
         return x.redistribute(mesh, wanted).to_local()
-    # A plain tensor is the same on every rank: each takes its part.
+    # A plain tensor is the same on every rank, which takes its own shard.
     return DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim, run_check=False).redistribute(mesh, wanted).to_local()

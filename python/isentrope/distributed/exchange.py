@@ -1,8 +1,8 @@
-"""What crosses between ranks: tensors, by name of the peer, under way while the caller computes.
+"""Exchanges tensors between ranks, asynchronously, so that the caller can compute meanwhile.
 
-Everything the ways of `attention` send goes through `start`. Each message carries the number of its configuration as a
-tag, so that ranks which call with different arguments do not take each other's messages: with Gloo a message of the
-wrong size would end the process, or be taken as it is.
+All methods of `attention` send through `start`. Each message is tagged with its configuration, so that ranks with
+different arguments do not receive each other's messages. With Gloo a message of the wrong size would end the process,
+or be accepted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Group = ProcessGroup | DeviceMesh | None
 
 
 def group_name(group: Group) -> str:
-    """The name under which the operators find the group. ValueError for a mesh of more than one dimension, TypeError for
-    what is no group."""
+    """Returns the name by which operators find the group. Raises ValueError for a mesh of more than one dimension, and
+    TypeError for anything that is not a group."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(
@@ -39,13 +39,13 @@ def group_name(group: Group) -> str:
 
 
 class Pending:
-    """Messages under way."""
+    """Messages in flight."""
 
     def __init__(self, group: ProcessGroup, works: list, kept: list[Tensor], peers: Iterable[int], phase: str) -> None:
         self._group, self._works, self._kept, self._peers, self._phase = group, works, kept, sorted(peers), phase
 
     def wait(self) -> None:
-        """Raises RuntimeError, within the group's time limit, when a peer does not do its part."""
+        """Waits for the messages. Raises RuntimeError, within the group's time limit, if a peer fails."""
         try:
             for work in self._works:
                 work.wait()
@@ -67,7 +67,7 @@ Messages = dict[int, list[Tensor]]
 
 
 def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: Messages) -> Pending:
-    """Sends the peers their tensors and fills those that are to come. `phase`: what errors say of it."""
+    """Starts sending to and receiving from peers. phase: name for errors."""
     operations = [
         dist.P2POp(way, tensor, None, group, tag, peer)
         for way, messages in ((dist.isend, sends), (dist.irecv, receives))
@@ -83,8 +83,8 @@ def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: 
 
 
 def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
-    """A call that every rank makes: NCCL wants that of the first one of a group, and `start` leaves out those who have
-    nothing to send or to hear. Raises RuntimeError, within the group's time limit, when a rank does not come."""
+    """Runs a collective of all ranks, because NCCL requires one first, and `start` skips ranks without messages. Raises
+    RuntimeError, within the group's time limit, if a rank does not take part."""
     try:
         dist.all_reduce(torch.zeros(1, device=device), group=group)
     except RuntimeError as error:
@@ -93,13 +93,14 @@ def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
 
 
 def resolved(name: str) -> ProcessGroup:
-    """The group that the operators know by name."""
+    """Returns the group of that name."""
     return _resolve_process_group(name)
 
 
 @torch.library.custom_op("isentrope::exchange", mutates_args=())
 def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, phase: str, group: str) -> Tensor:
-    """[sum of sends] to [sum of receives]: rank r gets the next sends[r] of `values`, and ours come in the same order."""
+    """Sends [sum of sends] and receives [sum of receives]: rank r gets the next sends[r] values; received ones are in
+    rank order."""
     ranks = resolved(group)
     result = values.new_empty(sum(receives))
     outgoing, incoming = values.contiguous().split(sends), result.split(receives)

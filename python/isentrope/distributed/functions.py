@@ -1,4 +1,4 @@
-"""Attention over a sequence that lies on several ranks."""
+"""Attention over a sequence that is split over ranks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 METHODS = ("ring", "all_gather", "all_to_all")
-# Masks travel whole. Of the rest a new argument must find its place here, or be among those that no call over several
-# ranks takes.
+# Arguments passed to the operators besides masks, which are passed as a whole. A new argument must be added here or to
+# the unsupported ones.
 _TAKEN = {*Masks._fields, "sinks", "rule", "soft_cap", *IN_TENSORS}
 _NOT_TAKEN = {"lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed"}
-# Those of the queries are those of the keys here.
+# Queries and keys have the same documents here.
 _DOCUMENTS = ("cu_seqlens_q", "cu_seqlens_k")
 refuse_unknown("isentrope.distributed", "argument", DEFAULTS, _TAKEN | _NOT_TAKEN)
 
@@ -86,14 +86,14 @@ def attention(
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
     check_dense(q=q, k=k, v=v)
     check_sinks(sinks, q)
-    # Rows and keys lie at the places they have in the whole sequence.
+    # Rows and keys have their positions in the whole sequence.
     masks = Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, q))
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     if maxima.running.maxima is not None:
         wanted |= maxima.BITS
     name = group_name(group)
-    # Ranks compare numbers: a graph that is compiled for lengths of any kind is, here, one for each length.
+    # Ranks compare numbers, so a compiled graph of dynamic lengths becomes one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
     given = tuple(name for name, x in {"sinks": sinks, **masks.lists()}.items() if x is not None)
     soft_cap = float(options.get("soft_cap", 0.0))
@@ -111,7 +111,7 @@ def attention(
 
 
 def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[str, Tensor]:
-    """The lists of the masks, checked and on the CPU."""
+    """Returns the lists of the masks, checked and on the CPU."""
     if documents is not None:
         if given["key_begin"] is not None or given["key_end"] is not None:
             raise ValueError(

@@ -1,10 +1,10 @@
-"""Which rows of a sequence each rank holds.
+"""Assigns rows of a sequence to ranks.
 
     contiguous   rank r of 4 has piece r of 4        0 | 1 | 2 | 3
     zigzag       pieces r and 7 - r of 8             0 7 | 1 6 | 2 5 | 3 4
 
-Under a causal mask a late row sees more keys than an early one: in zigzag every rank has as much work as the next.
-Pieces are as long as one another, cut as `torch.chunk` and DTensor cut: the last ones are shorter, or empty.
+Under a causal mask later rows see more keys than earlier ones; in zigzag every rank has the same work. Pieces have
+equal length, cut like `torch.chunk` and DTensor do: the last ones are shorter, or empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAYOUTS = ("contiguous", "zigzag")
 
 
 def pieces(length: int, ranks: int, layout: str) -> list[list[Range]]:
-    """The rows of each rank, in the order of the sequence; pieces without rows are left out."""
+    """Returns the rows of each rank, in the order of the sequence, without empty pieces."""
     check_layout(layout)
     if layout == "contiguous":
         return [joined([piece]) for piece in _chunks(length, ranks)]
@@ -31,7 +31,7 @@ def check_layout(layout: str) -> None:
 
 
 def check_length(length: int | None) -> None:
-    """Of a whole sequence; None stands for that of equal parts."""
+    """Raises ValueError for an invalid length of a whole sequence; None stands for equal parts."""
     if length is not None and checked_integer("isentrope.distributed", "sequence_length", length) < 0:
         raise ValueError(f"[isentrope.distributed] sequence_length must not be negative; got {length}")
 
@@ -42,7 +42,7 @@ def _chunks(length: int, count: int) -> list[Range]:
 
 
 def joined(ranges: list[Range]) -> list[Range]:
-    """In order, those that touch or overlap as one, empty ones left out."""
+    """Returns sorted ranges, with touching or overlapping ones joined and empty ones removed."""
     found: list[Range] = []
     for begin, end in sorted(ranges):
         if begin == end:
@@ -59,13 +59,13 @@ def rows_of(ranges: list[Range]) -> int:
 
 
 def overlap(a: Range, b: Range) -> Range:
-    """The rows of both; begin == end where there are none."""
+    """Returns the rows of both ranges; begin == end if there are none."""
     begin = max(a[0], b[0])
     return begin, max(begin, min(a[1], b[1]))
 
 
 def local_slices(held: list[Range], wanted: list[Range]) -> list[slice]:
-    """Where a rank that holds `held` has the rows `wanted`, each range of which lies in one that is held."""
+    """Returns slices that select the rows `wanted` from those `held`. Each wanted range lies in one held range."""
     found = []
     for begin, end in wanted:
         before = 0

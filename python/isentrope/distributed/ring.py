@@ -1,12 +1,12 @@
-"""The two ways in which keys and values travel to the queries: `ring` and `all_gather`.
+"""Methods that send keys and values to the queries: `ring` and `all_gather`.
 
-Rank r needs the keys of rank r - s, and has what rank r + s needs, for each shift s. `ring` takes the shifts one after
-the other: the next block is under way while the one at hand is computed, and two of them are all that a rank holds
-besides its own. `all_gather` takes all of them at once: one exchange, one product, and the whole sequence in memory.
-Both send of each block only the keys that somebody sees, straight from its owner.
+For each shift s, rank r needs the keys of rank r - s, and has those that rank r + s needs. `ring` takes the shifts in
+order: the next block is in flight while the current one is computed, so a rank holds two blocks besides its own.
+`all_gather` takes all shifts at once: one exchange, one product, and the whole sequence in memory. Both send only the
+keys that some row sees, directly from their owner.
 
-The backward pass does the same once more, with the statistics that the rows have over the whole sequence: with those the
-gradients of one block need no other, and those of its keys and values go back to their owner, who sums them in float32.
+The backward pass repeats this with the rows' statistics over the whole sequence, so that each block's gradients need no
+other block. Gradients of keys and values return to their owner, who sums them in float32.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KeyExchange:
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 
     def needed(self, rank: int, owner: int) -> list[Range]:
-        """What `rank` computes with of the keys of another."""
+        """Returns the keys of `owner` that `rank` computes with."""
         return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.held[owner])
 
     def own(self, ranges: list[Range]) -> list[Block]:
@@ -63,7 +63,7 @@ class KeyExchange:
         return [Block(range_, self.k[:, :, at], self.v[:, :, at]) for range_, at in zip(ranges, slices)]
 
     def blocks(self) -> Iterator[list[Block]]:
-        """The blocks of each step, in the order of the sequence; those of the next step are under way."""
+        """Yields the blocks of each step, in the order of the sequence, while the next step's blocks are in flight."""
         under_way = self._start(self.steps[0])
         for step in range(len(self.steps)):
             blocks, pending = under_way
@@ -86,7 +86,7 @@ class KeyExchange:
         return blocks, start(self.group, self.tag, self.phase, sends, receives)
 
     def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
-        """Sends the gradients of a step's blocks, in float32, to their owners; what comes are those that others have for our
+        """Sends the gradients of a step's blocks, in float32, to their owners, and receives others' gradients of own
         keys."""
         sends: Messages = {}
         receives: Messages = {}
@@ -101,7 +101,7 @@ class KeyExchange:
         return blocks, start(self.group, self.tag, self.phase, sends, receives)
 
     def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
-        """To whom our keys go, and whose come, at each shift that is one."""
+        """Returns the ranks to send to and to receive from at each shift with messages."""
         return [((self.rank + shift) % self.ranks, (self.rank - shift) % self.ranks) for shift in shifts if shift]
 
     def _empty(self, ranges: list[Range], dtype: torch.dtype | None = None) -> list[Block]:
@@ -112,7 +112,7 @@ class KeyExchange:
 
 
 def joined_blocks(blocks: list[Block]) -> list[Block]:
-    """In the order of the sequence, those that touch as one."""
+    """Returns the blocks in the order of the sequence, with touching ones joined."""
     found = []
     for begin, end in joined([block.keys for block in blocks]):
         inside = sorted((b for b in blocks if begin <= b.keys[0] < end), key=lambda b: b.keys)
@@ -124,7 +124,7 @@ def joined_blocks(blocks: list[Block]) -> list[Block]:
 
 
 def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
-    """The parts of the blocks that are these ranges, each of which lies in one block."""
+    """Returns the parts of the blocks in these ranges, each of which lies in one block."""
     found = []
     for begin, end in ranges:
         block = next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1])
@@ -134,7 +134,7 @@ def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
 
 
 def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
-    """The calls of the operator that give this rank's rows what they see of a block."""
+    """Yields the operator calls of this rank's rows and a block."""
     for piece, its_keys in zip(exchange.held[exchange.rank], exchange.seen[exchange.rank]):
         seen = overlap(block.keys, spanned(piece, its_keys))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
@@ -143,7 +143,8 @@ def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
-    """Where documents begin, and the end, of lists on the CPU. ValueError unless they are those of so many rows."""
+    """Returns beginnings of documents and the end, from lists on the CPU. Raises ValueError unless they cover the
+    length."""
     if masks.cu_seqlens_q is None:
         return None
     documents = tuple(masks.cu_seqlens_q.tolist())
@@ -170,13 +171,13 @@ def _masks(c: Configuration, lists: tuple[Tensor | None, ...]) -> Masks:
 def ring_attention(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As the operator `attention`: output, the statistics of the configuration, support; and where each row has its
-    largest key, for the backward pass."""
+    """Computes the results of the operator `attention` and, for the backward pass, the position of each row's largest
+    key."""
     *lists, configuration, group = rest
     c = parsed(configuration)
     listed = _masks(c, lists)
     masks = listed.on(q.device)
-    # What the operator refuses it refuses on every rank, on those without rows and before any waits for another.
+    # Validates with the operator on every rank, also those without rows, before any waits for another.
     CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
     exchange = KeyExchange(c, listed, resolved(group), k, v, FORWARD)
     held = exchange.held[exchange.rank]
@@ -204,7 +205,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tens
 def ring_attention_backward(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and sinks; those of sinks are of this rank's rows."""
+    """Returns the gradients of q, k, v and sinks; those of sinks are for this rank's rows."""
     *lists, configuration, group, output, statistics, largest, d_output, d_statistics = rest
     c = parsed(configuration)
     listed = _masks(c, lists)
@@ -214,7 +215,7 @@ def ring_attention_backward(
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
 
     def gradients_of(block: Block) -> Block:
-        """Of the block's keys, from our rows; those of our rows are added to their total."""
+        """Returns the gradients of a block's keys from this rank's rows, and adds those of the rows to their total."""
         found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
         for segment, keys, values in calls(exchange, block):
             (at,) = local_slices(held, [segment.queries])
@@ -242,7 +243,7 @@ def ring_attention_backward(
         under_way.wait()
         add(returned)
         returned, under_way = exchange.start_return(exchange.steps[step], gradients)
-        # What is no longer needed must not be held while the next block is waited for.
+        # Freed now, because the next block may wait long.
         del blocks, gradients
     under_way.wait()
     add(returned)

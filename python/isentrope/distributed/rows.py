@@ -1,4 +1,4 @@
-"""The rows of one rank, which gather what each block of keys says of them."""
+"""Accumulates results of one rank's rows over blocks of keys."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from isentrope.states import AttentionState, merge
 from isentrope.statistics import BITS, Statistics, unpack
 
 _MAX_PROBABILITY = BITS["max_probability"]
-# Of a row that has seen no key yet.
+# Values of a row before its first key.
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 
 
 def call_of_segment(
     c: Configuration, masks: Masks, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
 ) -> Call:
-    """What the operators take for one segment."""
+    """Returns the operators' arguments for one segment."""
     starts = None if segment.documents is None else torch.tensor(segment.documents).to(q.device, non_blocking=True)
     place: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
     if starts is None:
@@ -34,8 +34,8 @@ def call_of_segment(
 
 
 def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As the operators lay out their results, row-major, and of each row the first key of the block that has its largest
-    one, where the gradient of max_probability will ask for it."""
+    """Returns empty results in the operators' layout, row-major. Includes the position of the first key of the block
+    with each row's largest key, if max_probability needs a gradient."""
     rows = tuple(q.shape[:3])
     count = (statistics & (SUPPORT - 1)).bit_count()
     return (
@@ -47,7 +47,7 @@ def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Ten
 
 
 class Rows:
-    """Output and statistics of the rows of q over the keys that were added, in float32."""
+    """Output and statistics of the rows of q over the keys added so far, in float32."""
 
     def __init__(self, q: Tensor, columns: int, statistics: int) -> None:
         self.wanted, self.dtype = statistics, q.dtype
@@ -63,10 +63,10 @@ class Rows:
         return unpack(self.names, self.wanted, shared, support)
 
     def add(self, at: slice, first_key: int, results: tuple[Tensor, Tensor, Tensor]) -> None:
-        """What the operator found for the rows `at` over keys that are new to them, from `first_key` of the sequence on."""
+        """Merges the operator's results for the rows `at` over new keys, from position `first_key` on."""
         here, new = self._named(self.shared[..., at], self.support[..., at]), self._named(*results[1:])
         if self.wanted & _MAX_PROBABILITY:
-            # Of equal logits the first one is the largest.
+            # The first of equal logits is the largest.
             known, most = self.largest[:, :, at], here.max_logit
             larger = (new.max_logit > most) | ((new.max_logit == most) & (known > first_key))
             known.masked_fill_(larger, first_key)
@@ -77,7 +77,7 @@ class Rows:
                 piece.copy_(merged)
 
     def results(self, sinks: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A sink is no key of any block: it takes its weight at the end."""
+        """Returns the results. Sinks are no keys of any block, so they take their weight here."""
         output = self.output
         if sinks is not None:
             lse = self.shared[0]
@@ -86,7 +86,7 @@ class Rows:
 
 
 class Upstream(NamedTuple):
-    """What a backward pass knows of the rows beside their call, in the order of the operator's arguments."""
+    """Rows' data for a backward pass besides the call, in the order of the operator's arguments."""
 
     wanted: int
     output: Tensor
@@ -96,7 +96,7 @@ class Upstream(NamedTuple):
     largest: Tensor
 
     def of_rows(self, at: slice, first_key: int) -> tuple[int, Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Over the keys of a block, from `first_key` of the sequence on."""
+        """Returns the arguments for a block of keys from position `first_key` on."""
         statistics = self.statistics[..., at].contiguous()
         d_statistics = None if self.d_statistics is None else self.d_statistics[..., at].contiguous()
         if d_statistics is not None and self.wanted & _MAX_PROBABILITY:
@@ -105,8 +105,8 @@ class Upstream(NamedTuple):
         return self.wanted, self.output[:, :, at], statistics, d_output, d_statistics
 
     def _of_largest(self, at: slice, first_key: int, statistics: Tensor, d_statistics: Tensor) -> Tensor:
-        """Rows whose largest key lies elsewhere have of d_max_probability what all keys have, which is a part of d_lse: the
-        blocks themselves cannot tell whose of two logits, rounded in two ways, is the larger one."""
+        """Returns d_max_probability for a block. Rows whose largest key is elsewhere get only the part of all keys,
+        within d_lse. Blocks cannot tell which of two differently rounded logits is larger."""
         place = (self.wanted & (_MAX_PROBABILITY - 1)).bit_count()
         elsewhere = self.largest[:, :, at] != first_key
         found = d_statistics.clone()
@@ -119,8 +119,8 @@ def upstream_of_blocks(
     sinks: Tensor | None, wanted: int, output: Tensor, statistics: Tensor, d_output: Tensor | None,
     d_statistics: Tensor | None, largest: Tensor,
 ) -> Upstream:  # fmt: skip
-    """As every block of keys takes it. A row's gradient has of the output no more than w do.output, taken from d_lse: here,
-    once, so that to the blocks the output is 0."""
+    """Returns the upstream gradients in the form for every block. A row's gradient depends on the output only through w
+    do.output, which is subtracted from d_lse once, here. For the blocks the output is then 0."""
     nothing = output.new_zeros(()).expand(output.shape)
     if d_output is None:
         return Upstream(wanted, nothing, statistics, None, d_statistics, largest)
@@ -135,7 +135,8 @@ def upstream_of_blocks(
 
 
 def sink_gradient(sinks: Tensor | None, output: Tensor, statistics: Tensor, d_output: Tensor | None) -> Tensor:
-    """[heads], or nothing where there are no sinks: output = w o, w = sigmoid(lse - sink), hence -(1 - w) do.output."""
+    """Returns the gradient of the sinks [heads], or an empty tensor. output = w o with w = sigmoid(lse - sink): -(1 -
+    w) do.output."""
     if sinks is None or d_output is None:
         return output.new_zeros(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
     lse = statistics[0]

@@ -1,4 +1,4 @@
-"""Splits a tensor along its sequence, and joins it again."""
+"""Splits tensors along the sequence, and joins them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved
 from isentrope.distributed.layout import check_length, local_slices, pieces, rows_of
 
-# Of messages that no configuration stands behind.
+# Tag of messages without a configuration.
 _TAG = 0
 
 
@@ -61,7 +61,7 @@ def gather(
 
 
 def _check(function: str, tensor: Tensor, dim: int) -> None:
-    """TypeError and ValueError unless the tensor has such a dimension, along which it can be cut."""
+    """Raises TypeError or ValueError unless the tensor has this dimension and it can be split."""
     dense = isinstance(tensor, Tensor) and not (tensor.is_nested or tensor.is_quantized)
     if not dense or tensor.layout is not torch.strided:
         raise TypeError(f"[{function}] tensor must be a dense tensor; got {kind(tensor)}")

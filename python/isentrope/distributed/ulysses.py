@@ -1,7 +1,7 @@
-"""The way `all_to_all` (Ulysses): each rank takes some heads over the whole sequence, and gives the rows back.
+"""Method `all_to_all` (Ulysses): each rank computes some heads over the whole sequence, and returns the rows.
 
-One exchange brings queries, keys and values, a second takes the output home and a third the statistics, where there are
-any. In between there is a plain call, whose gradients are the operator's own.
+One exchange brings queries, keys and values, a second returns the output, and a third the statistics, if any. In
+between is a plain call with the operator's own gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isentrope.statistics import _DETACHED, Statistics
 
 
 def heads_of_ranks(heads: int, kv_heads: int, ranks: int) -> list[tuple[Range, Range]]:
-    """Of each rank, its query heads and the key heads that they read. ValueError when they cannot be dealt out."""
+    """Returns each rank's query heads and the key heads that they read. Raises ValueError if they cannot be divided."""
     if heads % ranks or (kv_heads % ranks and ranks % kv_heads):
         raise ValueError(
             f'[isentrope.distributed] method="all_to_all" must have heads to deal out evenly over {ranks} ranks, and '
@@ -36,7 +36,7 @@ def heads_of_ranks(heads: int, kv_heads: int, ranks: int) -> list[tuple[Range, R
 
 
 class HeadExchange(NamedTuple):
-    """What each rank has for each: rows on one side, heads on the other."""
+    """Transposition between ranks: rows on one side, heads on the other."""
 
     configuration: Configuration
     name: str
@@ -51,7 +51,7 @@ class HeadExchange(NamedTuple):
     """Of our heads."""
 
     def to_heads(self, tensors: list[Tensor], key_heads: list[bool]) -> list[Tensor]:
-        """[batch, heads, our rows, columns] to [batch, our heads, all rows, columns]."""
+        """Converts [batch, heads, this rank's rows, columns] to [batch, this rank's heads, all rows, columns]."""
         outgoing = [[x[:, slice(*self.heads[to][int(of_keys)])] for x, of_keys in zip(tensors, key_heads)]
                     for to in range(len(self.held))]  # fmt: skip
         shapes = [[(*x.shape[:2], rows_of(self.held[sender]), x.shape[3]) for x in outgoing[self.me]]
@@ -63,15 +63,15 @@ class HeadExchange(NamedTuple):
         ]
 
     def to_rows(self, x: Tensor) -> Tensor:
-        """[batch, our heads, all rows, columns] to [batch, heads, our rows, columns]."""
-        # A rank without rows takes part all the same, in the backward pass too.
+        """Converts [batch, this rank's heads, all rows, columns] to [batch, heads, this rank's rows, columns]."""
+        # A rank without rows takes part as well, also in the backward pass.
         held = [ranges or [(0, 0)] for ranges in self.held]
         outgoing = [[x[:, :, begin:end] for begin, end in ranges] for ranges in held]
         shapes = [[(*x.shape[:2], end - begin, x.shape[3]) for begin, end in held[self.me]]] * len(held)
         return torch.cat([torch.cat(parts, 2) for parts in self._exchanged(outgoing, shapes)], 1)
 
     def _exchanged(self, outgoing: list[list[Tensor]], shapes: list[list[tuple]]) -> list[list[Tensor]]:
-        """What each rank has for us, in these shapes, for what we have for each."""
+        """Exchanges tensors; shapes are those to be received from each rank."""
         sends = [sum(x.numel() for x in to) for to in outgoing]
         sizes = [[prod(shape) for shape in sender] for sender in shapes]
         values = torch.cat([x.reshape(-1) for to in outgoing for x in to])
@@ -92,7 +92,7 @@ def head_exchange(text: str, name: str) -> HeadExchange:
     ]
     order = [(rank, rows) for _, rank, rows in sorted(places)]
     (begin, end), _ = heads[group.rank()]
-    # A rule for another number of heads is the operator's to refuse.
+    # The operator refuses a rule for another number of heads.
     its_own = CHECKED.rule_heads(c.rule) == c.heads
     rule = CHECKED.rule_of_heads(c.rule, begin, end - begin) if its_own else c.rule
     return HeadExchange(c, name, c.tag, group.rank(), heads, held, order, rule)
@@ -102,7 +102,7 @@ def attention_by_heads(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, masks: Masks, text: str, name: str,
     names: tuple[str, ...] | None,
 ) -> tuple[Tensor, Statistics | None]:  # fmt: skip
-    """Output and the statistics of these names."""
+    """Returns the output and the statistics of these names."""
     exchange = head_exchange(text, name)
     mine = slice(*exchange.heads[exchange.me][0])
     queries, keys, values = exchange.to_heads([q, k, v], [False, True, True])

@@ -1,4 +1,4 @@
-"""Which keys the rows of a range see, in positions of the whole sequence: what must travel, and what is computed."""
+"""Computes which keys the rows of a range see, in positions of the whole sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isentrope.distributed.layout import Range, joined, overlap
 
 
 class Segment(NamedTuple):
-    """Queries and keys of one call of the operator, and their place in the sequence that the call declares."""
+    """Queries and keys of one operator call, and their place in the sequence."""
 
     queries: Range
     keys: Range
@@ -28,8 +28,8 @@ class Segment(NamedTuple):
 
 
 def keys_seen(masks: Masks, batch: int, length: int, pieces: list[Range]) -> list[list[Range]]:
-    """Of each piece and each sequence of the batch, the keys from the first to the last that some of its rows sees. The lists
-    of the masks lie on the CPU."""
+    """Returns the keys from the first to the last that some row of a piece sees, for each piece and sequence of the
+    batch. The lists of the masks must be on the CPU."""
     rows = torch.empty(()).expand(batch, 1, length, 1)
     call = Call(rows, rows, rows, **masks._asdict())
     found = CHECKED.keys_seen(*call, torch.tensor(pieces, dtype=torch.int64).view(-1, 2))
@@ -37,23 +37,21 @@ def keys_seen(masks: Masks, batch: int, length: int, pieces: list[Range]) -> lis
 
 
 def needed_keys(seen: list[Range], keys: list[Range]) -> list[Range]:
-    """Of `keys`, the ranges of those that are seen, in order."""
+    """Returns the ranges of `keys` that are seen, in order."""
     return [part for held in keys for range_ in joined(seen) if (part := overlap(held, range_))[0] < part[1]]
 
 
 def spanned(queries: Range, seen: list[Range]) -> Range:
-    """The smallest range that has the keys which the rows of `queries` see, and those at their own places: a row that
-    sees nothing but padding has a scale all the same, which a call must tell."""
+    """Returns the smallest range with the keys that the rows of `queries` see and those at their own positions. A row
+    that sees only padding still has a scale, so its position must be within the call."""
     some = [queries, *(part for part in seen if part[0] < part[1])]
     return min(begin for begin, _ in some), max(end for _, end in some)
 
 
 def segments(documents: tuple[int, ...] | None, length: int, queries: Range, keys: Range) -> Iterator[Segment]:
-    """The calls that give the rows of `queries` what they see of `keys`, of a sequence of so many.
-
-    Without documents one call. With documents one for all that lie within both ranges, and one for each of those that
-    are cut: the operator's offsets are the same for all documents of a call.
-    """
+    """Yields the calls that compute the rows of `queries` over `keys` in a sequence of that length. Without documents
+    there is one call. With documents there is one for all that lie within both ranges. Each document that is cut has
+    its own, because the operator's offsets are the same for all documents of a call."""
     if documents is None:
         yield Segment(queries, keys, 0, length)
         return
@@ -67,7 +65,7 @@ def segments(documents: tuple[int, ...] | None, length: int, queries: Range, key
         else:
             yield Segment(rows, seen, begin, end - begin)
     if whole:
-        # Documents within two ranges follow one another, but empty ones, which have no rows.
+        # Documents within two ranges are consecutive, except empty ones, which have no rows.
         starts = tuple(begin - whole[0][0] for begin, _ in whole) + (whole[-1][1] - whole[0][0],)
         span = (whole[0][0], whole[-1][1])
         yield Segment(span, span, span[0], 0, starts)

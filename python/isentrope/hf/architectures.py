@@ -45,7 +45,7 @@ def _supports_sdpa(kind: type) -> bool:
     try:
         models = MODEL_MAPPING[kind]
     except (KeyError, ImportError, AttributeError):
-        return True  # a part of a model, whose class transformers does not list: treated as it was before
+        return True  # a part of a model that transformers does not list by class
     first = models[0] if isinstance(models, tuple) else models
     return getattr(first, "_supports_sdpa", True)
 
@@ -53,7 +53,7 @@ def _supports_sdpa(kind: type) -> bool:
 def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
     """Raises ValueError for an argument that may change the result and that isentrope does not use.
 
-    Those are arguments that the module's own code or its eager attention names, unless they are known to be harmless.
+    It refuses arguments that the module's own code or its eager attention names, unless they are known to be harmless.
     Others (labels, flags of the caller) only pass through the module, and the eager attention ignores them as well.
     """
     unknown = [name for name, value in arguments.items() if value is not None and name not in _HARMLESS]
@@ -67,7 +67,7 @@ def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
 
 
 def _names_in_forward(module: nn.Module) -> frozenset[str]:
-    """Constant strings of the module's forward function, to which the keywords of its calls belong."""
+    """Returns constant strings of the module's forward function, which include the keywords of its calls."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     constants = () if code is None else code.co_consts
     tuples = [x if isinstance(x, tuple) else (x,) for x in constants]
@@ -75,16 +75,17 @@ def _names_in_forward(module: nn.Module) -> frozenset[str]:
 
 
 def _eager_parameters(module: nn.Module) -> frozenset[str]:
-    """Names of the parameters of the eager attention beside which the class is defined; empty if there is none."""
+    """Returns the parameter names of the eager attention in the module of the class; empty if there is none."""
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     code = getattr(eager, "__code__", None)
     return frozenset() if code is None else frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def refuse_fixed_attentions(name: str) -> None:
-    """Makes transformers raise ValueError when a class that has a fixed table of attentions is built with `name`.
+    """Makes transformers raise ValueError when a class with a fixed table of attentions is built with `name`.
 
-    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table without `name`, which is a bare KeyError.
+    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table without `name`, which raises a bare
+    KeyError.
     """
     choose = PreTrainedModel.get_correct_attn_implementation
 
@@ -101,7 +102,7 @@ def refuse_fixed_attentions(name: str) -> None:
 
 
 def _fixed_attentions(kind: type) -> list[str]:
-    """Names in the table of attentions beside a model's class; empty if there is no such table."""
+    """Returns the names in the table of attentions of a model's class; empty if there is no such table."""
     for name, table in vars(sys.modules.get(kind.__module__)).items():
         if name.endswith("_ATTENTION_CLASSES") and isinstance(table, dict) and "eager" in table:
             return sorted(table)

@@ -59,7 +59,7 @@ def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:
 def _read(path: Path) -> Any:
     try:
         text = read_text(path)
-    except ValueError as error:  # of names that no file has, and of what is no regular file
+    except ValueError as error:  # invalid file names, and files that are not regular
         raise ValueError(f"[apply] calibration must name a file that can be read; got {shown(str(path))}: {error}") from error
     try:
         return json.loads(text)
@@ -68,7 +68,7 @@ def _read(path: Path) -> Any:
 
 
 def _applicable(where: str, found: Any, always: bool) -> tuple[Stretch, LayerRules]:
-    """What a calibration says. Raises ValueError where it is none."""
+    """Returns stretch and rules of a calibration. Raises ValueError if it is invalid."""
 
     def fail(required: str, got: Any) -> NoReturn:
         raise ValueError(f"[apply] {where} must {required}; got {repr(got)[:100]}")
@@ -91,7 +91,7 @@ def _applicable(where: str, found: Any, always: bool) -> tuple[Stretch, LayerRul
 
 
 def beyond(rule: ScaleRule, trained: int) -> ScaleRule:
-    """The gain of `rule` for inputs of more than `trained` keys, and no gain for others."""
+    """Returns the gain of `rule` for inputs of more than `trained` keys, and no gain for others."""
     gains = json.loads(rule.to_json())
     if gains["rule"] == "standard":
         return rule

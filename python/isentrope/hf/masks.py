@@ -1,7 +1,8 @@
-"""Masks of transformers as those of the operator: no element of theirs is written unless somebody asks for it.
+"""Masks of transformers in the operator's form, whose elements are written only on demand.
 
-transformers describes a mask by a function of (batch, head, query, key), put together from a few that it has. Where the
-functions are known and every row's keys are one interval, the mask is its parts; every other one is dense, as for sdpa.
+transformers describes a mask by a function of (batch, head, query, key), composed of a few known ones. If all functions
+are known and the keys of each row are one interval, the mask is stored as its parts. Other masks are dense, as for
+sdpa.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from isentrope._core.values import check_bool, check_count, shown
 from isentrope.hf.architectures import reads_mask_as_eager
 
 _NO_IDS = torch.zeros(1, dtype=torch.int64)
-# The functions differ in what they hold, not in their code.
+# Functions are recognised by their code, because they differ only in their closures.
 _CAUSAL = hf.causal_mask_function.__code__
 _ALL = hf.bidirectional_mask_function.__code__
 _WINDOW = hf.sliding_window_overlay(1).__code__
@@ -33,10 +34,10 @@ _OR = hf.or_masks(hf.causal_mask_function).__code__
 
 
 class RowMask(Tensor):
-    """A mask [batch, 1, queries, keys] that holds what the operator takes instead of elements.
+    """Mask [batch, 1, queries, keys] stored as arguments of the operator instead of elements.
 
-    Models hand it on as the mask it stands for; an operation that reads it gets the dense one. It is boolean, or
-    additive in the type of the activations for models that read every mask as the eager attention's.
+    Models pass it on like a dense mask; an operation that reads it gets the dense one. It is boolean, or additive in
+    the type of the activations for models that expect the eager attention's masks.
     """
 
     masks: Masks
@@ -70,12 +71,11 @@ def row_mask(
     allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, device: Any = "cpu",
     config: Any = None, dtype: torch.dtype = torch.float32, **rest: Any,
 ) -> Tensor | None:  # fmt: skip
-    """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None if the module says all of it.
+    """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None if the module implies it.
 
-    None stands for a causal or a full mask, and is returned only to classes that support sdpa, whose modules say
-    which of the two by `is_causal`. Classes without that support get masks that read as the eager attention's: never
-    None, and additive in `dtype`. Compiled models, their steps of one token included, which are given a mask from
-    outside, get a dense one.
+    None stands for a causal or a full mask, which `is_causal` of the module tells apart. Only classes that support sdpa
+    get None; others get masks like the eager attention's: never None, and additive in `dtype`. Compiled models that
+    receive a mask from outside, also in steps of one token, get a dense one.
     """
     as_eager = reads_mask_as_eager(config)
     if as_eager:
@@ -115,9 +115,9 @@ def row_mask(
         if not given and allow_is_bidirectional_skip:
             return None
     if "causal" in given and "key_end" not in given and last < end:
-        # What a static cache has behind the queries is not there yet.
+        # A static cache is not filled past the queries.
         given["key_end"] = torch.full((batch_size,), last, device=device)
-    if "cu_seqlens_q" not in given:  # positions begin anew with each of them
+    if "cu_seqlens_q" not in given:  # positions restart in each document
         given |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
     return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device, dtype if as_eager else torch.bool)
 
@@ -149,7 +149,7 @@ def _check_mask(function: Any, shown_keys: Any, batch_size: int) -> None:
 
 
 def _offset(q_offset: Any) -> int:
-    """A static cache counts its tokens in a tensor."""
+    """Returns the offset as an integer; a static cache counts its tokens in a tensor."""
     if isinstance(q_offset, Tensor) and q_offset.numel() == 1 and q_offset.dtype in (torch.int32, torch.int64):
         q_offset = q_offset.item()
     check_count("row_mask", "q_offset", q_offset, 0)
@@ -161,7 +161,7 @@ def _held(function: Callable) -> dict[str, Any]:
 
 
 def _parts(function: Callable) -> dict[str, Any] | None:
-    """The parts of a mask function, in its own words, or None where one of them is not known."""
+    """Returns the parts of a mask function by transformers' names; None if one is not known."""
     code, held = getattr(function, "__code__", None), None
     if code is _CAUSAL:
         return {"causal": True}
@@ -197,7 +197,7 @@ def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
 
 
 def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:
-    """Where the keys of each sequence that are no padding begin and end, or None where padding lies between them."""
+    """Returns beginning and end of each sequence's keys without padding; None if there is padding between keys."""
     if attention_mask is None:
         return {}
     shown = attention_mask[:, :keys].bool()
@@ -208,15 +208,17 @@ def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | N
 
 
 def ends_of(shown: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the keys shown [batch, keys] each sequence's first, and the one behind its last; equal where there are none."""
+    """Returns the first key shown of [batch, keys] and the end of the last one for each sequence; equal if there are
+    none."""
     index = torch.arange(shown.shape[1], device=shown.device)
     end = torch.where(shown, index + 1, 0).amax(1)
     return torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end), end
 
 
 def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
-    """The parts of `Masks` that say the same, its place in the sequence aside; None where none do."""
-    # Positions are counted by the cache, whatever the alignment of a call.
+    """Returns the parts as arguments of `Masks`, except its place in the sequence; None if they cannot express the
+    mask."""
+    # The cache counts positions, whatever the alignment of a call.
     given: dict[str, Any] = dict(bounds) | ({"causal": 1} if "causal" in parts else {})
     begin = bounds.get("key_begin")
     if "left" in parts:
@@ -227,7 +229,7 @@ def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict
             return None
         given["chunk_size"] = parts["chunk_size"]
     if "documents" in parts:
-        # Chunks go on from one document to the next there, and begin anew with each here.
+        # transformers' chunks continue across documents, the operator's restart in each.
         if bounds or batch != 1 or "chunk_size" in parts:
             return None
         starts = _starts(parts["documents"][0])
@@ -247,7 +249,7 @@ def _starts(documents: Tensor) -> Tensor:
 
 
 def _prefix(blocks: Tensor, bounds: dict[str, Tensor]) -> Tensor | None:
-    """How many keys at the beginning of each sequence form its only block; None where blocks lie otherwise."""
+    """Returns the length of each sequence's only block, at its beginning; None for other blocks."""
     index = torch.arange(blocks.shape[1], device=blocks.device)
     begin = bounds["key_begin"][:, None] if bounds else 0
     end = bounds["key_end"][:, None] if bounds else blocks.shape[1]

@@ -20,11 +20,11 @@ from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
 
 _CONTEXT = "isentrope_context_parallel"
 _TUNED = "isentrope_tuned_by_place"
-IGNORED = -100  # labels that are none
+IGNORED = -100  # label of positions without a target
 
 
 class ContextParallel:
-    """What the attentions of a model must know of the sequence at hand."""
+    """State of the current sequence that the attentions of a model need."""
 
     def __init__(self, group: Group, method: str, layout: str) -> None:
         self.group, self.method, self.layout = group, method, layout
@@ -39,7 +39,7 @@ class ContextParallel:
         return shard(x, 1, self.group, self.layout)
 
     def before(self, model: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Takes this rank's part of the inputs of the model's forward()."""
+        """Replaces the inputs of the model's forward() by this rank's part."""
         names = [name for name in inspect.signature(model.forward).parameters if name != "kwargs"]
         inputs = dict(zip(names, args)) | inputs
         tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
@@ -68,7 +68,7 @@ class ContextParallel:
         return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
 
     def before_angles(self, _: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """One row more, at the largest position of the sequence: angles that depend on it are those of the sequence."""
+        """Adds a row at the sequence's largest position, because some angles depend on that."""
 
         def longer(positions: Tensor) -> Tensor:
             return torch.cat([positions, self.farthest.expand(*positions.shape[:-1], 1)], dim=-1)
@@ -78,12 +78,12 @@ class ContextParallel:
         return (args[0], longer(args[1]), *args[2:]), inputs
 
     def after_angles(self, _: nn.Module, __: tuple, angles: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-        if isinstance(angles, Tensor):  # as complex numbers
+        if isinstance(angles, Tensor):  # complex numbers
             return angles[..., :-1, :]
         return tuple(x[..., :-1, :] for x in angles)
 
     def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
-        """The loss of the whole sequence; each rank has that of its part."""
+        """Replaces the loss of this rank's part by that of the whole sequence."""
         if getattr(result, "loss", None) is not None:
             result["loss"] = gather(result.loss[None], 0, self.group).sum()
         return result
@@ -94,7 +94,7 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
         return {}
     if mask.dim() != 2 or mask.shape[1] != length:
         raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
-    # What travels follows from it, on the CPU.
+    # Computed on the CPU, because the ranks' messages depend on it.
     bounds = bounds_of(mask.cpu(), length)
     if bounds is None:
         raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
@@ -102,7 +102,7 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
 
 
 def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
-    """Positions that begin again are those of documents packed behind one another."""
+    """Returns the documents packed in a sequence: positions restart with each."""
     begins = (positions.cpu()[:, 1:] == 0).nonzero()
     if not len(begins):
         return {}
@@ -116,7 +116,7 @@ def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     position_bias: Tensor | None = None, sliding_window: int | None = None, **logits: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """What transformers calls, as `isentrope.hf.attention_forward`, with the rows of this rank."""
+    """Attention for transformers, as `isentrope.hf.attention_forward`, with the rows of this rank."""
     context: ContextParallel = getattr(module, _CONTEXT)
     causal, options = call_options(module, **logits)
     chunked = layer_type(module) == "chunked_attention"
@@ -124,7 +124,7 @@ def attention_forward(
         (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
         (attention_mask is not None, "a mask of its own"),
         (sliding_window is not None and not causal, "a window to both sides"),
-        # Chunks of transformers go on from one document to the next, those of the operator begin anew.
+        # transformers' chunks continue across documents, the operator's restart in each.
         (chunked and "documents" in context.sequence, "chunks with packed documents"),
     ):  # fmt: skip
         if refused:
@@ -139,12 +139,12 @@ def attention_forward(
     ))  # fmt: skip
 
 
-# transformers makes no masks for an attention that has registered none: masks are those of the whole sequence.
+# transformers makes no masks for an attention without a mask function, so masks are those of the whole sequence.
 AttentionInterface.register(CONTEXT_PARALLEL, attention_forward)
 
 
 def _tuned(module: nn.Module, query: Tensor, places: Tensor) -> Tensor:
-    """Llama 4's factor for layers without RoPE, as its attention computes it, with the rows' places in the sequence."""
+    """Returns the query with Llama 4's factor for layers without RoPE, by the rows' positions in the sequence."""
     steps = torch.floor((places.float() + 1.0) / module.floor_scale)
     growth = torch.log1p(steps) * module.attn_scale + 1.0
     return (query * growth[:, None, :, None]).to(query.dtype)
@@ -155,7 +155,7 @@ def spread(model: nn.Module, group: Group, method: str, layout: str) -> None:
     for module in attentions(model):
         setattr(module, _CONTEXT, context)
         if getattr(module, "attn_temperature_tuning", False) and not module.use_rope:
-            # It would count the rows that it is given from 0.
+            # The module itself would count positions of this rank's rows from 0.
             module.attn_temperature_tuning = False
             setattr(module, _TUNED, True)
     for module in rotaries_by_length(model):

@@ -1,7 +1,7 @@
-"""Where rows lie in their sequence, in a call of transformers: for rules that ask for more than the number of keys.
+"""Positions of rows in their sequence, for rules that need more than the number of keys.
 
-The mask alone tells padding from keys. Two things it does not tell, and position_ids do: where the documents of a
-packed row begin, and how much of a sequence the cache of a sliding window has dropped.
+The mask alone separates padding from keys. position_ids also tell where documents of a packed row begin, and how many
+keys the cache of a sliding window has dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, positions: Tensor | None,
     windowed: bool, **options: Any,
 ) -> Any:  # fmt: skip
-    """`attention` with every row at its place.
+    """`attention` with the positions of its rows.
 
-    positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops what is out of reach.
-    Raises ValueError when it may have dropped keys and there are no positions, and RuntimeError for packed documents
-    in a compiled model, whose graph cannot depend on where they begin.
+    positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops keys that are out of reach. Raises
+    ValueError if it may have dropped keys and there are no positions, and RuntimeError for packed documents in a
+    compiled model, whose graph cannot depend on where they begin.
     """
     queries, keys = q.shape[2], k.shape[2]
-    if positions is not None and positions.dim() != 2:  # of images, not of a sequence
+    if positions is not None and positions.dim() != 2:  # positions within images, not within a sequence
         positions = None
     if windowed and queries != keys:
         if positions is None:
@@ -51,14 +51,14 @@ def attend(
 
 
 def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
-    """Sequences begin and end with the keys that somebody sees, and the last queries with them."""
+    """Returns options for sequences from the first to the last visible key, with the last queries at the end."""
     begin, end = ends_of(mask.flatten(1, 2).any(1))
     offset = max(int(end.max()) - queries, 0) if end.numel() else 0
     return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": mask.shape[-1]}
 
 
 def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
-    """The keys are the last of the longest sequence; shorter ones have padding before them."""
+    """Returns options for keys at the end of the longest sequence; shorter ones have padding before them."""
     last = positions[:, -1]
     total = int(last.max()) + 1
     return {
@@ -68,12 +68,13 @@ def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
 
 
 def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
-    """Whether a document may begin with the key after: at position 0, behind a key that is no padding."""
+    """Returns whether a document may begin with the next key: its position is 0, and the key before is no padding."""
     return (positions[:, 1:] == 0) & mask.flatten(1, 2).any(1)[:, :-1]
 
 
 def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
-    """Of each row of the batch, where its documents begin, and the end; where one sees the other they are one."""
+    """Returns beginnings of documents and the end for each row of the batch; documents that see each other count as
+    one."""
     found = []
     for row, starts in zip(mask, begins):
         cuts = [start + 1 for start in starts.nonzero().flatten().tolist()]

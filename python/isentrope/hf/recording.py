@@ -30,16 +30,17 @@ _observer: Observer | None = None
 
 
 def observed(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
-    """Shows a call to who looks on."""
+    """Passes a call to the observer, if any."""
     if _observer is not None and not torch.compiler.is_compiling():
         _observer(module, query, key, options)
 
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Inside the block `observer` sees the module, queries, keys and options (rule, scale, ...) of every attention that runs.
+    """Passes the module, queries, keys and options (rule, scale, ...) of every attention inside the block to
+    `observer`.
 
-    Raises RuntimeError inside another one.
+    Raises RuntimeError inside another `observing` block.
     """
     global _observer
     if _observer is not None:
@@ -52,7 +53,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def with_recording(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
-    """What transformers takes from `attend`, whose statistics go to the recording that is under way."""
+    """Calls `attend` for transformers, and stores its statistics in the current recording."""
     recording = None if torch.compiler.is_compiling() else _recording
     result = attend(recording.wanted if recording else False)
     if recording:
@@ -68,7 +69,7 @@ def record(*wanted: str) -> Iterator[list[Record]]:
         with isentrope.hf.record("entropy", "support") as records:
             model(**inputs)
 
-    Raises RuntimeError inside another one.
+    Raises RuntimeError inside another `record` block.
     """
     global _recording
     if _recording is not None:

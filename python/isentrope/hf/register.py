@@ -1,4 +1,4 @@
-"""The attention as transformers calls it, registered under its name, and what happens to a model that is loaded."""
+"""Registers the attention with transformers, and restores rules of models that are loaded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def attention_forward(
     mask, bias = _mask_and_bias(attention_mask, position_bias, key.shape[2])
     if masks is None and mask is None and causal:
         if query.shape[2] > 1 and key.shape[2] > query.shape[2]:
-            # The first fill of a static cache: what lies behind the queries is not there yet.
+            # In the first fill of a static cache, keys past the queries are not written yet.
             key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         options["causal"] = "bottom_right"
 
@@ -84,16 +84,17 @@ def call_options(
 
 
 def layer_type(module: nn.Module) -> str | None:
-    """"full_attention", "sliding_attention", "chunked_attention", ...; None where the configuration tells none.
+    """Returns "full_attention", "sliding_attention", "chunked_attention", ...; None if the configuration does not say.
 
-    The caches of all but the first drop the keys that are out of reach.
+    The caches of all but the first drop keys that are out of reach.
     """
     kinds = getattr(getattr(module, "config", None), "layer_types", None)
     return kinds[module.layer_idx] if kinds else None
 
 
 def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
-    """Masks of the library are boolean; a caller's own may be added to the logits, hidden keys being very low."""
+    """Splits a mask: the library's masks are boolean; a caller's may be additive, with very low numbers for hidden
+    keys."""
     if mask is None or mask.dtype == torch.bool:
         return None if mask is None else mask[..., :keys], bias
     mask = mask[..., :keys]
@@ -103,13 +104,13 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
 
 
 AttentionInterface.register(NAME, attention_forward)
-# Without masks of its own an attention gets none at all, and padding would be seen.
+# Without a mask function an attention gets no masks at all, and padding would be visible.
 AttentionMaskInterface.register(NAME, row_mask)
 refuse_fixed_attentions(NAME)
 
 
 def _take_up(model: nn.Module) -> None:
-    """The rules, and the stretch of RoPE, that a model was saved with, where it is loaded."""
+    """Restores the rules and the stretch of RoPE that a loaded model was saved with."""
     rules = saved_rules.kept(model)
     used = getattr(model.config, "_attn_implementation", None)
     if rules and used != NAME:
@@ -120,7 +121,7 @@ def _take_up(model: nn.Module) -> None:
         )
         return
     for rule, layers in rules.items():
-        give(model, ScaleRule(rule), layers, force=True)  # as whoever saved it decided
+        give(model, ScaleRule(rule), layers, force=True)  # whoever saved it already decided
     if used == NAME:
         stretch_as_saved(model)
 
@@ -130,7 +131,7 @@ saved_rules.take_up_after_loading(_take_up)
 
 @contextmanager
 def reading(model: nn.Module) -> Iterator[None]:
-    """Inside the block the model has isentrope's attention and is in evaluation mode; then its own attention and mode again."""
+    """Gives the model isentrope's attention and evaluation mode inside the block, and restores both."""
     attention, training = config_of(model)._attn_implementation, model.training
     try:
         model.set_attn_implementation(NAME)

@@ -20,10 +20,10 @@ KINDS = ("linear", "dynamic", "ntk", "yarn", "llama3", "longrope", "proportional
 
 
 class Stretch(NamedTuple):
-    """How RoPE is stretched: `parameters` are those of a configuration's `rope_parameters`, without `rope_theta`.
+    """Stretch of RoPE: `parameters` are those of a configuration's `rope_parameters`, without `rope_theta`.
 
-    None of them scales the logits: `attention_factor` is 1 where the kind would bring one of its own, so that a gain
-    is chosen apart from the frequencies.
+    None of them scales the logits: `attention_factor` is 1 for kinds with a factor of their own, so that gains are
+    chosen separately from frequencies.
     """
 
     kind: str
@@ -93,15 +93,15 @@ def trained_length(model: nn.Module) -> int:
 
 
 def _each(config: Any) -> list[dict[str, Any]]:
-    """The parameters of every kind of layer; one entry where all layers share theirs."""
+    """Returns the parameters of every kind of layer; one entry if all layers share theirs."""
     parameters = getattr(config, "rope_parameters", None) or {}
     nested = [value for value in parameters.values() if isinstance(value, dict)]
     return nested or [parameters]
 
 
 def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[str, Any]:
-    """The configuration's rope_parameters with the stretch in them. Layers with a window keep theirs: they see no
-    position farther than they did in training."""
+    """Returns the configuration's rope_parameters with the stretch. Layers with a window keep theirs, because they see
+    no distance beyond training."""
 
     def of_layer(own: dict[str, Any]) -> dict[str, Any]:
         if own.get("rope_type", "default") != "default":
@@ -125,7 +125,7 @@ def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[s
 
 
 def _rotaries(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Parent and name of every module that computes the angles."""
+    """Returns parent and name of every module that computes the angles."""
     found = [
         (parent, name)
         for parent in model.modules()
@@ -140,7 +140,7 @@ def _rotaries(model: nn.Module) -> list[tuple[nn.Module, str]]:
 
 
 def rotaries_by_length(model: nn.Module) -> list[nn.Module]:
-    """The modules that compute the angles from the largest position they are given, beside the positions themselves."""
+    """Returns the modules whose angles depend on the largest position of an input."""
 
     def by_length(module: nn.Module) -> bool:
         kinds = getattr(module, "rope_type", None)
@@ -153,10 +153,10 @@ def rotaries_by_length(model: nn.Module) -> list[nn.Module]:
 
 
 class SwitchedRope(nn.Module):
-    """The model's own angles up to the trained length and stretched ones beyond it, as transformers' `longrope` does.
+    """Uses the model's own angles up to the trained length and stretched ones beyond it, like transformers' `longrope`.
 
-    The whole input decides, by its largest position: a cache that grows across the trained length holds keys of both
-    kinds, as it does there.
+    The largest position of the whole input decides. A cache that grows across the trained length therefore holds keys
+    of both kinds, as in transformers.
     """
 
     def __init__(self, own: nn.Module, stretched: nn.Module, trained: int) -> None:
@@ -169,7 +169,7 @@ class SwitchedRope(nn.Module):
 
 
 class RopeAtLength(nn.Module):
-    """Angles as they are in an input of `length` tokens, for one that is shorter: `dynamic` and `longrope` leave that alone."""
+    """Computes the angles of an input of `length` tokens for shorter ones, where `dynamic` and `longrope` differ."""
 
     def __init__(self, of: nn.Module, length: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) 
     owns = [getattr(parent, name) for parent, name in rotaries]
     try:
         news = [type(own)(changed).to(next(own.buffers()).device) for own in owns]
-    except Exception as error:  # transformers looks at a stretch where it computes with it, and raises what it likes
+    except Exception as error:  # transformers checks a stretch when it uses it, and raises errors of many types
         raise ValueError(
             f"[rope] transformers must take the parameters; got {stretch.parameters}, {type(error).__name__}: {error}"
         ) from error
@@ -223,9 +223,9 @@ def stretch_as_saved(model: nn.Module) -> None:
 
 @contextmanager
 def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = None) -> Iterator[None]:
-    """Stretches the model's RoPE inside the block, and gives the model its own back.
+    """Stretches the model's RoPE inside the block, and restores the model's own.
 
-    at_length: every input is read with the angles of one of so many tokens, where they depend on that.
+    at_length: reads every input with the angles of that many tokens, if these depend on the length.
     """
     config = model.config.get_text_config()
     before = copy.deepcopy(getattr(config, "rope_parameters", None))
@@ -244,6 +244,7 @@ def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = Non
 
 
 def yarn_attention_factor(factor: float) -> float:
-    """What YaRN multiplies cosines and sines by, and logits by its square: 0.1 ln s + 1 (Peng et al. 2023, eq. 22)."""
+    """Returns YaRN's factor on cosines and sines, whose square multiplies logits: 0.1 ln s + 1 (Peng et al. 2023, eq.
+    22)."""
     return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
 

@@ -16,19 +16,19 @@ from isentrope.rules import ScaleRule, rule_text
 
 NAME = "isentrope"
 CONTEXT_PARALLEL = "isentrope_context_parallel"
-# What set_rule() leaves on a module: the rule, and whether it asks for more than the number of keys.
+# Attributes of modules set by set_rule(): the rule, and whether it needs positions.
 RULE, READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
 
 
 def config_of(model: nn.Module) -> Any:
-    """TypeError where it is no model of transformers."""
+    """Returns the configuration. Raises TypeError unless the model is one of transformers."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise TypeError(f"[isentrope.hf] model must be a model of transformers; got {type(model).__name__}")
     return model.config
 
 
 def attentions(model: nn.Module) -> list[nn.Module]:
-    """The modules that compute attention, in the order of the layers. ValueError unless they use isentrope."""
+    """Returns the attention modules in the order of the layers. Raises ValueError unless they use isentrope."""
     used = getattr(config_of(model), "_attn_implementation", None)
     if used not in (NAME, CONTEXT_PARALLEL):
         raise ValueError(
@@ -60,7 +60,7 @@ class ModelRule(NamedTuple):
 
 
 def model_rule(model: nn.Module) -> ModelRule:
-    """The rule in the model's configuration, or `known=False` and no rule for a family whose code was not read.
+    """Returns the rule in the model's configuration, or `known=False` and no rule for a family whose code was not read.
 
     A family is a `model_type` of transformers, that of the language model if the model has several parts. Raises
     ValueError if the configuration has impossible values.
@@ -90,12 +90,12 @@ def set_rule(
     The model's own softmax scale replaces the rule's 1/sqrt(d); the rule adds its growth with n. n counts the keys that
     a row sees, without padding, unless the rule says otherwise (docs/scale-rules.md).
 
-    Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones, and
-    about a family that is not known (`model_rule`), which may scale by length itself.
+    Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones.
+    Warns about a family that is not known (`model_rule`), which may scale by length itself.
 
-    Raises ValueError if the model does not use isentrope, if there is no such layer, if the rule is invalid or has
-    numbers for a different number of heads, or if the model already scales by length (Llama 4, Ministral 3, YaRN, ...)
-    and `force` is not set; TypeError if `layers` are not indices.
+    Raises ValueError if the model does not use isentrope, if there is no such layer, or if the rule is invalid or has
+    numbers for a different number of heads. Raises it too if the model already scales by length (Llama 4, Ministral 3,
+    YaRN, ...) and `force` is not set. Raises TypeError if `layers` are not indices.
     """
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
@@ -125,14 +125,14 @@ def _counts_total(rule: ScaleRule) -> bool:
 
 
 def give(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
-    """What `set_rule` does, without a word about it. Returns the layers that were chosen."""
+    """Sets rules like `set_rule`, without warnings. Returns the selected layers."""
     found = attentions(model)
     chosen = range(len(found)) if layers is None else _indices(layers)
     for index in chosen:
         if not 0 <= index < len(found):
             raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
     if rule is not None:
-        CHECKED.rule_text(rule_text(rule, 1.0))  # a rule that brings a scale of its own cannot take the model's
+        CHECKED.rule_text(rule_text(rule, 1.0))  # raises for rules whose own scale cannot be replaced by the model's
         own = model_rule(model)
         if own.by_length and not force:
             raise ValueError(
@@ -158,7 +158,7 @@ def _heads_of(layer: nn.Module) -> int | None:
 
 
 def _check_heads(rule: ScaleRule, layers: list[nn.Module]) -> None:
-    """Numbers of each head must be as many as the heads. An architecture that does not tell them is believed."""
+    """Raises ValueError unless per-head numbers match the heads, if the architecture tells their number."""
     heads = CHECKED.rule_heads(rule.text)
     for layer in layers:
         has = _heads_of(layer)

@@ -1,4 +1,4 @@
-"""Rules in a model's configuration: what `set_rule` gave is saved with the model, and taken up where it is loaded.
+"""Rules in a model's configuration: rules of `set_rule` are saved with the model, and restored when it is loaded.
 
 The key `isentrope_rule` of config.json holds the text of the rule of all layers, or an object of the rules of some:
 
@@ -27,9 +27,9 @@ def keep(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
 
 
 def kept(model: PreTrainedModel) -> dict[str, list[int] | None]:
-    """Of each rule in the configuration the indices of its layers; None stands for all of them.
+    """Returns the layer indices of each rule in the configuration; None stands for all layers.
 
-    Raises ValueError when the key holds something else.
+    Raises ValueError if the key holds anything else.
     """
     found = getattr(model.config, KEY, None)
     if found is None:
@@ -54,7 +54,7 @@ def take_up_after_loading(take_up: Callable[[PreTrainedModel], None]) -> None:
     @functools.wraps(load)
     def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
         loaded = load(cls, *args, **kwargs)
-        # With output_loading_info=True there is more beside the model.
+        # With output_loading_info=True a tuple is returned.
         take_up(loaded[0] if isinstance(loaded, tuple) else loaded)
         return loaded
 

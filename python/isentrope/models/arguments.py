@@ -1,4 +1,4 @@
-"""What models are measured with: texts and callbacks of the caller's, checked before a model reads anything."""
+"""Checks texts and callbacks of the caller before a model reads anything."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from isentrope.hf.rules import config_of
 
 
 def checked_list(function: str, name: str, values: Any, of: str) -> Sequence[Any]:
-    """As it is. TypeError for what is no list or tuple, a single text among others."""
+    """Returns the value. Raises TypeError unless it is a list or tuple; a single text is refused."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"[{function}] {name} must be a list of {of}; got one {kind(values)}")
     return values
 
 
 def check_tokens(function: str, name: str, tokens: Any) -> None:
-    """Of one text: integers [tokens]."""
+    """Raises an error unless the tokens of one text are integers [tokens]."""
     integers = isinstance(tokens, Tensor) and tokens.dtype in (torch.int32, torch.int64)
     if not integers or tokens.layout is not torch.strided or tokens.is_meta or tokens.dim() != 1:
         raise TypeError(f"[{function}] {name} must be a tensor of int64 [tokens]; got {kind(tokens)}")
@@ -33,7 +33,7 @@ def check_texts(function: str, name: str, texts: Any) -> None:
 
 
 def check_words(function: str, name: str, texts: Iterable[Tensor], model: nn.Module) -> None:
-    """ValueError if a token is not in the model's vocabulary, which would be read beyond its end."""
+    """Raises ValueError if a token is outside the model's vocabulary, which would read past its end."""
     config_of(model)
     words = model.get_input_embeddings().num_embeddings
     for text in texts:

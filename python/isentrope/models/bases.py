@@ -18,18 +18,18 @@ from isentrope.models.arguments import check_progress, check_texts, check_words
 from isentrope.models.heads import for_json, slopes
 from isentrope.rules import ScaleRule
 
-# A length n stands for the rows that see n - 31 ... n keys; the first is long enough for them to be alike.
+# A length n stands for the rows that see n - 31 ... n keys, which are similar from the shortest length on.
 ROWS, SHORTEST = 32, 64
-# 1 / ln B that are tried, from a base of 1e9 to one of 1.5, each a sixth above the one before.
+# Candidates of 1 / ln B, from a base of 1e9 to 1.5, each a sixth above the previous one.
 TRIED = [0.048 * 1.17**i for i in range(26)]
-# Slopes of 1 + a ln(n / middle) that are tried: the scale is the model's own at the middle length, and above 0 at all.
+# Candidate slopes of 1 + a ln(n / middle): the scale is the model's own at the middle length, and positive at all.
 LINES = [-0.2 + 0.05 * i for i in range(14)]
-# What a head's entropy may change by, in nats, over all lengths and still be called kept.
+# Largest change of a head's entropy over all lengths, in nats, that counts as kept.
 KEPT = 0.25
 
 
 class _Rows(NamedTuple):
-    """What a head's rows of some lengths look at: queries [1, heads, ROWS, dim] by length, keys [1, kv_heads, tokens, dim]."""
+    """Queries [1, heads, ROWS, dim] by length and keys [1, kv_heads, tokens, dim] of a layer's rows at some lengths."""
 
     queries: dict[int, Tensor]
     keys: Tensor
@@ -38,7 +38,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Bases:
-    """Result of `bases`. Layers whose rows see a window are left out: `layers` has the indices of those that are in."""
+    """Result of `bases`. `layers` has the indices of the layers included, which are those without a window."""
 
     layers: list[int]
     lengths: list[int]
@@ -55,12 +55,13 @@ class Bases:
     """That fitted, and as many or one less that show."""
 
     def kept(self, rule: str) -> float:
-        """The share of heads whose entropy changes by less than `KEPT` nats from the first length to any other."""
+        """Returns the share of heads whose entropy changes by less than `KEPT` nats from the first length to any
+        other."""
         change = (self.entropy[rule] - self.entropy[rule][0]).abs().amax(0)
         return (change < KEPT).double().mean().item()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, NaN as None."""
+        """Returns plain lists and numbers, with NaN as None."""
         return {
             "kind": "bases", "version": 1, "layers": self.layers, "lengths": self.lengths, "texts": self.texts,
             "base": for_json(self.base), "line": for_json(self.line), "base_of_all": for_json(torch.tensor(self.base_of_all)),
@@ -121,18 +122,18 @@ def bases(
 
 
 def _based(c: float | list[float]) -> ScaleRule:
-    """c ln n, c being 1 / ln B."""
+    """Returns the rule c ln n, with c = 1 / ln B."""
     return ScaleRule.ssmax(c, [0.0] * len(c) if isinstance(c, list) else 0.0)
 
 
 def _lined(a: float | list[float], middle: int) -> ScaleRule:
-    """1 + a ln(n / middle)."""
+    """Returns the rule 1 + a ln(n / middle)."""
     offset = [1 - x * math.log(middle) for x in (a if isinstance(a, list) else [a])]
     return ScaleRule.ssmax(a, offset if isinstance(a, list) else offset[0])
 
 
 def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _Rows]:
-    """By layer, of those whose rows see all keys before them."""
+    """Returns the rows by layer, for layers whose rows see all earlier keys."""
     found: dict[int, _Rows] = {}
 
     def keep(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
@@ -150,7 +151,7 @@ def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _R
 
 
 def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
-    """Mean over texts and rows, float64 [lengths, heads]."""
+    """Returns the mean entropy over texts and rows, float64 [lengths, heads]."""
     found = []
     for text in texts:
         by_length = []
@@ -165,14 +166,14 @@ def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
 
 
 def _slopes(texts: list[_Rows], rules: list[ScaleRule], lengths: list[int]) -> Tensor:
-    """dH / d ln n under each rule, float64 [rules, heads]."""
+    """Returns dH / d ln n under each rule, float64 [rules, heads]."""
     entropy = torch.stack([_entropy(texts, rule) for rule in rules])
     log_n = torch.tensor(lengths, dtype=torch.float64).log()[:, None, None]
     return slopes(entropy.transpose(0, 1), log_n)
 
 
 def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
-    """The first number at which the slope [tried, ...] falls to 0, between two of those tried; NaN where it does nowhere."""
+    """Returns the first number at which the slope [tried, ...] falls to 0, interpolated; NaN if there is none."""
     falls = (slope[:-1] > 0) & (slope[1:] <= 0)
     at = falls.double().argmax(0, keepdim=True)
     above, below = slope.gather(0, at), slope.gather(0, at + 1)
@@ -182,10 +183,11 @@ def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
 
 
 def _shown(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
-    """Entropies [lengths, layers, heads] under a law with a number for each head [layers, heads]; NaN where that is NaN."""
+    """Returns entropies [lengths, layers, heads] under a law with a number for each head [layers, heads]; NaN for
+    NaN."""
 
     def under(own: Tensor, layer: list[_Rows]) -> Tensor:
-        known = own.nan_to_num(0.1)  # of rows that are no result
+        known = own.nan_to_num(0.1)  # a valid number for rows whose result is dropped
         return torch.where(own.isnan(), torch.nan, _entropy(layer, law(known.tolist())))
 
     return torch.stack([under(own, layer) for own, layer in zip(numbers, texts)], 1)

@@ -31,9 +31,9 @@ from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
 SCOPES = ("model", "layer", "head")
-# No gain measured so far exceeds 0.3; a step of a quarter keeps Newton's method where its slope holds.
+# No gain measured so far exceeds 0.3. Steps of at most a quarter keep Newton's method within its linear range.
 LARGEST_STEP = 0.25
-# A head whose logits hardly vary has no temperature to speak of: its step would be noise divided by nothing.
+# A head whose logits hardly vary has no meaningful gain: its step would divide noise by almost 0.
 LEAST_VARIANCE = 1e-3
 
 
@@ -77,11 +77,11 @@ class Calibration:
 
     @property
     def rules(self) -> LayerRules:
-        """`scaled(gain=...)`: a single one, or one for each layer. `standard` where nothing was kept."""
+        """Rule `scaled(gain=...)`: a single one, or one for each layer. `standard` if no gain was kept."""
         return rules_of(self.log_gains) if self.kept else [ScaleRule()]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `isentrope.hf.apply` and `isentrope report` take."""
+        """Returns the document for `isentrope.hf.apply` and `isentrope report`."""
         return {
             "kind": "calibration",
             "version": 1,
@@ -104,7 +104,7 @@ class Calibration:
 
 
 def rules_of(log_gains: Tensor) -> LayerRules:
-    """`scaled` with the gains [layers, heads], with as few numbers as possible."""
+    """Returns `scaled` with the gains [layers, heads], with as few numbers as possible."""
 
     def rule(gains: Tensor) -> ScaleRule:
         rounded = [round(gain, 6) for gain in gains.exp().tolist()]
@@ -116,9 +116,9 @@ def rules_of(log_gains: Tensor) -> LayerRules:
 
 @torch.no_grad()
 def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
-    """Of every head, over blocks of rows of every text. The model's attention is isentrope's already.
+    """Returns entropy and variance of every head over blocks of rows of every text. The model must use isentrope.
 
-    Raises ValueError when the model computes NaN.
+    Raises ValueError if the model computes NaN.
     """
     layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
     found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
@@ -140,7 +140,7 @@ def _of_rows(name: str, statistics: Statistics) -> Tensor:
 
 
 def pooled(values: Tensor, per: str) -> Tensor:
-    """Means [blocks, layers, heads] over what shares a gain."""
+    """Returns means [blocks, layers, heads] over heads that share a gain."""
     if per == "head":
         return values
     axes = (1, 2) if per == "model" else (2,)
@@ -148,7 +148,7 @@ def pooled(values: Tensor, per: str) -> Tensor:
 
 
 def newton_step(wanted: Tensor, now: Entropies, per: str) -> Tensor:
-    """By how much ln lambda must grow, float64 [layers, heads]: dH / d ln lambda = -Var."""
+    """Returns the necessary increase of ln lambda, float64 [layers, heads]: dH / d ln lambda = -Var."""
     gap = pooled(now.entropy - wanted, per).mean(0)
     variance = pooled(now.variance, per).mean(0)
     step = torch.where(variance > LEAST_VARIANCE, gap / variance.clamp(min=LEAST_VARIANCE), 0)
@@ -159,7 +159,7 @@ def solve(
     model: nn.Module, texts: Sequence[Tensor], wanted: Tensor, per: str, most_steps: int,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Tensor, list[dict[str, float]], Entropies, Entropies]:  # fmt: skip
-    """Log gains [layers, heads], what each step found, and the entropies without and with them.
+    """Returns log gains [layers, heads], the findings of each step, and the entropies without and with the gains.
 
     Stops when the mean difference is below its own standard error over blocks.
     """
@@ -254,7 +254,7 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
 
 
 def methods_of(found: Calibration, single: Tensor) -> list[Method]:
-    """Without gain, with one gain, with all of them where there are several, and as YaRN has it."""
+    """Returns the methods: no gain, one gain, all gains if there are several, and YaRN's own."""
     methods = [Method("no gain", found.rope), Method("one gain", found.rope, rules_of(single))]
     if found.per != "model":
         methods.append(Method(f"a gain per {found.per}", found.rope, rules_of(found.log_gains)))
@@ -287,5 +287,5 @@ def _judged(
 
 
 def _first_beyond(trained: int, lengths: Sequence[int]) -> int:
-    """Where the positions begin that decide: at the first whole block beyond the trained length, or at the first bin."""
+    """Returns the first position that decides: the first whole block beyond the trained length, or the first bin."""
     return max(-(-trained // BLOCK) * BLOCK, lengths[0])

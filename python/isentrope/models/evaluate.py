@@ -22,16 +22,16 @@ from isentrope.models.results import Results, check_results
 from isentrope.models.student import one_sided_p, quantile
 from isentrope.rules import ScaleRule
 
-# Positions whose losses are averaged before anything is compared: neighbours are alike, and errors over single tokens
-# would be too small.
+# Positions whose losses are averaged before comparisons, because neighbours are correlated and errors over single
+# tokens would be too small.
 BLOCK = 256
-# With one degree of freedom an interval says nothing.
+# An interval with one degree of freedom is uninformative.
 LEAST_PASSAGES = 3
 
 
 @dataclass(frozen=True)
 class Method:
-    """One way to run the model. `rules` are in the place of its softmax scale's growth, as `hf.set_rule` has it."""
+    """A way to run the model. `rules` replace the growth of its softmax scale, as `hf.set_rule` does."""
 
     name: str
     rope: Stretch = NO_STRETCH
@@ -40,12 +40,12 @@ class Method:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean loss of a method over a bin of positions, in nats a token, and its difference from the first one's: negative is
-    better.
+    """Mean loss of a method over a bin of positions, in nats a token, and its difference from the first method's.
 
-    `se` is the standard error of the difference over blocks of `BLOCK` positions, `se_passages` that over the passages,
-    `passages` of them; each NaN for a single one. `interval` is that of 95 % over the passages, by Student's t with one degree of
-    freedom less than there are passages; NaN where fewer than `LEAST_PASSAGES`, or differences that are all equal, tell none.
+    Negative differences are better. `se` is the standard error of the difference over blocks of `BLOCK` positions, and
+    `se_passages` that over the `passages` passages; both are NaN for a single one. `interval` is the 95 % interval over
+    passages by Student's t with passages - 1 degrees of freedom. It is NaN for fewer than `LEAST_PASSAGES`, or if all
+    differences are equal.
     """
 
     method: str
@@ -59,7 +59,7 @@ class Difference:
 
     @property
     def decides(self) -> bool:
-        """Whether there is an interval."""
+        """Returns whether there is an interval."""
         return self.passages >= LEAST_PASSAGES and self.se_passages > 0
 
     @property
@@ -80,11 +80,12 @@ class Difference:
 
 @torch.no_grad()
 def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) -> Tensor:
-    """Loss of every token from `first` on, float32 [tokens - first], in nats.
+    """Returns the loss of every token from `first` on, float32 [tokens - first], in nats.
 
-    tokens: int64 [tokens], of which the one at 0 has no loss. The prompt goes through in chunks with a cache, so that memory
-    beyond the cache does not grow with the length, and logits exist for 256 positions at a time. Those before `first` are not
-    computed: of a model with 262,144 words they are most of the work. Raises ValueError where a loss is no number.
+    tokens: int64 [tokens]; the token at 0 has no loss. The prompt is processed in chunks with a cache, so that memory
+    beyond the cache does not grow with the length, and logits exist for 256 positions at a time. Positions before
+    `first` are not computed: for a model with 262,144 words they are most of the work. Raises ValueError if a loss is
+    NaN or infinite.
     """
     from transformers import DynamicCache
 
@@ -119,21 +120,21 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
 
 
 def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
-    """By row, at the cost of the logits. Memory for a result of their size, asked for anew each time, takes the system a sixth
-    of the time of a model with 262,144 words."""
+    """Returns the cross-entropy of each row, overwriting the logits. Allocating a result of their size each time takes
+    a sixth of the time of a model with 262,144 words."""
     wanted = logits.gather(1, targets[:, None]).squeeze(1)
     largest = logits.amax(1, keepdim=True)
     return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
 
 
 def _capped(model: nn.Module, logits: Tensor) -> Tensor:
-    """Gemma 2 caps the logits of the vocabulary, which its head module does not."""
+    """Applies Gemma 2's soft-cap of vocabulary logits, which its head module omits."""
     cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
     return torch.tanh(logits / cap) * cap if cap else logits
 
 
 def blocks_of(losses: Tensor) -> list[float]:
-    """Means over whole blocks of positions."""
+    """Returns means over whole blocks of positions."""
     whole = losses.numel() // BLOCK * BLOCK
     return losses[:whole].double().view(-1, BLOCK).mean(1).tolist()
 
@@ -168,7 +169,7 @@ def evaluate(
     with hf.reading(model):
         try:
             for method in methods:
-                set_rules(model, method.rules)  # refuses those that do not fit before the first is read with
+                set_rules(model, method.rules)  # raises for invalid rules before the first passage is read
             for method in methods:
                 missing = [i for i in range(len(passages)) if results.get(method.name, i, blocks) is None]
                 if not missing:
@@ -190,7 +191,7 @@ def _blocks(lengths: Sequence[int]) -> range:
 
 
 def check_lengths(lengths: Sequence[int]) -> None:
-    """ValueError unless they are edges of bins."""
+    """Raises ValueError unless lengths are edges of bins."""
     edges = list(lengths) if isinstance(lengths, Iterable) and not isinstance(lengths, Tensor) else [None]
     if not all(is_integer(edge) for edge in edges):
         raise TypeError(f"[evaluate] lengths must be integers, such as [0, 2048, 4096]; got {shown(lengths)}")
@@ -222,7 +223,7 @@ def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Seque
 
 
 def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
-    """Raises where `evaluate` would, before anything is computed."""
+    """Raises the errors of `evaluate` before anything is computed."""
     check_texts("evaluate", "passages", passages)
     check_lengths(lengths)
     for passage in passages:
@@ -235,7 +236,7 @@ def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
 def compare(
     results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
 ) -> list[Difference]:
-    """Paired differences to the first method, bin by bin."""
+    """Returns paired differences to the first method, bin by bin."""
     found, blocks = [], _blocks(lengths)
     for method in methods:
         ours, first = (
@@ -259,8 +260,9 @@ def _standard_error(values: Tensor) -> float:
 
 
 def beats(difference: Difference) -> bool:
-    """Whether it is better than the first method by a one-sided t test over the passages at 5 %. Fewer than `LEAST_PASSAGES`
-    decide nothing, nor do differences that are all equal."""
+    """Returns whether a method beats the first one by a one-sided t test over the passages at 5 %.
+
+    False for fewer than `LEAST_PASSAGES` passages and for differences that are all equal."""
     if not difference.decides:
         return False
     return one_sided_p(-difference.difference / difference.se_passages, difference.passages - 1) < 0.05

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 
 KINDS = ("local", "global", "sink")
-# Mean distance over n - 1: 1/2 for a head that averages over all keys, 1 for one that sees the first key alone.
+# Mean distance over n - 1: 1/2 for a head that averages over all keys, 1 for one that attends to the first key only.
 NEAR, FAR = 1 / 8, 3 / 4
 
 
 def slopes(entropy: Tensor, log_n: Tensor) -> Tensor:
-    """dH / d ln n of each head, by least squares over blocks of rows [blocks, layers, heads]; NaN where n does not vary."""
+    """Returns dH / d ln n of each head, by least squares over blocks of rows [blocks, layers, heads]; NaN if n is
+    constant."""
     x = log_n - log_n.mean(0)
     return (x * (entropy - entropy.mean(0))).sum(0) / x.square().sum(0)
 
 
 def for_json(numbers: Tensor) -> Any:
-    """Lists of numbers as JSON has them: None for what is not finite."""
+    """Returns nested lists for JSON, with None for non-finite numbers."""
     if numbers.dim():
         return [for_json(x) for x in numbers]
     value = numbers.item()
@@ -28,6 +29,6 @@ def for_json(numbers: Tensor) -> Any:
 
 
 def kinds(reach: Tensor) -> list[list[str]]:
-    """local, global or sink, for each head [layers, heads]."""
+    """Returns local, global or sink for each head [layers, heads]."""
     index = torch.bucketize(reach, torch.tensor([NEAR, FAR], dtype=reach.dtype))
     return [[KINDS[head] for head in layer] for layer in index.tolist()]

@@ -19,7 +19,7 @@ from isentrope.statistics import Statistics
 
 QUANTITIES = ("entropy", "effective_keys", "max_logit", "gradient_mass", "variance", "distance")
 _WANTED = ("entropy", "collision", "variance", "distance", "max_logit", "lambda_", "support")
-# A head is said to collapse below this entropy, in nats, and to blur above this share of ln n, its largest value.
+# A head collapses below this entropy, in nats, and blurs above this fraction of its maximum ln n.
 COLLAPSED, BLURRED = 0.05, 0.95
 
 
@@ -46,16 +46,17 @@ class Inspection:
     """The rule whose entropy would stay where it is at the longest rows; None with fewer than two bins."""
 
     def collapsed(self) -> list[tuple[int, int]]:
-        """(layer, head) whose entropy at the longest rows is near 0."""
+        """Returns (layer, head) of heads whose entropy at the longest rows is near 0."""
         return self._where(self._longest()[0] < COLLAPSED)
 
     def blurred(self) -> list[tuple[int, int]]:
-        """(layer, head) whose entropy at the longest rows is near ln n: they average over everything."""
+        """Returns (layer, head) of heads whose entropy at the longest rows is near ln n: they average over all keys."""
         entropy, n = self._longest()
         return self._where(entropy > BLURRED * n.log())
 
     def _longest(self) -> tuple[Tensor, Tensor]:
-        """Entropy of each head's longest rows and their mean n, which a window keeps from the last bin."""
+        """Returns the entropy of each head's longest rows and their mean n; with a window these are not in the last
+        bin."""
         entropy = self.mean["entropy"]
         last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
         return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
@@ -65,7 +66,7 @@ class Inspection:
         return [(layer, head) for layer, head in found.nonzero().tolist()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, NaN as None: what `isentrope report` takes."""
+        """Returns plain lists and numbers, with NaN as None, for `isentrope report`."""
         own = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
         return {"kind": "inspection", "version": 2} | own | {
             "rule": self.rule._asdict() | {"rule": self.rule.rule and self.rule.rule.text},
@@ -92,12 +93,12 @@ def inspect(
         max_length.
     progress: called with (texts done, texts) after each text.
 
-    Memory grows with layers x heads x tokens of one text, not with tokens squared, as long as each row of the model's
-    masks sees one interval of keys, as with causal masks, sliding windows and chunks.
+    Memory grows with layers x heads x tokens of one text, not with tokens squared, if each row of the model's masks sees
+    one interval of keys. Causal masks, sliding windows and chunks do.
 
-    Raises ValueError if there is no text of at least two tokens, if a token is not in the model's vocabulary, if strings
-    are passed without a tokenizer, or if the model cannot use isentrope's attention or computes NaN; TypeError for
-    arguments of the wrong type, such as a single text that is not in a list.
+    Raises ValueError if there is no text of at least two tokens, if a token is not in the model's vocabulary, or if
+    strings are passed without a tokenizer. Raises it too if the model cannot use isentrope's attention or computes NaN.
+    Raises TypeError for arguments of the wrong type, such as a single text that is not in a list.
     """
     check_count("inspect", "max_length", max_length, 2)
     check_progress("inspect", progress)
@@ -110,7 +111,7 @@ def inspect(
     if not sequences:
         raise ValueError("[inspect] texts must contain one of at least 2 tokens; got none")
     top = max(x.numel() for x in sequences)
-    # Doubling, and so that the rows of a text of 2^i tokens fill the last bin.
+    # Bins double in length, and the rows of a text of 2^i tokens fill the last one.
     edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
     by_text = []
     with hf.reading(model):
@@ -139,11 +140,11 @@ def _tokens(text: str | Tensor, tokenizer: Any) -> Tensor:
 
 @torch.no_grad()
 def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[str]) -> list[hf.Record]:
-    """Statistics of every attention that reads `tokens`, entropy among them.
+    """Returns statistics of every attention that reads `tokens`, entropy among them.
 
-    Raises ValueError, in the name of `function`, when there is none or when the model computes NaN.
+    Raises ValueError, in the name of `function`, if there is none or the model computes NaN.
     """
-    # Without the head, whose logits for a whole vocabulary would be most of the memory.
+    # Without the head, whose logits for a whole vocabulary would take most of the memory.
     options = {} if not getattr(model.config, "use_cache", False) else {"use_cache": False}
     with hf.record(*wanted) as records:
         model.base_model(input_ids=tokens[None].to(model.device), **options)
@@ -158,7 +159,7 @@ def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[s
 
 
 def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[int]) -> dict[str, Tensor]:
-    """Means of one text, float64 [layers, heads, bins], NaN where it has no such rows."""
+    """Returns the means of one text, float64 [layers, heads, bins], NaN for bins without rows."""
     found: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
     limits = torch.tensor(edges[1:-1])
     for module, s in records:
@@ -200,11 +201,11 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
 
 
 def _suggestion(n: list[float], mean: dict[str, Tensor]) -> ScaleRule | None:
-    """The line in ln n that keeps the entropy of the longest rows.
+    """Returns the line in ln n that keeps the entropy of the longest rows.
 
-    From dH / d ln lambda = -variance: one Newton step in ln lambda takes the entropy H(n) to that of the longest
-    rows. Entropy and variance are averaged over layers and heads first, since a head without variance has no step
-    of its own. The factors so found, fitted by least squares over the bins of at least 8 keys, are an ssmax rule.
+    From dH / d ln lambda = -variance, one Newton step in ln lambda takes the entropy H(n) to that of the longest rows.
+    Entropy and variance are averaged over layers and heads first, because a head without variance has no step. The
+    factors, fitted by least squares over the bins of at least 8 keys, give an ssmax rule.
     """
     entropy, variance = (mean[name].nanmean((0, 1)) for name in ("entropy", "variance"))
     factor = ((entropy - entropy[-1]) / variance.clamp(min=1e-6)).clamp(-1, 1).exp()

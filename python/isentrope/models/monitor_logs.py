@@ -1,4 +1,4 @@
-"""Where the monitor's readings go: JSON lines, TensorBoard, Weights & Biases; and readings of several ranks.
+"""Logs of the monitor: JSON lines, TensorBoard, Weights & Biases; and readings of several ranks.
 
 A log is called with a step and a `Reading`:
 
@@ -28,7 +28,7 @@ class JsonLines:
     """Appends one line for each head: step, module, layer, head, entropy, spread, max_logit, max_probability."""
 
     def __init__(self, path: str | Path) -> None:
-        """Makes the folder of the file. A file that exists is continued, as a resumed run needs it."""
+        """Creates the folder of the file. An existing file is continued, for resumed runs."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -60,9 +60,10 @@ class WeightsAndBiases:
 
 
 def gathered(reading: Reading, group: Any = None) -> list[Reading]:
-    """What each rank of the group read, on every rank, by one all-gather. Without ranks, the reading alone.
+    """Returns the readings of all ranks of the group, on every rank, by one all-gather. Without ranks: the reading
+    alone.
 
-    Every rank must have the same modules and heads. `merged` makes one reading of them.
+    Every rank must have the same modules and heads. `merged` combines the readings.
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -74,8 +75,10 @@ def gathered(reading: Reading, group: Any = None) -> list[Reading]:
 
 
 def merged(readings: Sequence[Reading]) -> Reading:
-    """One reading of ranks that read equally many rows: means of entropy and max_probability, the largest max_logit, and the
-    standard deviation over the rows of all ranks."""
+    """Combines readings of ranks that read equally many rows: means of entropy and max_probability, and the largest
+    max_logit.
+
+    The spread is the standard deviation over the rows of all ranks."""
     entropy, spread, max_logit, max_probability = (torch.stack(numbers) for numbers in list(zip(*readings))[:4])
     mean = entropy.nanmean(0)
     deviation = ((spread.square() + entropy.square()).nanmean(0) - mean.square()).clamp(min=0).sqrt()

@@ -1,4 +1,4 @@
-"""The results of an evaluation so far, in a file from which another run continues."""
+"""Stores results of an evaluation in a file, from which another run continues."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from isentrope._core.values import is_integer, shown
 
 
 class Results:
-    """Mean losses of blocks of positions by method and passage, written to a file as they are computed, so that a run can be
-    stopped and continued.
+    """Mean losses of blocks of positions by method and passage, written to a file as they are computed.
 
-    The file begins with a line that says what was run. Raises ValueError for a file of another run, and for one that
-    holds anything else.
+    The file begins with a line that describes the run. Raises ValueError for the file of another run, and for any other
+    file.
     """
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
         self._path, self._settings = path, settings
-        # The number of the first block, and the losses from it on.
+        # Number of the first block, and the losses from it on.
         self._found: dict[tuple[str, int], tuple[int, list[float]]] = {}
         if path is None:
             return
@@ -35,7 +34,7 @@ class Results:
                 )
             if _parsed(path, 1, first) != settings:
                 raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
-            # The last one is empty, or was being written when the run was stopped.
+            # The last line is empty, or was being written when the run was stopped.
             for number, line in enumerate(rest[:-1], 2):
                 method, passage, first, nll = _finished(path, number, line)
                 self._found[method, passage] = first, nll
@@ -43,7 +42,8 @@ class Results:
         self._write()
 
     def get(self, method: str, passage: int, blocks: range) -> list[float] | None:
-        """Of these blocks, or None where nothing of the passage is known. ValueError where some of them are missing."""
+        """Returns the losses of these blocks, or None if the passage is unknown. Raises ValueError if some are
+        missing."""
         if (method, passage) not in self._found:
             return None
         first, nll = self._found[method, passage]
@@ -59,7 +59,7 @@ class Results:
         self._write()
 
     def _write(self) -> None:
-        """All of it, at once: a line that is appended may be half of one after a power cut."""
+        """Writes the whole file atomically: after a power cut an appended line may be incomplete."""
         if self._path is None:
             return
         lines = [self._settings] + [
@@ -78,7 +78,7 @@ def _parsed(path: Path, number: int, line: str) -> Any:
 def _finished(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:
     match _parsed(path, number, line):
         case {"method": str(method), "passage": int(passage), "nll": [*nll], **rest}:
-            # In older files the losses begin with the passage, and nothing says so.
+            # In older files the losses begin with the passage, without a key for it.
             first = rest.get("first", 0)
             if is_integer(first) and first >= 0 and all(isinstance(x, float) and math.isfinite(x) for x in nll):
                 return method, passage, first, nll

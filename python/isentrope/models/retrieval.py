@@ -1,4 +1,5 @@
-"""Tests whether a model retrieves facts from far back: lines with a key and a value in a passage, asked for at its end."""
+"""Tests whether a model retrieves distant facts: lines with a key and a value in a passage, and questions at its
+end."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from isentrope._core.values import check_count, checked_integer, is_integer, sho
 from isentrope.models.arguments import check_tokens, checked_list
 from isentrope.models.evaluate import losses
 
-# Words that most tokenizers know and that no line of a book is likely to give a number.
+# Words that most tokenizers know and that books are unlikely to assign a number.
 _NAMES = (
     "falcon", "harbor", "violet", "copper", "walnut", "glacier", "lantern", "meadow",
     "pepper", "saddle", "tunnel", "velvet", "willow", "zephyr", "anchor", "basalt",
@@ -21,7 +22,7 @@ _NAMES = (
 
 
 class Prompt(NamedTuple):
-    """Tokens to read, and for each question how far back its answer lies and which tokens are the answer."""
+    """Tokens to read, and for each question the distance of its answer and the answer's tokens."""
 
     tokens: Tensor
     distances: list[int]
@@ -29,10 +30,10 @@ class Prompt(NamedTuple):
 
 
 def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int = 1) -> Prompt:
-    """The passage with a line for each distance in it, and all questions behind it, in a random order.
+    """Returns the passage with a line inserted for each distance, followed by all questions in random order.
 
-    A line lies about `distance` tokens before its own question. Raises ValueError when there are more distances than
-    names, or when the passage is shorter than the longest of them, and TypeError for arguments of another type.
+    A line is about `distance` tokens before its own question. Raises ValueError if there are more distances than names,
+    or if the passage is shorter than the longest of them, and TypeError for arguments of another type.
     """
     check_tokens("retrieval", "passage", passage)
     for distance in checked_list("retrieval", "distances", distances, "integers"):
@@ -66,7 +67,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
         answers[index] = (len(tail), len(tail) + len(answer))
         tail += answer + ids(".")
     text = passage.tolist()
-    # From the nearest on, so that an insertion moves no line that is placed already.
+    # From the nearest on, so that insertions do not move lines already placed.
     order = sorted(range(len(distances)), key=lambda index: distances[index])
     for index in order:
         line = ids(f"\nThe number of {names[index]} is {values[index]}.\n")
@@ -81,9 +82,10 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
 
 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
-    """Loss of each answer, in nats a token, in the order of the prompt's distances.
+    """Returns the loss of each answer, in nats a token, in the order of the prompt's distances.
 
-    Raises ValueError where there are no answers or one lies outside of the tokens, TypeError for arguments of another type.
+    Raises ValueError if there are no answers or one lies outside of the tokens, TypeError for arguments of another
+    type.
     """
     if not isinstance(questions, Prompt):
         raise TypeError(f"[retrieval] questions must be a Prompt; got {shown(questions)}")

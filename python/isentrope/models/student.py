@@ -1,11 +1,12 @@
-"""Student's t, as far as verdicts and intervals over a few passages or documents need it."""
+"""Student's t distribution for verdicts and intervals over a few passages or documents."""
 
 import math
 
 
 def one_sided_p(t: float, df: int) -> float:
-    """The chance that Student's t of `df` >= 1 degrees of freedom is above `t`. For a whole number of them it is a finite sum
-    (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Returns the probability that Student's t of `df` >= 1 degrees of freedom exceeds `t`.
+
+    For integer `df` it is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(df))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = df % 2
@@ -18,7 +19,8 @@ def one_sided_p(t: float, df: int) -> float:
 
 
 def quantile(df: int) -> float:
-    """What Student's t of `df` >= 1 degrees of freedom is above with a chance of 2.5 %, by halving: 1.96 and more."""
+    """Returns the value that Student's t of `df` >= 1 degrees of freedom exceeds with probability 2.5 %, by
+    bisection."""
     low, high = 0.0, 1e3
     for _ in range(60):
         middle = (low + high) / 2

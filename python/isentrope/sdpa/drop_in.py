@@ -1,4 +1,4 @@
-"""torch's own function of attention, computed here."""
+"""torch's own function of attention, computed by isentrope."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def under_rule(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *, is_causal: bool = False,
     enable_gqa: bool = False, compute: Callable[..., Tensor] = attention, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """The same with a rule, in which `scale` takes the place of 1/sqrt(dim). compute: has the arguments of `attention`."""
+    """Same with a rule, whose 1/sqrt(dim) is replaced by `scale`. compute: takes the arguments of `attention`."""
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         check_bool("scaled_dot_product_attention", name, flag)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
@@ -90,13 +90,13 @@ def under_rule(
 
 
 def nested_under_rule(rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: None = None, **options: Any) -> Tensor:
-    """`under_rule` of nested tensors in torch's strided layout, one call for each sequence."""
+    """Computes `under_rule` of nested tensors in torch's strided layout, one call for each sequence."""
     sequences = zip(query.unbind(), key.unbind(), value.unbind(), strict=True)
     return torch.nested.as_nested_tensor([under_rule(rule, *tensors, **options) for tensors in sequences])
 
 
 def _with_equal_heads(tensors: dict[str, Tensor], heads: list[int]) -> tuple[dict[str, Tensor], list[int]]:
-    """Repeats heads of key and value, whose numbers may both divide that of query and still differ."""
+    """Repeats heads of key and value, whose numbers both divide that of query but may differ."""
     count = math.lcm(*heads[1:])
     for name, has in zip(("key", "value"), heads[1:]):
         if 0 < has < count:

@@ -1,7 +1,7 @@
 """`scaled_dot_product_attention` on GPUs, for `isentrope.sdpa`.
 
-There torch chooses among several fused kernels, each with a layout and a backward pass of its own. So calls are taken
-before it chooses, where gradients are still to come: what runs instead is `isentrope.attention`.
+There torch chooses among several fused kernels, each with its own layout and backward pass. So calls are replaced
+before it chooses and before autograd, and `isentrope.attention` computes them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _LARGEST_DIM = 256
 
 
 def replace(library: torch.library.Library, rule: str, devices: Sequence[str] = ("CUDA", "XPU")) -> None:
-    """Puts `isentrope.attention` under a rule in the place of torch's function on some devices."""
-    # Composed of other operators, it is the same on every device.
+    """Replaces torch's function on some devices by `isentrope.attention` under a rule."""
+    # The composite implementation is the same on every device.
     own = torch.library.get_kernel(f"aten::{_NAME}", "CPU")
 
     def call(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):

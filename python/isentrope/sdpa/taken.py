@@ -1,4 +1,4 @@
-"""Which calls of torch's function the operator can compute in its place."""
+"""Selects the calls of torch's function that the operator can compute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def is_taken(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool) -> bool:
-    """Whether the operator can compute the call. Otherwise it is torch's, errors included."""
+    """Returns whether the operator can compute the call. Otherwise torch does, errors included."""
     tensors = (q, k, v)
     if q.dtype not in DTYPES or any(x.dtype != q.dtype or x.device != q.device for x in tensors):
         return False
@@ -21,7 +21,7 @@ def is_taken(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
         return all(x.is_nested for x in tensors) and mask is None and not is_causal
     if any(x.dim() < 2 or x.shape[-1] == 0 for x in tensors):
         return False
-    # Masks of other types torch refuses.
+    # torch refuses masks of other types.
     return mask is None or not is_causal and mask.dtype in (torch.bool, torch.float32, q.dtype)
 
 
