@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Paths of git whose text is checked, and the sentence openings and words that are refused there.
-CHECKED = ["CMakeLists.txt", "Makefile", "bench", "cmake", "examples", "include", "scripts", "src", "tests", "tools",
+CHECKED = ["CMakeLists.txt", "Makefile", "bench", "bindings", "cmake", "examples", "include", "scripts", "src", "tests", "tools",
            ":!src/gpu", ":!tests/src/gpu", ":!bench/gpu*", ":!tests/python/gpu"]  # fmt: skip
 OPENINGS = re.compile(r"(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
