@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # Paths of git whose text is checked, and the sentence openings and words that are refused there.
-CHECKED = ["CMakeLists.txt", "Makefile", "bench", "bindings", "cmake", "examples", "include", "scripts", "src", "tests", "tools",
-           ":!src/gpu", ":!tests/src/gpu", ":!bench/gpu*", ":!tests/python/gpu"]  # fmt: skip
+CHECKED = ["CMakeLists.txt", "Makefile", "bench", "bindings", "cmake", "docs", "examples", "include", "scripts", "src", "tests", "tools",
+           ":!src/gpu", ":!tests/src/gpu", ":!bench/gpu*", ":!docs/gpu.md", ":!docs/contributors/gpu.md", ":!docs/attention-in-training.md", ":!tests/python/gpu"]  # fmt: skip
 OPENINGS = re.compile(r"(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
 LONGEST = 30  # words of a sentence; 25 is the aim, and names count as words
@@ -25,6 +25,7 @@ def comments(path: Path, text: str) -> list[str]:
     """Returns the texts of comment blocks, docstrings or Markdown paragraphs."""
     if path.suffix == ".md":
         text = re.sub(r"(?ms)^(```|~~~).*?^\1|<!--.*?-->", "\n\n", text)
+        text = re.sub(r"!\[[^]]*\]\([^)]*\)|\]\([^)]*\)", "", text)
         return [p for p in re.split(r"\n\s*\n|\n(?=[-*] |\d\. )", text) if not re.match(r"\s*[#|<]| {4}", p)]
     mark = "//" if path.suffix in {".h", ".cc", ".c"} else "#"
     if mark == "#" and path.suffix not in {".py", ".cmake", ".txt", ""}:

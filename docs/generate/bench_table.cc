@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using report::system_of;
 
-// A length for each kind of work; bench.json has more.
+// Returns whether a length is shown for its kind of work; bench.json has more.
 bool is_shown(const json& work) {
   const auto keys = work.at("keys").get<std::int64_t>();
   return keys == 64 || keys == 2048 || work.at("kind") == "entropy" ||

@@ -1,5 +1,5 @@
-// What calibration does across models, out of docs/results/calibration-models.json, in which every
-// model of the protocol is judged.
+// Tables of calibration across models, from docs/results/calibration-models.json, which judges
+// every model of the protocol.
 
 #include <fmt/core.h>
 
@@ -25,15 +25,15 @@ std::vector<double> differences(std::vector<double> ours, const std::vector<doub
   return ours;
 }
 
-// Bold where the corrected test calls it.
+// Returns a lead, bold if the corrected test is significant.
 std::string lead(const ordered_json& test) {
   const std::string words = with_interval(test.at("mean"), number_of(test.at("low")),
                                           number_of(test.at("high")), kDecimals);
   return test.value("called", false) ? "**" + words + "**" : words;
 }
 
-// Exploratory: documents of one kind are parts of one work or manuals of one project, and may be
-// alike. "scripture-isaiah" is of the kind "scripture".
+// Table by kind of document. Exploratory, because documents of one kind may be correlated: parts of
+// one work or manuals of one project. "scripture-isaiah" is of the kind "scripture".
 std::string by_kind(const ordered_json& documents, const ordered_json& beyond) {
   const std::vector<double> changes = differences(beyond.at("entropy"), beyond.at("none"));
   std::map<std::string, std::vector<double>> kinds;
@@ -63,17 +63,17 @@ Rows leads_of(const ordered_json& record) {
   return rows;
 }
 
-// Whether the best constant of the grid is no gain, whose numbers are shown once.
+// Returns whether the best constant of the grid is no gain, whose numbers are shown once.
 bool is_none(const ordered_json& stretch) { return stretch.at("best") == 0; }
 
-// Over the documents, of the numbers at one place of each.
+// Returns the mean over the documents of the numbers at one index.
 double mean_at(std::size_t place, const ordered_json& documents) {
   std::vector<double> numbers;
   for (const ordered_json& document : documents) numbers.push_back(document.at(place));
   return mean(numbers);
 }
 
-// Of each document the mean loss of its answers.
+// Returns the mean loss of the answers for each document.
 std::vector<double> by_document(const ordered_json& documents) {
   std::vector<double> means;
   for (const ordered_json& document : documents)
@@ -103,7 +103,7 @@ Rows answers_of(const ordered_json& models) {
   return rows;
 }
 
-// Mean loss of each method within a bin of positions, the first of which is within the trained
+// Rows of each method's mean loss within a bin of positions; the first bin is within the trained
 // length.
 Rows positions_of(const ordered_json& models) {
   const std::vector<std::string> methods = {"entropy", "none", "yarn", "logn", "best"};
@@ -126,7 +126,7 @@ Rows positions_of(const ordered_json& models) {
   return rows;
 }
 
-// Exploratory: the protocol does not test it.
+// Difference of tuned factors to the best constant. Exploratory: the protocol does not test it.
 std::string tuned_to_best(const ordered_json& protocol, const ordered_json& model) {
   const ordered_json& stretch =
       model.at("stretches").at(std::to_string(protocol.at("tuning").at("stretch").get<int>()));

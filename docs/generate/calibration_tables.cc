@@ -1,4 +1,4 @@
-// What the study of calibrated gains found, out of docs/results/calibrate-*.json, a file a model.
+// Tables of the study of calibrated gains, from docs/results/calibrate-*.json, one file a model.
 
 #include <fmt/core.h>
 
@@ -49,7 +49,7 @@ double correlation(const std::vector<double>& x, const std::vector<double>& y) {
   return xy / std::sqrt(xx * yy);
 }
 
-// How the gains by head of one text agree with those of the others.
+// Agreement of the gains by head between one text and the others.
 std::string agreement(const json& texts, std::size_t text, const std::string& stretch) {
   std::string found;
   const auto gains_of = [&](std::size_t i) {
@@ -80,7 +80,7 @@ std::string gains_table(const std::vector<json>& studies) {
   return markdown_table(rows);
 }
 
-// Mean entropy of all heads at a position; "–" where the passage ends before it.
+// Returns the mean entropy of all heads at a position; "–" if the passage ends before it.
 std::string entropy_at(const json& state, const std::string& position) {
   return state.contains(position) ? decimal(mean(flat(state.at(position))), 2) : "–";
 }
@@ -115,7 +115,7 @@ std::string error_of(const json& difference) {
   return passages.is_null() ? blocks : blocks + ", " + decimal(passages, 3);
 }
 
-// One row a method: its loss where it is the one compared with, else its difference.
+// Adds one row a method: the loss of the reference, and differences of the others.
 void add_losses(Rows& rows, const json& differences) {
   const std::string against = differences.front().at("method");
   std::string method;
@@ -131,7 +131,7 @@ void add_losses(Rows& rows, const json& differences) {
   }
 }
 
-// Models have bins of their own, so each has a table of its own.
+// Returns one table a model, because models have different bins.
 std::string losses_tables(const std::vector<json>& studies, const std::string& against) {
   std::string tables;
   for (const json& study : studies) {

@@ -19,7 +19,7 @@ constexpr std::array kSystems = {"isentrope, lse alone", "isentrope",
                                  "torch cuDNN",          "torch flash",
                                  "torch FlexAttention",  "torch, two passes"};
 
-// A system's rate in TFLOP/s, or GB/s for a decode step; "-" if it did not run.
+// Returns a system's rate in TFLOP/s, or GB/s for a decode step; "-" if it did not run.
 std::string rate_of(const json& row, std::string_view name) {
   for (const json& system : row.at("systems")) {
     if (system.at("name") != name) continue;

@@ -1,5 +1,5 @@
-// What the experiments of tools/lab/experiments have found: their questions, how far they are, and
-// once they are complete what became of each test that they declared.
+// Tables of the experiments of tools/lab/experiments: their questions, their progress, and the
+// declared tests of complete ones.
 
 #include <fmt/core.h>
 

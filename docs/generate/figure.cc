@@ -1,4 +1,4 @@
-// A chart as SVG, drawn plainly: the documentation must be readable without a script.
+// Draws a chart as a plain SVG, because the documentation must be readable without scripts.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -22,15 +22,16 @@ constexpr const char* kStyle =
 
 constexpr double kWidth = 640, kHeight = 376, kLeft = 56, kRight = 30, kTop = 54, kBottom = 44,
                  kLine = 15;
-constexpr std::size_t kNameLetters = 90;  // of a legend's line, which fit beside its stroke
+constexpr std::size_t kNameLetters = 90;  // letters that fit in a legend's line
 
-// The colours of the reports, which follow the reader's scheme: the head of their style sheet.
+// Returns the colours of the reports, which follow the reader's scheme: the head of their style
+// sheet.
 std::string_view palette() {
   const std::string_view style = report::assets::page_css;
   return style.substr(0, style.find("* {"));
 }
 
-// From values to pixels along one axis.
+// Maps values to pixels along one axis.
 struct Scale {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool logarithmic = false;
@@ -56,7 +57,7 @@ std::vector<double> ticks_of(const Scale& scale) {
   if ((scale.high - scale.low) / step < 3) step /= 2;
   if ((scale.high - scale.low) / step > 7) step *= 2;
   for (double i = std::ceil(scale.low / step - 1e-9); i * step <= scale.high * 1.0001; ++i) {
-    // 3 / 20 is 0.15 and 3 * 0.05 is not.
+    // By division, because 3 / 20 is 0.15 and 3 * 0.05 is not.
     ticks.push_back(step < 1 ? i / std::round(1 / step) : i * step);
   }
   return ticks;
@@ -68,7 +69,7 @@ std::string text_at(double x, double y, const std::string& anchor, const std::st
                      kind, x, y, anchor, html);
 }
 
-// What a name says, without the markup that a page has for it and SVG has not.
+// Returns a name without markup, which SVG does not support.
 std::string plain(const report::Text& name) {
   std::string text;
   bool markup = false;
@@ -80,7 +81,7 @@ std::string plain(const report::Text& name) {
   return text;
 }
 
-// The lines of a legend that lists several names: broken behind commas.
+// Returns the lines of a legend with several names, broken after commas.
 std::vector<std::string> legend_lines(const report::Text& name) {
   std::string rest = plain(name);
   std::vector<std::string> lines;
@@ -108,7 +109,7 @@ std::string axes(const report::LineChart& chart, const Scale& x, const Scale& y)
   return svg + text_at(8, kTop - 18, "start", report::escape(chart.y_label));
 }
 
-// Half of the bar about a point; 0 where there is none.
+// Returns the half-length of the bar at a point; 0 if there is none.
 double reach(const report::Series& series, std::size_t point) {
   return series.spread.empty() ? 0 : series.spread[point];
 }
@@ -139,7 +140,7 @@ std::string figure(const report::LineChart& chart) {
       y.include(series.y[i] + reach(series, i));
     }
   }
-  // The names stand below, for curves may be anywhere and names may be long.
+  // Names are below the chart, because curves may be anywhere and names may be long.
   std::vector<std::vector<std::string>> names;
   for (const auto& series : chart.series) names.push_back(legend_lines(series.name));
   double height = kHeight;

@@ -16,7 +16,8 @@ FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
 
 
 def fastest(measured):
-    """A row for each kernel, type, dimension and set of results: the fastest tiles, and the time of those planned before."""
+    """Returns a row for each kernel, type, dimension and set of results: the fastest tiles, and the time of the former
+    ones."""
     best, planned = {}, {}
     for row in measured:
         key = tuple(row[name] for name in KEY)
@@ -30,7 +31,7 @@ def fastest(measured):
 
 
 def table():
-    """The text of the table: a row a line."""
+    """Returns the text of the table, one row a line."""
     found = json.loads(MEASURED.read_text())
     head = {"version": 1, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
     rows = ",\n  ".join(json.dumps(row) for row in fastest(found["tiles"]))

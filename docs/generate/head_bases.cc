@@ -1,4 +1,4 @@
-// Which laws of ln n keep the entropy of a pretrained model's heads, out of
+// Tables of the laws of ln n that keep the entropy of a pretrained model's heads, from
 // docs/results/head-bases-smollm2.json.
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@ json bases_of(const std::filesystem::path& docs) {
   return json::parse(std::ifstream(docs / "results/head-bases-smollm2.json"));
 }
 
-// In the order in which they are shown, each with what its curve is called.
+// Rules in the order of the table, with the names of their curves.
 struct Rule {
   const char *name, *title;
 };
@@ -30,7 +30,8 @@ constexpr Rule kRules[] = {{"standard", "standard"},
                            {"a base per head", "a base for each head, fitted"},
                            {"a line per head", "a line in ln n for each head, fitted"}};
 
-// Of [layers][heads] those that have both a base and a line, so that all rules speak of the same.
+// Returns the values [layers][heads] of heads that have both a base and a line, so that all rules
+// are compared on the same heads.
 std::vector<double> heads_of(const json& found, const json& numbers) {
   std::vector<double> values;
   const json &base = found.at("base"), &line = found.at("line");

@@ -1,5 +1,5 @@
-// The line of models that leads to the original experiment's: their accuracies beside its, what
-// log_512 n gives at each size, and what a straight line through those would give at its size.
+// Table of models of increasing size up to the original experiment's: their accuracies, the gain of
+// log_512 n at each size, and a straight line extended to the original size.
 
 #include <cmath>
 #include <fstream>
@@ -47,7 +47,7 @@ Rows accuracy_rows(const analysis::Study& line) {
   return rows;
 }
 
-// By seed, in points.
+// Returns gains by seed, in points.
 std::map<std::int64_t, double> gains_of(const Cell& cell, std::size_t at) {
   const auto accuracy_of = [&](const std::string& rule) {
     const Row row = analysis::row_named(cell.records, {rule, "trained"});
@@ -63,7 +63,8 @@ std::map<std::int64_t, double> gains_of(const Cell& cell, std::size_t at) {
   return gains;
 }
 
-// Of the least-squares line in ln k through the values at k = 1, 2, ..., as the cells are in order.
+// Returns the value at the note's size of the least-squares line in ln k through the values at k =
+// 1, 2, ..., in the order of the cells.
 double at_the_notes_size(const std::vector<double>& values) {
   double mean_x = 0, mean_y = 0, xy = 0, xx = 0;
   const double count = static_cast<double>(values.size());

@@ -1,6 +1,5 @@
-// Writes the computed parts of docs/ and of the Python package: what stands between
-// <!-- begin NAME --> and <!-- end NAME -->, and the figures. With --check, says which files are no
-// longer current and fails.
+// Writes the generated parts of docs/ and of the Python package, between <!-- begin NAME --> and
+// <!-- end NAME -->, and the figures. With --check, lists the files that are out of date and fails.
 
 #include <fmt/core.h>
 
@@ -35,7 +34,7 @@ std::string filled(std::string page, const std::map<std::string, std::string>& t
   return page;
 }
 
-// Each computed file and what it should hold.
+// Returns each generated file and its expected content.
 std::map<fs::path, std::string> wanted(const fs::path& docs) {
   namespace report = isentrope::report;
   const report::Comparison rules{

@@ -1,4 +1,4 @@
-"""Text that is generated, between <!-- begin NAME --> and <!-- end NAME --> in a file that people write."""
+"""Replaces generated text between <!-- begin NAME --> and <!-- end NAME --> in files that people write."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def put(text: str, name: str, lines: Iterable[str]) -> str:
-    """The text with other lines between the lines that have the marks of that name."""
+    """Returns the text with other lines between the marks of that name."""
     mark = re.escape(name)
     block = re.compile(rf"(<!-- begin {mark} -->[^\n]*\n).*?(?=[^\n]*<!-- end {mark} -->)", re.DOTALL)
     new, found = block.subn(lambda match: match[1] + "".join(f"{line}\n" for line in lines), text)
@@ -17,7 +17,7 @@ def put(text: str, name: str, lines: Iterable[str]) -> str:
 
 
 def main(texts: dict[Path, str]) -> int:
-    """Writes the files; with --check, says which are not current instead, and returns how many."""
+    """Writes the files; with --check, lists those out of date instead. Returns their number."""
     stale = {path: text for path, text in texts.items() if path.read_text() != text}
     for path, text in stale.items():
         if "--check" in sys.argv:

@@ -1,6 +1,6 @@
-// The note's experiment by the size of the model: the note's own numbers, those of a model of its
-// size and those of the study's small models, as tables and as one figure. The model of its size is
-// the pilot's until the experiment is complete.
+// The note's experiment by model size: the note's numbers, those of a model of its size and those
+// of the study's small models, as tables and a figure. Until the experiment is complete, the model
+// of its size is the pilot's.
 
 #include <fmt/core.h>
 
@@ -42,14 +42,14 @@ NotesSize notes_size_of(const std::filesystem::path& docs) {
   return {study_in(docs / "results/note-pilot.json"), "note's size, pilot of one seed"};
 }
 
-// Mean over the seeds; empty without that row.
+// Returns the mean over the seeds; empty without that row.
 ByLength accuracy_of(const Cell& cell, const RowName& row) {
   for (const report::RuleResult& rule : report::cell_result(cell.records).rules)
     if (RowName{rule.rule, rule.kind} == row) return rule.mean.accuracy;
   return {};
 }
 
-// The masked RoPE cells that the study averages.
+// Returns the masked RoPE cells that the study averages.
 std::vector<std::string> pooled_cells(const Study& small) {
   for (const analysis::PooledLead& pooled : small.pooled) {
     if (RowName{pooled.lead.rule, pooled.lead.kind} == kTrainedRow &&

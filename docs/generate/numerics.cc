@@ -1,4 +1,4 @@
-// Measured errors over their budgets, out of docs/results/numerics.json.
+// Measured errors over their budgets, from docs/results/numerics.json.
 
 #include <fmt/core.h>
 
@@ -19,7 +19,7 @@ json measured(const std::filesystem::path& docs) {
   return json::parse(std::ifstream(docs / "results/numerics.json")).at("error_over_budget");
 }
 
-// Where the machine has AVX-512, its set stands first and EMU128 or SCALAR last.
+// Returns the instruction sets: first AVX-512's, if the machine has it, and last EMU128 or SCALAR.
 std::vector<std::string> targets_of(const json& results) {
   std::set<std::string, std::greater<>> names;
   for (const auto& [target, ratios] : results.at("output f32").items()) names.insert(target);

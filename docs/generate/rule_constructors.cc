@@ -30,7 +30,7 @@ std::string type_of(ParameterKind kind) {
   return "float";
 }
 
-// A word that Python keeps for itself gets an underscore, as in the rest of the package.
+// Appends an underscore to Python's keywords, as in the rest of the package.
 std::string python_name(std::string_view name) {
   return std::string(name) + (name == "lambda" ? "_" : "");
 }

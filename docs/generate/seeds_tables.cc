@@ -1,5 +1,5 @@
-// Every number that the four notes print, beside what the theory library makes of it and what kind
-// of comparison that is, and where their fits miss.
+// Every number printed in the four notes, beside the theory library's value and the kind of
+// comparison; and the errors of the notes' fits.
 
 #include <fmt/core.h>
 
@@ -16,12 +16,12 @@
 namespace isentrope::docs {
 namespace {
 
-// What it means that ours is beside theirs.
+// Meaning of the comparison of the two numbers.
 enum class Kind {
-  value,         // both are computed, each on its own way
+  value,         // both are computed independently
   fit,           // a constant fitted to computed values
-  formula,       // the note has a formula, a range or a word: ours is its value
-  construction,  // true by how the quantity is defined
+  formula,       // the note has a formula, a range or a word; the library has its value
+  construction,  // true by definition of the quantity
 };
 
 const char* name_of(Kind kind) {
@@ -41,8 +41,8 @@ const char* name_of(Kind kind) {
 struct Number {
   Kind kind;
   const char* quantity;
-  const char* note;               // as it is printed there
-  std::optional<double> printed;  // nothing where the note has a formula only
+  const char* note;               // as printed there
+  std::optional<double> printed;  // empty if the note has a formula only
   double ours;
   const char* command;
 };
@@ -166,7 +166,7 @@ std::string gradient_note() {
                     "theory gradient --lengths 512"}});
 }
 
-// How far the notes' fits are from what they fit.
+// Table of the errors of the notes' fits.
 std::string fits_table() {
   Rows rows = {{"n", "alpha*, normal", "0.84 sqrt(ln n)", "misses by", "alpha*, cosine, d = 128",
                 "3.5 ln n", "misses by"}};

@@ -16,14 +16,14 @@ FIELD = re.compile(r"((?:  // .*\n)+)  (?:T|Count) (\w+)\{\};\n")
 
 
 def statistics() -> list[tuple[str, str]]:
-    """Names, and what they are. One that this overlooks fails to compile: C's struct is as large as the list."""
+    """Returns names and descriptions. A missed one fails to compile, because C's struct has the size of the list."""
     header = (ROOT / "include/isentrope/statistics.h").read_text()
     fields = header.partition("struct StatisticFields {\n")[2].partition("\n};")[0] + "\n"
     return [(name, " ".join(comment.replace("//", "").split())) for comment, name in FIELD.findall(fields)]
 
 
 def in_python(name: str, what: str) -> list[str]:
-    """A field. A word that Python keeps for itself gets an underscore, as in the rest of the package."""
+    """Returns the lines of a field. Python's keywords get an underscore, as in the rest of the package."""
     name = "lambda_" if name == "lambda" else name
     text = textwrap.wrap(f'"""{what}"""', 120, initial_indent="    ", subsequent_indent="    ")
     return [f"    {name}: Tensor | None = None", *text]

@@ -1,6 +1,5 @@
-// What the laboratory's study found: the grid with what of it is done, the leads with their
-// intervals, what is pooled over cells, the numbers they come from, and the curves of constant
-// gains.
+// Tables of the laboratory's study: the grid with its progress, the leads with intervals, leads
+// pooled over cells, the accuracies, and the curves of constant gains.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -29,7 +28,7 @@ using analysis::RowName;
 using analysis::Study;
 using nlohmann::ordered_json;
 
-// Ordered: the cells stand in the order of the plan.
+// Ordered JSON keeps the cells in the order of the plan.
 Study study_of(const std::filesystem::path& docs) {
   return analysis::read_study(ordered_json::parse(std::ifstream(docs / "results/study.json")));
 }
@@ -50,11 +49,11 @@ Rows heading_of(const Cell& cell, std::vector<std::string> first) {
   return rows;
 }
 
-// Where no two seeds can be compared there is nothing to say yet.
+// Text if no two seeds can be compared yet.
 constexpr const char* kNothingYet =
     "No two seeds of a cell are done yet: there is no lead to show.\n";
 
-// A row of a cell: what one model leads by in one metric, length by length.
+// A row of a cell: the leads of one model in one metric, length by length.
 struct LeadRow {
   Lead first;
   std::map<std::int64_t, Lead> at;
@@ -63,7 +62,7 @@ struct LeadRow {
   [[nodiscard]] std::string name() const { return "`" + report::row_name(first) + "`"; }
 };
 
-// In the order of the leads. One pair of seeds has no error, and is left out.
+// Returns rows in the order of the leads. A single pair of seeds has no error and is left out.
 std::vector<LeadRow> lead_rows(const std::vector<Lead>& leads, const std::string& metric) {
   std::vector<LeadRow> rows;
   for (const Lead& lead : leads) {
@@ -90,7 +89,7 @@ std::string leads_table(const Study& study, const std::string& metric) {
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
-// Pooled leads of one row in both metrics.
+// Table of pooled leads of one row in both metrics.
 std::string pooled_table(const Study& study) {
   Rows rows;
   for (const char* metric : {"accuracy", "cross_entropy"}) {
@@ -113,14 +112,14 @@ std::string pooled_table(const Study& study) {
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
-// The gain at which a curve is highest.
+// Returns the gain at which a curve is highest.
 double best_gain(const report::GainCurves& curves, std::int64_t length) {
   const std::vector<double>& accuracy = curves.curve.at(length);
   return curves.gains[std::ranges::max_element(accuracy) - accuracy.begin()];
 }
 
-// What a cell's best gain is at each length, from where to where over its seeds, and by how many
-// points it is better than 1.
+// Returns a cell's best gain at each length, its range over the seeds, and its lead in points over
+// a gain of 1.
 std::vector<std::string> best_gains(const Cell& cell, const report::GainCurves& mean) {
   std::vector<report::GainCurves> of_seeds;
   for (const nlohmann::json& record : cell.records) {
@@ -192,8 +191,8 @@ std::map<std::filesystem::path, report::LineChart> gain_figures(const Study& stu
   return figures;
 }
 
-// What masked RoPE models gain by base 512, trained with it, by base 64 on a finished model, and by
-// hiding the far keys.
+// Chart of the leads of masked RoPE models with base 512, trained with it, with base 64 on a
+// finished model, and with hidden far keys.
 report::LineChart pooled_chart(const Study& study) {
   report::LineChart chart;
   chart.title = "Lead over standard, RoPE";

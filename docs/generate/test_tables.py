@@ -37,7 +37,7 @@ def coverage() -> list[str]:
     return [*table(["folder", "taken", "branches", ""], rows), "", *table(["why no test takes it", "branches"], why)]
 
 
-# What became of a mutant that scripts/mutate ran and no test noticed, by the word in the record.
+# Explanations of mutants that no test noticed, by the word in the record.
 SURVIVED = {
     "elsewhere": "noticed by tests that `make mutants` does not run",
     "since": "noticed by tests written since",
@@ -54,7 +54,7 @@ def mutants() -> list[str]:
         test = mutant["caught_by"]
         by_test[f"`{test.split('.')[0].split('/')[-1]}`" if test else SURVIVED[mutant["how"]]] += 1
     count = len(found["mutants"])
-    head = f"Of {count} mutants of {found['commit'][:7]}, seed {found['seed']}, {count - len(survived)} fail a test that " \
+    head = f"{count - len(survived)} of {count} mutants of {found['commit'][:7]}, seed {found['seed']}, fail a test that " \
            f"`make mutants` runs; {len(found['did_not_compile'])} others did not compile."  # fmt: skip
     rows = [[name, str(mutants)] for name, mutants in sorted(by_test.items(), key=lambda item: -item[1])]
     shown = ("file", "code", "from", "to")

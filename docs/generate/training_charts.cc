@@ -1,4 +1,4 @@
-// Two trainings, without and with QK-clip: figures of docs/attention-in-training.md, out of
+// Charts of two trainings, without and with QK-clip, for docs/attention-in-training.md, from
 // docs/results/qk-clip.json.
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using report::Series;
 
-constexpr std::size_t kAveraged = 20;  // steps of a point of the loss
+constexpr std::size_t kAveraged = 20;  // steps in each point of the loss
 
 Series named_series(const json& run) {
   const json& tau = run.at("tau");
@@ -22,7 +22,7 @@ Series named_series(const json& run) {
       .name = tau.is_null() ? "without QK-clip" : "QK-clip, tau = " + tau.dump(), .x = {}, .y = {}};
 }
 
-// The mean over heads at each step, or the largest of them.
+// Returns the mean over heads at each step, or the largest.
 Series of_heads(const json& run, const char* name, bool largest) {
   std::map<double, std::vector<double>> by_step;
   for (const json& row : run.at("rows"))

@@ -21,7 +21,7 @@ extensions = [
     "sphinxcontrib.programoutput",
 ]
 
-# The source folder is the repository, so that links between pages and files are the same here and on a code host.
+# The source folder is the repository, so that links between pages and files work here and on a code host.
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.name not in {"docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"}]
 exclude_patterns += ["docs/results", "docs/generate", "docs/site"]
 external_toc_path = str(Path(__file__).parent / "toc.yml")
@@ -32,7 +32,7 @@ html_title = "Isentrope"
 html_extra_path = ["index.html"]
 html_copy_source = False
 html_show_copyright = False
-html_show_search_summary = False  # a browser fetches none from pages that lie on a disk
+html_show_search_summary = False  # a browser cannot fetch them from files on a disk
 html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 highlight_language = "text"
@@ -42,14 +42,14 @@ breathe_domain_by_file_pattern = {"*/isentrope/isentrope.h": "c"}
 
 suppress_warnings = ["duplicate_declaration.cpp", "duplicate_declaration.c"]  # a namespace is in every header
 
-# Docstrings are plain text: backticks are code, and what is indented is a list of arguments or a formula.
+# Docstrings are plain text: backticks are code, and indented parts are lists of arguments or formulas.
 default_role = "py:obj"
 add_module_names = False
 autodoc_member_order = "bysource"
 
 
 def _plain(line):
-    """Keeps what reStructuredText would take for markup: |x|, a*b, lambda_."""
+    """Escapes text that reStructuredText would treat as markup: |x|, a*b, lambda_."""
     parts = re.split(r"(`[^`]*`)", line)
     parts[::2] = [re.sub(r"([|*\\]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
     return "".join(parts)

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-# A line that is a comment and no more, in C++ or in C, and one whose comment stands behind code.
+# A comment line in C++ or C, and a line with a trailing comment.
 COMMENT = re.compile(r"^(?P<indent>\s*)(?://|/\*| \*(?=/|\s|$)) ?(?P<text>.*?)\s*(?:\*?/)?$")
 TRAILING = re.compile(r"^(?P<code>.*[^\s:/])\s+(?://|/\*) (?P<text>.*?)(?: \*/)?$")
 
@@ -18,7 +18,7 @@ def escaped(text):
 
 
 def text_for_doxygen(comment):
-    """What is indented, formulas and tables, stays as it is."""
+    """Converts a comment for Doxygen; indented formulas and tables stay verbatim."""
     indented = False
     for line in [*comment, "."]:
         if line.strip() and line.startswith("  ") != indented:
