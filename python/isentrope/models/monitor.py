@@ -160,7 +160,7 @@ def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
     if not torch.compiler.is_compiling():
         given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
         with torch.no_grad():
-            under_rule(active_rule(), *args[:4], **{**given, "dropout_p": 0.0})
+            under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **{**given, "dropout_p": 0.0})
     return output
 
 

@@ -200,7 +200,7 @@ def _torchs_function(*args: Any, **options: Any) -> Tensor:
     if running.maxima is None:
         return _torchs_own(*args, **options)
     given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
-    return under_rule(active_rule(), *args[:4], **given)
+    return under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **given)
 
 
 def _read_torchs_function() -> None:

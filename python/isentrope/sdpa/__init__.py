@@ -6,10 +6,32 @@
     torch.nn.attention.activate_flash_attention_impl("ISENTROPE")       # on GPUs, under the rule of set_flash_rule
 """
 
-from isentrope.sdpa.activation import Activation, activate
-from isentrope.sdpa.flash import register as _register
-from isentrope.sdpa.flash import set_flash_rule
+from __future__ import annotations
 
-_register()
+import torch
+
+from isentrope.rules import ScaleRule
+from isentrope.sdpa.activation import Activation, activate
+
+
+def set_flash_rule(rule: str | ScaleRule = "standard") -> None:
+    """Sets the rule of the next `activate_flash_attention_impl("ISENTROPE")`, which has no argument for it.
+
+    Raises ValueError for an invalid rule.
+    """
+    from isentrope.sdpa import flash
+
+    flash.set_rule(rule)
+
+
+def _activate_flash() -> Activation:
+    from isentrope.sdpa import flash
+
+    return flash.activate()
+
+
+# Versions of torch before 2.11 have no registry.
+if hasattr(torch.nn.attention, "register_flash_attention_impl"):
+    torch.nn.attention.register_flash_attention_impl("ISENTROPE", register_fn=_activate_flash)
 
 __all__ = ["Activation", "activate", "set_flash_rule"]

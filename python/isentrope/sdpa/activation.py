@@ -26,14 +26,16 @@ _active: Activation | None = None
 class Activation:
     """Ends with `remove()`, or with the `with` block it opens."""
 
-    def __init__(self, library: torch.library.Library, rule: str) -> None:
-        self._library = library
+    def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
+        global _active
+        self._library, self._replaces_cpu = library, replaces_cpu
         # The fast paths of torch's modules call no attention that could be replaced, and know one scale.
         self._had_fast_paths = torch.backends.mha.get_fastpath_enabled()
         if rule != "standard":
             torch.backends.mha.set_fastpath_enabled(False)
         self.rule = rule
         """Under which calls are computed, as text."""
+        _active = self
 
     def remove(self) -> None:
         """Restores torch's own kernels. Calling it again does nothing."""
@@ -50,9 +52,23 @@ class Activation:
         self.remove()
 
 
-def active_rule() -> str:
-    """The rule under which torch's function is computed now: "standard" if isentrope is not active."""
-    return _active.rule if _active else "standard"
+    def replaces(self, q: Tensor) -> bool:
+        """Whether calls on the device of q are replaced."""
+        return self._replaces_cpu or not q.is_cpu
+
+
+def active_rule(q: Tensor) -> str:
+    """The rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
+    return _active.rule if _active is not None and _active.replaces(q) else "standard"
+
+
+def check_inactive(function: str) -> None:
+    """Raises RuntimeError if torch's function is replaced already."""
+    if _active is not None:
+        raise RuntimeError(
+            f'[{function}] isentrope must not be active already, by isentrope.sdpa.activate or as torch\'s "ISENTROPE"; got a second '
+            "activation: call remove() of the first, or torch.nn.attention.restore_flash_attention_impl()"
+        )
 
 
 def activate(rule: str | ScaleRule = "standard") -> Activation:
@@ -74,9 +90,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     Raises RuntimeError if it is already active, or if the strides of this torch's results are not known here, and
     ValueError for an invalid rule.
     """
-    global _active
-    if _active is not None:
-        raise RuntimeError("[sdpa.activate] isentrope must not be active already; got a second activation")
+    check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
     laid_out_for = _layout_of_outputs()
     own, own_backward, own_composed = (
@@ -127,8 +141,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
         gpu.replace(library, text)
-    _active = Activation(library, text)
-    return _active
+    return Activation(library, text)
 
 
 def _has_fused(q: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
@@ -164,12 +177,12 @@ def _heads_inside(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def _as_q(q: Tensor, output: Tensor) -> Tensor:
-    """With q's strides, as far as a tensor without gaps can have them."""
-    if output.stride() == q.stride():
-        return output
-    like = torch.empty_like(q)
-    return output if output.stride() == like.stride() else like.copy_(output)
+def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
+    """`result` with the strides of `like`, as far as a tensor without gaps can have them."""
+    if result.stride() == like.stride():
+        return result
+    dense = torch.empty_like(like)
+    return result if result.stride() == dense.stride() else dense.copy_(result)
 
 
 def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
@@ -189,7 +202,7 @@ def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
             break
         found.append((q, output))
     else:
-        for layout in (_as_q, lambda _, output: _heads_inside(output)):
+        for layout in (laid_out_as, lambda _, output: _heads_inside(output)):
             if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in found):
                 return layout
     raise RuntimeError(

@@ -12,49 +12,31 @@ import torch
 
 from isentrope._core.library import CHECKED
 from isentrope.rules import ScaleRule, rule_text
+from isentrope.sdpa import gpu
+from isentrope.sdpa.activation import Activation, check_inactive
+from isentrope.sdpa.flash_operators import FlashOperators
 
-NAME = "ISENTROPE"
 _rule = "standard"
 
 
-class _Handle:
-    """Ends the implementation; torch calls `remove`."""
-
-    def __init__(self, library: torch.library.Library) -> None:
-        self._library = library
-
-    def remove(self) -> None:
-        """Restores torch's own kernels. Calling it again does nothing."""
-        self._library._destroy()
-
-
-def set_flash_rule(rule: str | ScaleRule = "standard") -> None:
-    """Sets the rule of the next `activate_flash_attention_impl("ISENTROPE")`, which has no argument for it.
-
-    Raises ValueError for an invalid rule.
-    """
+def set_rule(rule: str | ScaleRule) -> None:
+    """Raises ValueError for an invalid rule."""
     global _rule
     _rule = CHECKED.rule_text(rule_text(rule, None))
 
 
-def _activate() -> _Handle:
-    from isentrope.sdpa import activation, gpu
+def activate() -> Activation:
+    """Replaces torch's flash attention operators on GPUs, and under a rule `scaled_dot_product_attention` too: the calls that
+    torch does not send to flash attention would ignore the rule.
 
-    if activation._active is not None:
-        raise RuntimeError(
-            "[activate_flash_attention_impl] isentrope.sdpa.activate must not be active, because it replaces the same function; "
-            "got both: call remove() of the activation first"
-        )
+    Raises RuntimeError if `isentrope.sdpa.activate` is active.
+    """
+    check_inactive("activate_flash_attention_impl")
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         # The caller asks for the override.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        gpu.replace(library, _rule)
-    return _Handle(library)
-
-
-def register() -> None:
-    """Registers the implementation with torch, without activating it. Versions before 2.11 have no registry."""
-    register_impl = getattr(torch.nn.attention, "register_flash_attention_impl", None)
-    if register_impl is not None:
-        register_impl(NAME, register_fn=_activate)
+        FlashOperators(_rule).register(library)
+        if _rule != "standard":
+            gpu.replace(library, _rule)
+    return Activation(library, _rule, replaces_cpu=False)

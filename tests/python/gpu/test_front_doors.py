@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import transformers as hf
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils import _pytree as pytree
 
 import isentrope
@@ -17,6 +18,7 @@ from isentrope.gpu import launch, operators
 from isentrope.models.calibrate import entropies
 from isentrope.models.evaluate import losses
 from isentrope.sdpa import gpu as sdpa_gpu
+from isentrope.sdpa.flash_operators import FlashOperators
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=64, pad_token_id=0)  # fmt: skip
@@ -95,6 +97,24 @@ def torchs_own():
         library._destroy()
 
 
+def torchs_flash_attention():
+    """As `activate_flash_attention_impl("ISENTROPE")` has it on GPUs: dense, packed, and packed over pages."""
+    leaves, starts = tensors(), torch.tensor([0, 2, 2, 9], dtype=torch.int32)
+    packed = [x[0].transpose(0, 1) for x in leaves]
+    cache, table = torch.randn(5, 4, 2, 16), torch.tensor([[3, 1], [0, 0], [4, 2]], dtype=torch.int32)
+    used = torch.tensor([5, 1, 8], dtype=torch.int32)
+    library = torch.library.Library("aten", "IMPL")
+    FlashOperators("log_length").register(library, "CPU")
+    try:
+        dense = torch.ops.aten._scaled_dot_product_flash_attention(*leaves, 0.0, True)[0]
+        documents = varlen_attn(*packed, starts, starts, 7, 7, window_size=(-1, 0), enable_gqa=True)
+        options = {"window_size": (3, 0), "enable_gqa": True, "seqused_k": used, "block_table": table}
+        paged = varlen_attn(packed[0].detach(), cache, cache, starts, None, 7, 8, **options)
+        return paged, *gradients(dense, *leaves), *gradients(documents, *leaves)
+    finally:
+        library._destroy()
+
+
 def of_rows():
     q, k, v = tensors()
     lambda_ = torch.linspace(0.1, 1, 72).view(2, 4, 9).requires_grad_()
@@ -152,6 +172,7 @@ DOORS = {
     "generate": (generated, FORWARD),
     "inspect": (inspected, FORWARD),
     "sdpa.activate": (torchs_own, FORWARD | BACKWARD),
+    "activate_flash_attention_impl": (torchs_flash_attention, FORWARD | BACKWARD),
     "attention_rows": (of_rows, FORWARD | BACKWARD),
     "varlen_attention": (of_documents, FORWARD | BACKWARD),
     "decode": (of_pages, FORWARD),
