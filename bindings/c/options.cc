@@ -1,5 +1,6 @@
 #include "bindings/c/options.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -145,9 +146,9 @@ const char* isentrope_last_error(void) { return last_error; }
 
 isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype, int32_t rank,
                                            const int64_t* extents) {
-  isentrope_array array{data, dtype, rank, {}, {}};
+  isentrope_array array{data, dtype, extents == nullptr ? -1 : rank, {}, {}};
   std::uint64_t stride = 1;  // may overflow; the validator rejects such extents
-  for (std::int32_t axis = (rank < 4 ? rank : 4) - 1; axis >= 0; --axis) {
+  for (std::int32_t axis = std::min(array.rank, 4) - 1; axis >= 0; --axis) {
     array.extents[axis] = extents[axis];
     array.strides[axis] = static_cast<std::int64_t>(stride);
     stride *= static_cast<std::uint64_t>(extents[axis]);

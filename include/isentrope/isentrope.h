@@ -58,7 +58,7 @@ typedef struct isentrope_array {
   int64_t strides[4];
 } isentrope_array;
 
-/* Row-major, without gaps. */
+/* Row-major, without gaps. Calls refuse the result if extents is NULL, or rank is not theirs. */
 ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype,
                                                          int32_t rank, const int64_t* extents);
 
@@ -105,8 +105,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
  *   prefix_keys                  I64 [batch]: the number of first keys of each sequence that all its rows
  *                                see, causal or not; not with window_left, dilation or chunk_size
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: the beginnings of packed documents; both or neither
- *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key
- *   bias                         F32 [batch, heads, queries, keys]
+ *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key; strides of 0 broadcast
+ *   bias                         F32 [batch, heads, queries, keys]; strides of 0 broadcast
  *   sinks                        F32 [heads]
  *   lambda                       F32 [batch, heads, queries], instead of the rule
  */

@@ -38,6 +38,7 @@ class Checks {
   // Requires that a written array has distinct memory for each element.
   template <typename Array>
   void own_places(const char* name, const Array& array) const {
+    if (!has_elements(array.extents)) return;
     for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
       if (array && array.extents[axis] > 1 && array.strides[axis] == 0) {
         fail(name, "have no stride of 0, since it is written",
