@@ -29,7 +29,7 @@ CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir 
 
 # Spinning threads of torch take processors from other tests: a training of one recipe took 45 s of processor time
 # instead of 11.
-run-tests test-all test-torch coverage mutants: export OMP_WAIT_POLICY := passive
+run-tests test-all test-torch test-peers coverage mutants: export OMP_WAIT_POLICY := passive
 
 # Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
