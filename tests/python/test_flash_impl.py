@@ -220,7 +220,7 @@ def test_dense_caches(rule):
         torch.testing.assert_close((output[i], lse[i]), (want[0].transpose(0, 1), statistics.lse[0]))
 
 
-def test_what_it_cannot_do_is_an_error_that_names_it(rule):
+def test_unsupported_arguments_are_errors_that_name_them(rule):
     q = torch.randn(1, 3, 2, 8)
     starts = torch.tensor([0, 3], dtype=torch.int32)
 

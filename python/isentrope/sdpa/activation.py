@@ -17,7 +17,7 @@ from isentrope.sdpa.taken import DTYPES, is_taken, warn_of_own
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
-# Where torch sends what its fused kernels do not take, dropout among it: a function of others, gradients included.
+# torch computes calls that its fused kernels do not take, such as those with dropout, by this function of other operators.
 _COMPOSED = "_scaled_dot_product_attention_math"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _active: Activation | None = None
@@ -50,7 +50,6 @@ class Activation:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.remove()
-
 
     def replaces(self, q: Tensor) -> bool:
         """Whether calls on the device of q are replaced."""
@@ -186,7 +185,7 @@ def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
 
 
 def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
-    """What gives an output, computed for q, the strides that this torch's own kernel gives it.
+    """Returns a function of q and an output, which gives the output the strides that this torch's own kernel gives it.
 
     Torch's versions differ, and say how on tensors without data: the shapes here are all different, and q is
     contiguous, heads inside rows, and with gaps.

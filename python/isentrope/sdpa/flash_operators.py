@@ -84,7 +84,7 @@ class FlashOperators:
         self, q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
         return_debug_mask: bool = False, *, scale: float | None = None,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Of [batch, heads, rows, dim], as `scaled_dot_product_attention` calls it."""
+        """Takes and returns [batch, heads, rows, dim], as `scaled_dot_product_attention` does."""
         passed, longest = (x.transpose(1, 2) for x in (q, k, v)), (q.shape[2], k.shape[2])
         output, lse, *rest = self._forward(
             *passed, None, None, *longest, dropout_p, is_causal, return_debug_mask, scale=scale

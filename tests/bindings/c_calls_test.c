@@ -9,7 +9,7 @@
 #include "isentrope/isentrope.h"
 
 enum { BATCH = 2, HEADS = 4, MOST_ROWS = 5, MOST_COLUMNS = 4, MOST = BATCH * HEADS * MOST_ROWS * MOST_ROWS };
-enum { UPSIDE_DOWN = 16, HEADS_INSIDE = 32, ABSENT = 64 }; /* how an array lies, beside a bit for each axis of stride 0 */
+enum { UPSIDE_DOWN = 16, HEADS_INSIDE = 32, ABSENT = 64 }; /* layouts, combined with a bit for each axis of stride 0 */
 
 static int failures = 0, calls = 0;
 
@@ -33,7 +33,7 @@ typedef struct {
   isentrope_array q, k, v, mask, bias, d_output; /* mask and bias without data: absent */
 } Problem;
 
-/* Contents of every array. The same number is never at the same place of two arrays. */
+/* Contents of all arrays. */
 static float numbers[8 * MOST];
 static uint8_t flags[MOST];
 
@@ -223,7 +223,7 @@ static void run(const Problem* p) {
   isentrope_options_destroy(options);
 }
 
-/* how: of q, k, v and d_output. mask, bias: how they lie, or ABSENT. */
+/* how: layout of q, k, v and d_output. mask, bias: their layouts, or ABSENT. */
 static Problem problem(int64_t kv_heads, int64_t queries, int64_t keys, int64_t value_dim, int how, int mask, int bias) {
   Problem p;
   memset(&p, 0, sizeof p);
@@ -244,7 +244,7 @@ static void test_lengths_layouts_and_heads(void) {
   for (queries = 0; queries < 4; ++queries) {
     for (keys = 0; keys < 4; ++keys) {
       for (kv_heads = 1; kv_heads <= HEADS; kv_heads *= 2) {
-        for (layout = 0; layout < 20; ++layout) { /* strides of 0 along each choice of axes, then the other layouts */
+        for (layout = 0; layout < 20; ++layout) { /* every choice of axes with stride 0, then the other layouts */
           const int how = layout < 16 ? layout : (layout - 16) * UPSIDE_DOWN;
           Problem p = problem(kv_heads, kLengths[queries], kLengths[keys], layout % 3 == 0 ? MOST_COLUMNS : 1, how, ABSENT, ABSENT);
           for (window = 0; window < 4; ++window) {
@@ -267,10 +267,10 @@ static void test_masks_and_biases_of_every_broadcast_shape(void) {
   }
 }
 
-/* Of statistics, what is not a number stays in its row; of options it is refused. */
-static void test_numbers_that_are_none(void) {
+/* NaN in an array reaches its own row only. Options that are NaN or infinite are refused. */
+static void test_nan_and_infinity(void) {
   static float scales[MOST], whole[MOST];
-  static const float kNone[] = {NAN, INFINITY, -INFINITY};
+  static const float kNotFinite[] = {NAN, INFINITY, -INFINITY};
   const Problem p = problem(2, 3, 5, MOST_COLUMNS, 0, ABSENT, ABSENT);
   isentrope_options* options = options_of(&p);
   const isentrope_statistics statistics = statistics_of(&p);
@@ -288,10 +288,10 @@ static void test_numbers_that_are_none(void) {
   for (i = 0; i < all; ++i) EXPECT(i >= row && i < row + MOST_COLUMNS ? isnan(output[i]) : output[i] == whole[i]);
   EXPECT(isentrope_options_set_array(options, "lambda", NULL) == ISENTROPE_OK);
   for (kind = 0; kind < 3; ++kind) {
-    EXPECT(isentrope_options_set_soft_cap(options, kNone[kind]) == ISENTROPE_OK);
+    EXPECT(isentrope_options_set_soft_cap(options, kNotFinite[kind]) == ISENTROPE_OK);
     EXPECT_ERROR(isentrope_forward(options, &call), "[attention] soft_cap must be finite and not negative; got ");
     EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
-    EXPECT(isentrope_options_set_dropout(options, kNone[kind], 1) == ISENTROPE_OK);
+    EXPECT(isentrope_options_set_dropout(options, kNotFinite[kind], 1) == ISENTROPE_OK);
     EXPECT_ERROR(isentrope_forward(options, &call), "[attention] dropout_p must be at least 0 and below 1; got ");
     EXPECT(isentrope_options_set_dropout(options, 0, 1) == ISENTROPE_OK);
   }
@@ -301,7 +301,7 @@ static void test_numbers_that_are_none(void) {
   isentrope_options_destroy(options);
 }
 
-/* Sizes of all versions' structs: shorter ones, ones with fields of later versions, and what is no size. */
+/* struct_size of a longer struct of a later version is accepted while its new fields are empty. Any other size is refused. */
 static void test_sizes_of_structs(void) {
   static union {
     isentrope_statistics statistics;
@@ -330,7 +330,7 @@ static void test_sizes_of_structs(void) {
   isentrope_options_destroy(options);
 }
 
-static void test_what_a_caller_may_get_wrong(void) {
+static void test_wrong_arguments(void) {
   const Problem p = problem(2, 3, 5, MOST_COLUMNS, 0, 0, ABSENT);
   const int64_t shape[4] = {BATCH, HEADS, 3, 5}, row[4] = {1, 1, 1, 5};
   isentrope_options* options = options_of(&p);
@@ -364,9 +364,9 @@ int main(void) {
   fill();
   test_lengths_layouts_and_heads();
   test_masks_and_biases_of_every_broadcast_shape();
-  test_numbers_that_are_none();
+  test_nan_and_infinity();
   test_sizes_of_structs();
-  test_what_a_caller_may_get_wrong();
+  test_wrong_arguments();
   printf("%d calls, %d failures\n", calls, failures);
   return failures != 0;
 }
