@@ -27,10 +27,10 @@ def _in_transformers():
 
 
 def _in_torch():
-    from isentrope import sdpa
+    from isentrope.sdpa import activation
 
-    sdpa._call = _counted(sdpa._call)
-    sdpa.activate()
+    activation.CHECKED.attention = _counted(activation.CHECKED.attention)
+    activation.activate()
 
 
 def pytest_configure(config):
