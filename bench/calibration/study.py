@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import torch
-from keeping import Record, StudyError, fingerprint, kept
+from saved_results import Record, StudyError, fingerprint, saved
 from trained_models import train
 from tune import tuned
 
@@ -98,7 +98,7 @@ class Reader:
                         finally:
                             set_rules(self.model, None)
 
-                found[method.name] = kept(self.work / f"answers-{stretch}-{method.name}.json", read)
+                found[method.name] = saved(self.work / f"answers-{stretch}-{method.name}.json", read)
         return {"distances": distances, "nll": found}
 
 
@@ -127,7 +127,7 @@ def measured(reader, stretch):
         found = calibrate(reader.model, reader.passages("calibration", length), rope=f"yarn:{stretch}")
         return {"log_gain": found.log_gain, "steps": found.steps}
 
-    return kept(reader.work / f"gain-{stretch}.json", measure)
+    return saved(reader.work / f"gain-{stretch}.json", measure)
 
 
 def stretch_of(reader, stretch):
@@ -162,7 +162,7 @@ def tuning_of(reader):
     ]
     methods = []
     for form in ("constant", "logn"):
-        log_factors = kept(
+        log_factors = saved(
             reader.work / f"tuned-{form}.json",
             lambda form=form: tuned(reader.model, texts, rope, form, reader.trained, edges[-1], settings),
         )

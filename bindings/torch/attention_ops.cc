@@ -147,7 +147,8 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   if (is_float64(call.q)) return attention_in_float64(call, wanted, stack);
   const AttentionInput in = call.input();
   const AttentionOptions options = call.options();
-  Results results = made_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
+  Results results =
+      allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
   attention_forward(in, options, results.views());
   results.put(stack);
 }

@@ -68,7 +68,7 @@ void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const Rows rows{batch, heads, queries};
   std::vector<TorchTensor> results;
   results.reserve(static_cast<std::size_t>(1 + std::popcount(static_cast<std::uint64_t>(wanted))));
-  results.push_back(made_for(in, options, [&, rows_of_q = queries] {
+  results.push_back(allocate_for(in, options, [&, rows_of_q = queries] {
     return empty_laid_out_as(call.q, rows_of_q, in.v.extents[3], call.q.dtype());
   }));
   AttentionOutput views{output_view(results.front())};

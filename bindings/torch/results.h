@@ -88,7 +88,7 @@ const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
 // Returns make(), which allocates results. If that fails, invalid arguments are reported first,
 // because an impossible q may be the reason.
 template <typename Make>
-auto made_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
+auto allocate_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
   try {
     return make();
   } catch (const std::exception&) {

@@ -100,7 +100,7 @@ def attention(
     options = without_sdpa_names(q, k, check_names("attention", options))
     if type(q) is not Tensor and is_jagged(q):
         return jagged_attention(q, k, v, return_stats, options)
-    if type(q) is not Tensor and _lies_over_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
+    if type(q) is not Tensor and _has_sharded_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
@@ -268,6 +268,6 @@ def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 
 
-def _lies_over_rows(q: Any) -> bool:
+def _has_sharded_rows(q: Any) -> bool:
     """Returns whether q is a DTensor with sharded rows, as in `isentrope.distributed`."""
     return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))

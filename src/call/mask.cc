@@ -46,7 +46,7 @@ KeyRange intersect(KeyRange a, KeyRange b) {
 }
 
 // Returns the keys whose distance from `position` is a multiple of `step`.
-KeyRange every_so_many_th(KeyRange keys, std::int64_t position, std::int64_t step) {
+KeyRange every_nth(KeyRange keys, std::int64_t position, std::int64_t step) {
   const std::int64_t past = (position - keys.begin) % step;
   return {keys.begin + (past < 0 ? past + step : past), keys.end, step};
 }
@@ -85,7 +85,7 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
     seen = intersect(seen, {chunk.begin + padding, chunk.end + padding});
   }
 
-  if (mask.dilation > 1) seen = every_so_many_th(seen, position, mask.dilation);
+  if (mask.dilation > 1) seen = every_nth(seen, position, mask.dilation);
 
   const std::int64_t to_call = span.first_key - mask.key_offset;
   const KeyRange here = KeyRange{seen.begin + to_call, seen.end + to_call, seen.stride}.within(

@@ -7,8 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include "src/call/array_overlaps.h"
 #include "src/call/checks.h"
-#include "src/call/places.h"
 
 namespace isentrope {
 namespace {
@@ -27,10 +27,10 @@ void validate(const ConstTensor& rows, const View<std::int8_t, 4>& codes,
   check.output("codes", codes, rows.extents);
   check.groups("scales", scales.extents[3], columns);
   check.output("scales", scales, Shape<4>{outer, heads, count, scales.extents[3]});
-  Places places("quantize");
-  places.read("rows", rows);
-  places.write("codes", Tensor(codes));
-  places.write("scales", scales);
+  ArrayOverlaps arrays("quantize");
+  arrays.read("rows", rows);
+  arrays.write("codes", Tensor(codes));
+  arrays.write("scales", scales);
 }
 
 // Below 2^-126 a scale would be denormal; above the float maximum / 127, dequantizing overflows.

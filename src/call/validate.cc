@@ -5,9 +5,9 @@
 #include <string>
 
 #include "src/call/arguments.h"
+#include "src/call/array_overlaps.h"
 #include "src/call/checks.h"
 #include "src/call/mask_parts.h"
-#include "src/call/places.h"
 
 namespace isentrope {
 namespace {
@@ -134,48 +134,48 @@ void check_gradients(const Checks& check, const AttentionGradientInput& gradient
       gradient.statistics, gradient.d_statistics);
 }
 
-void add_inputs(Places& places, const AttentionInput& in, const AttentionOptions& options) {
-  places.read("q", in.q);
-  places.read("k", in.k);
-  places.read("v", in.v);
-  places.read("block_table", in.pages.block_table);
-  places.read("k_scale", in.k_scale);
-  places.read("v_scale", in.v_scale);
+void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const AttentionOptions& options) {
+  arrays.read("q", in.q);
+  arrays.read("k", in.k);
+  arrays.read("v", in.v);
+  arrays.read("block_table", in.pages.block_table);
+  arrays.read("k_scale", in.k_scale);
+  arrays.read("v_scale", in.v_scale);
   for_each_argument(options, [&](std::string_view name, const auto& argument) {
-    if constexpr (requires { argument.strides; }) places.read(name, argument);
+    if constexpr (requires { argument.strides; }) arrays.read(name, argument);
   });
 }
 
 // Throws Error if an output overlaps another array of the call.
-void check_forward_places(const AttentionInput& in, const AttentionOptions& options,
-                          const AttentionOutput& out) {
-  Places places("attention");
-  add_inputs(places, in, options);
-  places.write("output", out.output);
+void check_forward_overlap(const AttentionInput& in, const AttentionOptions& options,
+                           const AttentionOutput& out) {
+  ArrayOverlaps arrays("attention");
+  add_inputs(arrays, in, options);
+  arrays.write("output", out.output);
   for_each_statistic(
-      [&](const Statistic& statistic, const auto& view) { places.write(statistic.name, view); },
+      [&](const Statistic& statistic, const auto& view) { arrays.write(statistic.name, view); },
       out.statistics);
 }
 
 void check_backward_places(const AttentionInput& in, const AttentionOptions& options,
                            const AttentionGradientInput& gradient,
                            const AttentionGradients& result) {
-  Places places("attention_backward");
-  add_inputs(places, in, options);
-  places.read("output", gradient.output);
-  places.read("d_output", gradient.d_output);
+  ArrayOverlaps arrays("attention_backward");
+  add_inputs(arrays, in, options);
+  arrays.read("output", gradient.output);
+  arrays.read("d_output", gradient.d_output);
   for_each_statistic(
       [&](const Statistic& statistic, const auto& of_forward, const auto& upstream) {
-        places.read(statistic.name, of_forward);
-        places.read("d_" + std::string(statistic.name), upstream);
+        arrays.read(statistic.name, of_forward);
+        arrays.read("d_" + std::string(statistic.name), upstream);
       },
       gradient.statistics, gradient.d_statistics);
-  places.write("dq", result.dq);
-  places.write("dk", result.dk);
-  places.write("dv", result.dv);
-  places.write("d_bias", result.d_bias);
-  places.write("d_lambda", result.d_lambda);
-  places.write("d_sinks", result.d_sinks);
+  arrays.write("dq", result.dq);
+  arrays.write("dk", result.dk);
+  arrays.write("dv", result.dv);
+  arrays.write("d_bias", result.d_bias);
+  arrays.write("d_lambda", result.d_lambda);
+  arrays.write("d_sinks", result.d_sinks);
 }
 
 }  // namespace
@@ -207,7 +207,7 @@ void validate_output(const AttentionInput& in, const AttentionOptions& options,
         check.output_if_given(statistic.name.data(), view, rows);
       },
       out.statistics);
-  check_forward_places(in, options, out);
+  check_forward_overlap(in, options, out);
 }
 
 void validate_forward(const AttentionInput& in, const AttentionOptions& options,

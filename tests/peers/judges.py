@@ -24,7 +24,7 @@ from case import record  # noqa: E402
 JUDGES = ("onnx", "opinfo", "ggml", "modules")
 
 
-def judged(name: str, folder: Path) -> tuple[dict, list[str]]:
+def counts_of(name: str, folder: Path) -> tuple[dict, list[str]]:
     """Returns the counts of one judge, and its failures as lines of text."""
     adapter = importlib.import_module(f"judge_{name}")
     begin, failures, left_out, explained = time.monotonic(), [], collections.Counter(), collections.Counter()
@@ -70,7 +70,7 @@ def main() -> int:
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
-    results = [judged(name, folder) for name in arguments.judges or JUDGES]
+    results = [counts_of(name, folder) for name in arguments.judges or JUDGES]
     for failure in (text for _, failures in results for text in failures):
         print(failure)
     for counts, _ in results if arguments.record else ():

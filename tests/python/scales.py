@@ -61,7 +61,7 @@ def probed(model, length=12, token=5, **inputs) -> list[Row]:
     return list(_rows)
 
 
-def told(model, position: int, n: int, dim: int, head: int = 0) -> float:
+def rule_scale(model, position: int, n: int, dim: int, head: int = 0) -> float:
     """Returns the scale by `model_rule` for a row at that position with n keys, on the layers of the rule."""
     rule = isentrope.hf.model_rule(model).rule
     return rule.lambda_(position + 1 if CHECKED.rule_reads_position(rule.text) else n, dim, head)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import isentrope
 import isentrope.hf
-from isentrope.commands.calibrate import elsewhere, verdict
+from isentrope.commands.calibrate import engine_settings, verdict
 from isentrope.hf import rope
 from isentrope.models import calibrate as calibration
 from isentrope.models import evaluate as evaluation
@@ -208,7 +208,7 @@ def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
 def test_one_gain_is_transformers_own_attention_factor():
     made, (text,) = model(), tokens(1, 600)
     found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4").to_dict()
-    told = elsewhere(found | {"architecture": "llama"})
+    told = engine_settings(found | {"architecture": "llama"})
     made.set_attn_implementation("isentrope")
     isentrope.hf.apply(made, found, always=True)
     parameters = json.loads(told["transformers"].removeprefix("rope_parameters "))
@@ -219,7 +219,7 @@ def test_one_gain_is_transformers_own_attention_factor():
     assert factor * (0.1 * math.log(4) + 1) == pytest.approx(parameters["attention_factor"], rel=1e-5)
     overrides = json.loads(told["vLLM"].removeprefix("--hf-overrides ").strip("'"))
     assert overrides["rope_parameters"] == parameters | {"attn_factor": factor}
-    assert "only YaRN with a single gain" in str(elsewhere(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
+    assert "only YaRN with a single gain" in str(engine_settings(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_evaluate(made, tmp_path):
 
 
 BENCH = Path(__file__).parents[2] / "bench"
-KEPT = "from keeping import kept; kept(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
+KEPT = "from saved_results import saved; saved(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
 MEASURED = """import argparse, run
 options = argparse.Namespace(output=pathlib.Path(sys.argv[1]), package=os.environ["PYTHONPATH"])
 run.write(sys.executable, options, '{"kind": "bench"}')"""

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as hf
 from families import CAUSAL, GQA, SIZES, tokens
-from scales import probed, rotary_factor, told
+from scales import probed, rotary_factor, rule_scale
 
 import isentrope.hf
 from isentrope import ScaleRule
@@ -47,7 +47,7 @@ def test_the_told_scale_is_the_one_that_the_code_passes(name):
     rows = probed(model, length=4)
     assert rows
     for row in rows:
-        assert told(model, 0, 1, row.dim) == pytest.approx(row.scaling * factor, rel=1e-6)
+        assert rule_scale(model, 0, 1, row.dim) == pytest.approx(row.scaling * factor, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind, key, keys", [
@@ -61,7 +61,7 @@ def test_a_constant_on_q_or_k_is_told(kind, key, keys):
         torch.manual_seed(0)
         model = hf.AutoModel.from_config(of(kind, **keys, **{key: value}))
         first, *_ = probed(model, length=3)
-        assert told(model, 0, 1, first.dim) == pytest.approx(value * first.scaling, rel=1e-6)
+        assert rule_scale(model, 0, 1, first.dim) == pytest.approx(value * first.scaling, rel=1e-6)
         products.append(first.product)
     assert products[1] / products[0] == pytest.approx(0.25, rel=1e-4)
 
@@ -94,7 +94,7 @@ def test_the_told_scale_by_length_is_that_of_the_code(name):
         if torch.allclose(growth, torch.ones_like(growth), atol=1e-5):
             continue
         layers += 1
-        want = torch.tensor([told(model, at, at + 1, row.dim) for at in rows], dtype=torch.float64)
+        want = torch.tensor([rule_scale(model, at, at + 1, row.dim) for at in rows], dtype=torch.float64)
         torch.testing.assert_close(growth, (want / want[0]).expand_as(growth), rtol=1e-5, atol=1e-6)
     start = name == "mistral_large4"  # its weights begin as 0 and 1, and the rule is that of their values
     assert layers == (0 if start else 2 if found.layers == "all" else 1)

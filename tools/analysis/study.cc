@@ -65,8 +65,8 @@ std::set<std::int64_t> seeds_of(const Row& row) {
 }
 
 // Properties that cells must share for their leads to be averaged.
-using Likeness = std::pair<std::string, std::string>;
-Likeness likeness_of(const Cell& cell) {
+using PoolingKey = std::pair<std::string, std::string>;
+PoolingKey pooling_key_of(const Cell& cell) {
   const json& model = cell.records.front().at("configuration");
   return {model.at("positions"), model.at("objective")};
 }
@@ -114,18 +114,18 @@ Lead mean_lead(const std::vector<Part>& parts, const std::string& metric, std::s
 
 std::vector<PooledLead> pooled_of(const std::vector<Cell>& cells) {
   const RowName baseline{"standard", "trained"};
-  std::vector<std::tuple<Likeness, RowName, std::vector<Part>>> groups;
+  std::vector<std::tuple<PoolingKey, RowName, std::vector<Part>>> groups;
   for (const Cell& cell : cells) {
     const Row standard = row_named(cell.records, baseline);
     if (standard.seeds.empty()) continue;
     for (const Row& row : rows_of(cell.records)) {
       if (row.name == baseline) continue;
       const auto is_its = [&](const auto& group) {
-        return std::get<0>(group) == likeness_of(cell) && std::get<1>(group) == row.name;
+        return std::get<0>(group) == pooling_key_of(cell) && std::get<1>(group) == row.name;
       };
       auto group = std::ranges::find_if(groups, is_its);
       if (group == groups.end())
-        group = groups.insert(group, {likeness_of(cell), row.name, std::vector<Part>{}});
+        group = groups.insert(group, {pooling_key_of(cell), row.name, std::vector<Part>{}});
       std::get<2>(*group).push_back({&cell, row, standard});
     }
   }

@@ -172,7 +172,7 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   using Field = std::vector<double> reference::GradientFields::*;
   const auto budget = [&](Field field, std::size_t i, double factor) {
-    const double tied = arithmetic.tells_equal_keys_apart ? (want.tied.*field)[i] : 0;
+    const double tied = arithmetic.separates_equal_keys ? (want.tied.*field)[i] : 0;
     return factor * (want.magnitude.*field)[i] +
            (1 + factor) * ((want.nearly_tied.*field)[i] + tied);
   };

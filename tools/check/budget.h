@@ -24,7 +24,7 @@ struct Arithmetic {
   bool rounds_f16_weights = false, rounds_f16_gradients = false;
   // Whether products of equal keys may depend on their place in a tile, so that any of several
   // largest keys may be the first. False for the CPU.
-  bool tells_equal_keys_apart = false;
+  bool separates_equal_keys = false;
   // Errors of keys and values in 8 bits: of the logits of each row, and of each output component.
   // Empty: none.
   std::vector<double> logits{}, values{};

@@ -10,7 +10,7 @@
 #include "tools/cli/commands.h"
 #include "tools/command/reading.h"
 #include "tools/command/run.h"
-#include "tools/report/written.h"
+#include "tools/report/document_page.h"
 
 namespace isentrope::cli {
 
@@ -27,10 +27,10 @@ int report_command(int argc, char** argv) {
                  "file for the page; by default report.html in the folder of RESULT.json");
   app.callback([&] {
     const std::filesystem::path to = output.value_or(result.parent_path() / "report.html");
-    const report::Written written =
+    const report::DocumentPage document =
         report::page_of_file(result.string(), command::read_file(result));
-    command::write_file(to, written.page);
-    for (const std::string& verdict : written.verdicts) std::puts(verdict.c_str());
+    command::write_file(to, document.page);
+    for (const std::string& verdict : document.verdicts) std::puts(verdict.c_str());
     std::puts(to.c_str());
   });
   return command::run(app, argc, argv);

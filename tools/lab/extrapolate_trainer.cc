@@ -29,7 +29,7 @@ void run(const CommandLine& line) {
   }
 }
 
-int run_or_complain(const CommandLine& line) {
+int run_reporting_errors(const CommandLine& line) {
   try {
     run(line);
     return 0;
@@ -50,6 +50,6 @@ int run_or_complain(const CommandLine& line) {
 int main(int argc, char** argv) {
   return command::guarded(kName, [&] {
     const auto line = parse_command_line(argc, argv);
-    return line ? run_or_complain(*line) : 0;
+    return line ? run_reporting_errors(*line) : 0;
   });
 }

@@ -73,7 +73,7 @@ std::int64_t longest_of(const analysis::Study& study) {
 
 }  // namespace
 
-std::vector<std::size_t> cells_by_what_they_say(const analysis::Study& study) {
+std::vector<std::size_t> cells_by_result(const analysis::Study& study) {
   std::vector<std::size_t> cells;
   for (std::size_t i = 0; i < study.cells.size(); ++i) {
     if (!study.cells[i].records.empty()) cells.push_back(i);

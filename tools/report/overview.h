@@ -10,7 +10,7 @@ namespace isentrope::report {
 
 // Returns the cells with records, sorted: a rule helps, a rule hurts, undecided; within each, by
 // the largest lead.
-[[nodiscard]] std::vector<std::size_t> cells_by_what_they_say(const analysis::Study& study);
+[[nodiscard]] std::vector<std::size_t> cells_by_result(const analysis::Study& study);
 
 // Plots the leads of these cells at the longest length. At least one must have a lead.
 [[nodiscard]] Plot overview_plot(const analysis::Study& study,

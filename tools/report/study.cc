@@ -44,7 +44,7 @@ std::string study_report(const json& document) {
     Page page(study.question.empty() ? "When does a length rule help" : study.question,
               summary_of(study));
     for (const std::string& sentence : declared_sentences(study)) page.prose(sentence);
-    const std::vector<std::size_t> cells = cells_by_what_they_say(study);
+    const std::vector<std::size_t> cells = cells_by_result(study);
     if (const Plot overview = overview_plot(study, cells); !overview.numbers.groups.empty())
       page.plot(overview);
     for (const std::size_t i : cells) {

@@ -25,7 +25,7 @@ std::string places(const std::vector<const Lead*>& leads) {
   return text;
 }
 
-std::string side_words(const analysis::Side& side) {
+std::string side_name(const analysis::Side& side) {
   return fmt::format("{} in {}", row_name(side.row.rule, side.row.kind), side.cell);
 }
 
@@ -96,8 +96,8 @@ std::vector<std::string> declared_sentences(const analysis::Study& study) {
   for (const auto* family : {&study.primary, &study.secondary}) {
     for (const Contrast& test : *family) {
       sentences.push_back(fmt::format(
-          "{}: {} over {} at {}: {} (p {}, adjusted {}).", test.hypothesis, side_words(test.of),
-          side_words(test.against), test.lead.length, lead_words(test.lead),
+          "{}: {} over {} at {}: {} (p {}, adjusted {}).", test.hypothesis, side_name(test.of),
+          side_name(test.against), test.lead.length, lead_words(test.lead),
           decimal(test.lead.seeds.p, 4), decimal(test.lead.adjusted_p, 4)));
     }
   }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isentrope._core.checks import beside, check_ranks, integers, kind
+from isentrope._core.checks import check_ranks, integers, kind, on_device_of
 from isentrope._core.library import refuse_arguments
 
 
@@ -49,7 +49,7 @@ class Cache:
         for name, scale in (("k_scale", self.k_scale), ("v_scale", self.v_scale)):
             if not isinstance(scale, Tensor) or scale.dtype is not torch.float32:
                 raise TypeError(f"[decode] {name} must be a tensor of float32; got {kind(scale)}")
-            beside(self.q, name, scale)
+            on_device_of(self.q, name, scale)
             refuse_arguments([(name, scale)])
         if not (self.q.is_cpu or self.q.is_meta):
             raise NotImplementedError(f"[decode] caches in int8 must lie on the CPU; got {self.q.device}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._core.checks import CHECKS, beside, kind
+from isentrope._core.checks import CHECKS, kind, on_device_of
 from isentrope._core.library import DEFAULTS, refuse_arguments
 from isentrope._core.masks import Masks
 from isentrope._core.values import check_bool, is_integer, shown
@@ -149,7 +149,7 @@ def _check_devices(*tensors: Tensor) -> None:
     if q.device.type not in ("cpu", "cuda", "xpu"):
         raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
     for name, tensor in zip("kv", tensors[1:]):
-        beside(q, name, tensor)
+        on_device_of(q, name, tensor)
 
 
 def _window(window_size: Any) -> tuple[int, int]:

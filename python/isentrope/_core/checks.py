@@ -64,10 +64,10 @@ def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
             f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
             f"are a bias; got {kind(mask)}"
         )
-    return _expanded(name, beside(q, name, mask), _weights_shape(q, k))
+    return _expanded(name, on_device_of(q, name, mask), _weights_shape(q, k))
 
 
-def beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
+def on_device_of(q: Tensor, name: str, tensor: Tensor) -> Tensor:
     if tensor.device != q.device:
         raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
     return tensor
@@ -76,7 +76,7 @@ def beside(q: Tensor, name: str, tensor: Tensor) -> Tensor:
 def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
         raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {kind(tensor)}")
-    return beside(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
+    return on_device_of(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
 
 
 def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
 def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {kind(tensor)}")
-    return beside(q, name, tensor).long()
+    return on_device_of(q, name, tensor).long()
 
 
 def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
         return torch.full((), seed, dtype=torch.int64, device=q.device)
     if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
         raise TypeError(f"[attention] {name} must be an integer or an int64 tensor of no dimension; got {kind(seed)}")
-    return beside(q, name, seed)
+    return on_device_of(q, name, seed)
 
 
 # Check by the type of the default, except for floating-point tensors.

@@ -33,7 +33,7 @@ WHOLE, BY_BATCH, BY_HEAD = (_cut(axis) for axis in ("", "batch", "heads"))
 CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
-def _heads_may_part(given: dict[str, Any]) -> bool:
+def _can_shard_heads(given: dict[str, Any]) -> bool:
     """Returns whether heads may be sharded: not if query heads share keys, and not if the rule has numbers for each
     head."""
     q, k = given["q"], given["k"]
@@ -46,7 +46,7 @@ def _ways(given: dict[str, Any], by_batch: Places) -> list[Places]:
     call."""
     if given["dropout_p"] > 0:
         return [WHOLE]
-    return [WHOLE, by_batch] + [BY_HEAD] * _heads_may_part(given)
+    return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(given)
 
 
 def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:

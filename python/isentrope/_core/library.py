@@ -42,7 +42,7 @@ def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
     """Raises ValueError if torch could not convert an argument of a failed call, whatever its error says. Checked after
     a failure only, because checking before would slow every call."""
     for name, value in arguments:
-        if isinstance(value, torch.Tensor) and (how := _how_it_is_not_dense(value)):
+        if isinstance(value, torch.Tensor) and (how := _nondense_layout(value)):
             raise ValueError(
                 f"[attention] {name} must be dense: x.to_dense(), x.dequantize(), torch.nested.to_padded_tensor(x, 0) with "
                 f"key_end, or q, k and v of attention with layout=torch.jagged; got a tensor that is {how}"
@@ -53,7 +53,7 @@ def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
             raise ValueError(f"[attention] {name} must be text without surrogates; got {value[:100]!r}") from None
 
 
-def _how_it_is_not_dense(tensor: torch.Tensor) -> str:
+def _nondense_layout(tensor: torch.Tensor) -> str:
     if tensor.is_nested:
         return "nested"
     if tensor.is_quantized:

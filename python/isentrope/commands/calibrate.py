@@ -79,7 +79,7 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(result: dict[str, Any]) -> str:
+def _as_text(result: dict[str, Any]) -> str:
     entropy = {name: _mean(layers) for name, layers in result["entropy"].items()}
     lines = [
         f"entropy {entropy['before']:.3f}; stretched by {result['rope']['text']} {entropy['stretched']:.3f}; "
@@ -89,7 +89,7 @@ def _told(result: dict[str, Any]) -> str:
         lines.append(table(result["nll"]))
     kept = verdict(result) if result["nll"] else "not judged"
     lines.append(f"rule: {result['rule']} ({kept})")
-    return "\n".join(lines + [f"{name}: {value}" for name, value in elsewhere(result).items()])
+    return "\n".join(lines + [f"{name}: {value}" for name, value in engine_settings(result).items()])
 
 
 def verdict(result: dict[str, Any]) -> str:
@@ -108,7 +108,7 @@ def _mean(layers: list[list[float]]) -> float:
     return sum(values) / len(values)
 
 
-def elsewhere(result: dict[str, Any]) -> dict[str, str]:
+def engine_settings(result: dict[str, Any]) -> dict[str, str]:
     """Returns the settings of other engines for the same stretch and gain, which exist for YaRN and a single gain.
 
     transformers multiplies cosines and sines by `attention_factor`, so logits by its square. Recent versions of vLLM do
@@ -138,7 +138,7 @@ def elsewhere(result: dict[str, Any]) -> dict[str, str]:
 def _calibrate(options: argparse.Namespace) -> None:
     outputs = Outputs(options.json, options.output, page=options.report, resume=options.resume)
     result = _calibrated(options)
-    outputs.write(result, _told(result))
+    outputs.write(result, _as_text(result))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -78,7 +78,7 @@ def _on_a_gpu(kind: str, index: int) -> str:
         return f"none of isentrope's kernels: {error}"
 
 
-def _told(*arguments: str) -> Any:
+def _program_output(*arguments: str) -> Any:
     """Returns the JSON output of the program. A failed check has exit status 1."""
     command = [program("isentrope", "checks"), *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -89,7 +89,7 @@ def _told(*arguments: str) -> Any:
 
 def _products_of_bf16() -> str:
     """Returns the instructions for bf16 products, and why better ones are not used."""
-    return _told("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
+    return _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
 
 
 def _check(seconds: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _check(seconds: int) -> dict[str, Any]:
     seed = 0
     while not seed or time.monotonic() < until:
         seed += 1
-        for verdict in _told("check", "--generate", "100", "--seed", str(seed))["verdicts"]:
+        for verdict in _program_output("check", "--generate", "100", "--seed", str(seed))["verdicts"]:
             outcomes[verdict["outcome"]] = outcomes.get(verdict["outcome"], 0) + 1
             ratios = [verdict[way]["error_over_budget"] for way in ("forward", "backward") if way in verdict]
             targets[verdict["target"]] = max([targets.get(verdict["target"], 0.0), *ratios])
@@ -117,9 +117,9 @@ def _body(options: argparse.Namespace) -> int:
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
     failed = check["outcomes"].get("FAILED", 0)
-    told = f"{failed} of them outside their error budget" if failed else "each within its error budget"
+    text = f"{failed} of them outside their error budget" if failed else "each within its error budget"
     worst = max(check["targets"].values())
-    put(f"check       {check['problems']} problems on {len(check['targets'])} instruction sets against float64: {told}"
+    put(f"check       {check['problems']} problems on {len(check['targets'])} instruction sets against float64: {text}"
         f" (at most {worst:.2f} of it)")  # fmt: skip
     return 1 if failed else 0
 

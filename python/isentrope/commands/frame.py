@@ -108,10 +108,10 @@ class Outputs:
                 check_output(path)
         self._program = None if page is None else program("isentrope", "makes the page")
 
-    def write(self, result: dict[str, Any], told: str) -> None:
-        """Writes the result to its destination, or prints `told` on standard output; writes the page."""
+    def write(self, result: dict[str, Any], readable: str) -> None:
+        """Writes the result to its destination, or prints `readable` on standard output; writes the page."""
         text = json.dumps(result)
-        put(text if self._prints else told)
+        put(text if self._prints else readable)
         for path in self._results:
             write_text(path, text)
         if self._page is not None:

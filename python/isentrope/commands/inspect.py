@@ -55,7 +55,7 @@ def _table(result: Any) -> str:
     return "\n".join(shown)
 
 
-def _told(result: Any) -> str:
+def _as_text(result: Any) -> str:
     return "\n".join(
         [
             _table(result),
@@ -65,7 +65,7 @@ def _told(result: Any) -> str:
     )
 
 
-def _told_bases(found: Any) -> str:
+def _bases_as_text(found: Any) -> str:
     """Returns a table of mean entropy by length under each rule, and the share of heads that it keeps."""
     shown = [" ".join(f"{n:>7}" for n in found.lengths) + "  kept  rule"]
     for rule, entropy in found.entropy.items():
@@ -75,8 +75,8 @@ def _told_bases(found: Any) -> str:
     for what, numbers in {"base": found.base, "line": found.line}.items():
         known = numbers[~numbers.isnan()]
         quartiles = known.quantile(known.new_tensor([0.25, 0.5, 0.75])).tolist() if len(known) else []
-        told = " ".join(f"{x:.4g}" for x in quartiles)
-        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {told}")
+        text = " ".join(f"{x:.4g}" for x in quartiles)
+        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {text}")
     return "\n".join(shown)
 
 
@@ -94,12 +94,12 @@ def _inspect(options: argparse.Namespace) -> None:
     names = {"model": name_of(options.model), "text": name_of(options.text)}
     if options.bases:
         result = bases(model, texts, progress=progress_of("inspect"))
-        told = _told_bases(result)
+        readable = _bases_as_text(result)
     else:
         progress = functools.partial(progress_of("inspect"), "text")
         result = inspect(model, readings(texts, length, causal), max_length=length, progress=progress)
-        told = _told(result)
-    outputs.write(result.to_dict() | names, told)
+        readable = _as_text(result)
+    outputs.write(result.to_dict() | names, readable)
 
 
 def main(arguments: list[str] | None = None) -> int:

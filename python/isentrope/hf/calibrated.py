@@ -11,7 +11,7 @@ from torch import nn
 from isentrope._core.files import read_text
 from isentrope._core.values import check_bool, shown
 from isentrope.hf.rope import Stretch, parse, stretch_rope
-from isentrope.hf.rules import attentions, give, set_rule
+from isentrope.hf.rules import assign_rule, attentions, set_rule
 from isentrope.rules import ScaleRule
 
 LayerRules = list[ScaleRule]
@@ -23,10 +23,10 @@ def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
     if rules is None:
         return set_rule(model, None)
     if len(rules) == 1:
-        give(model, rules[0], None, force=True)
+        assign_rule(model, rules[0], None, force=True)
     else:
         for layer, rule in enumerate(rules):
-            give(model, rule, [layer], force=True)
+            assign_rule(model, rule, [layer], force=True)
     return None
 
 

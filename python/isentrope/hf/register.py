@@ -20,7 +20,7 @@ from isentrope.hf.architectures import check_arguments, keep_chosen_keys, refuse
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed, with_recording
 from isentrope.hf.rope import stretch_as_saved
-from isentrope.hf.rules import NAME, READS_POSITION, RULE, config_of, give
+from isentrope.hf.rules import NAME, READS_POSITION, RULE, assign_rule, config_of
 from isentrope.rules import ScaleRule
 from isentrope.statistics import StatisticNames
 
@@ -109,9 +109,9 @@ AttentionMaskInterface.register(NAME, row_mask)
 refuse_fixed_attentions(NAME)
 
 
-def _take_up(model: nn.Module) -> None:
+def _restore(model: nn.Module) -> None:
     """Restores the rules and the stretch of RoPE that a loaded model was saved with."""
-    rules = saved_rules.kept(model)
+    rules = saved_rules.read(model)
     used = getattr(model.config, "_attn_implementation", None)
     if rules and used != NAME:
         warnings.warn(
@@ -121,12 +121,12 @@ def _take_up(model: nn.Module) -> None:
         )
         return
     for rule, layers in rules.items():
-        give(model, ScaleRule(rule), layers, force=True)  # whoever saved it already decided
+        assign_rule(model, ScaleRule(rule), layers, force=True)  # whoever saved it already decided
     if used == NAME:
         stretch_as_saved(model)
 
 
-saved_rules.take_up_after_loading(_take_up)
+saved_rules.call_after_loading(_restore)
 
 
 @contextmanager

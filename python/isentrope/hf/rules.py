@@ -99,7 +99,7 @@ def set_rule(
     """
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
-    chosen = give(model, rule, layers, force)
+    chosen = assign_rule(model, rule, layers, force)
     if rule is not None and not force and not model_rule(model).known:
         warnings.warn(
             f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}: {rule.text} "
@@ -124,7 +124,7 @@ def _counts_total(rule: ScaleRule) -> bool:
     return any(term.get("length") == "total" for term in found.get("product", [found]))
 
 
-def give(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
+def assign_rule(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
     """Sets rules like `set_rule`, without warnings. Returns the selected layers."""
     found = attentions(model)
     chosen = range(len(found)) if layers is None else _indices(layers)
@@ -145,7 +145,7 @@ def give(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None,
         setattr(found[index], RULE, rule or "standard")
         setattr(found[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
     rules = (getattr(module, RULE, "standard") for module in found)
-    saved_rules.keep(model, [None if rule == "standard" else rule.text for rule in rules])
+    saved_rules.write(model, [None if rule == "standard" else rule.text for rule in rules])
     return [found[index] for index in chosen]
 
 

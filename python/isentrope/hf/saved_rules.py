@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 KEY = "isentrope_rule"
 
 
-def keep(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
+def write(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
     """Writes the rule of each layer, or None, into the configuration."""
     if not any(rules):
         vars(model.config).pop(KEY, None)
@@ -26,7 +26,7 @@ def keep(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
         setattr(model.config, KEY, {str(index): rule for index, rule in enumerate(rules) if rule})
 
 
-def kept(model: PreTrainedModel) -> dict[str, list[int] | None]:
+def read(model: PreTrainedModel) -> dict[str, list[int] | None]:
     """Returns the layer indices of each rule in the configuration; None stands for all layers.
 
     Raises ValueError if the key holds anything else.
@@ -47,15 +47,15 @@ def kept(model: PreTrainedModel) -> dict[str, list[int] | None]:
     return layers
 
 
-def take_up_after_loading(take_up: Callable[[PreTrainedModel], None]) -> None:
-    """Calls take_up(model) with every model that from_pretrained returns from now on."""
+def call_after_loading(restore: Callable[[PreTrainedModel], None]) -> None:
+    """Calls restore(model) with every model that from_pretrained returns from now on."""
     load = PreTrainedModel.from_pretrained.__func__
 
     @functools.wraps(load)
     def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
         loaded = load(cls, *args, **kwargs)
         # With output_loading_info=True a tuple is returned.
-        take_up(loaded[0] if isinstance(loaded, tuple) else loaded)
+        restore(loaded[0] if isinstance(loaded, tuple) else loaded)
         return loaded
 
     PreTrainedModel.from_pretrained = classmethod(from_pretrained)

@@ -95,7 +95,7 @@ class Operand {
     for (std::int64_t i = 0; are_codes_ && i < size; ++i)
       scales_[count_ + static_cast<std::size_t>(i)] =
           &scale_(batch, head, of.begin + i * of.stride, 0);
-    go_on_evenly(from, rows, step);
+    update_spacing(from, rows, step);
     count_ += rows;
   }
 
@@ -180,7 +180,7 @@ class Operand {
  private:
   // Updates whether the list stays evenly spaced when `rows` rows from `from` on, `step` bytes
   // apart, are appended.
-  void go_on_evenly(const std::byte* from, std::size_t rows, std::ptrdiff_t step) {
+  void update_spacing(const std::byte* from, std::size_t rows, std::ptrdiff_t step) {
     if (count_ == 0) {
       step_ = step;
       return;

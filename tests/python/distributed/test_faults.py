@@ -15,7 +15,7 @@ LIMIT = 4.0
 METHODS = ["ring", "all_gather", "all_to_all"]
 
 
-def told(function):
+def error_of(function):
     """Returns the error of a rank and the seconds until it; None without an error."""
     began = time.monotonic()
     try:
@@ -41,7 +41,7 @@ def ends(rank, method, backward):
     output = called(method=method)
     if rank == 1:
         os._exit(1)
-    return told(lambda: output.sum().backward() if backward else called(method=method))
+    return error_of(lambda: output.sum().backward() if backward else called(method=method))
 
 
 @pytest.mark.long
@@ -59,7 +59,7 @@ def hangs(rank, before):
     if rank == 1:
         time.sleep(LIMIT + 3)
         return None
-    return told(called)
+    return error_of(called)
 
 
 @pytest.mark.long
@@ -73,8 +73,8 @@ def test_a_rank_that_hangs(before):
 def disagrees(rank, options, version):
     if rank == 1:
         agreement.version = lambda: version or "0.0.0"
-        return told(lambda: called(**options))
-    return told(called) if version is None else told(lambda: called(**options))
+        return error_of(lambda: called(**options))
+    return error_of(called) if version is None else error_of(lambda: called(**options))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def crosses(rank, method):
     """Both configurations were compared before, so only the messages can reveal the mismatch."""
     for length in (4, 8):
         called(method=method, length=length)
-    return told(lambda: called(method=method, length=4 if rank else 8))
+    return error_of(lambda: called(method=method, length=4 if rank else 8))
 
 
 @pytest.mark.long
@@ -112,7 +112,7 @@ def test_ranks_that_call_with_other_arguments_than_each_other_later(method):
 
 
 def recovers(rank):
-    wrong = told(lambda: called(rule="logn(4)" if rank else "standard"))
+    wrong = error_of(lambda: called(rule="logn(4)" if rank else "standard"))
     return wrong, called(rule="logn(4)").shape
 
 

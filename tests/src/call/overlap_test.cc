@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "isentrope/isentrope.h"
-#include "src/call/places.h"
+#include "src/call/array_overlaps.h"
 
 namespace isentrope {
 namespace {
@@ -23,7 +23,7 @@ struct Strided {
   std::int64_t size;
   std::vector<std::int64_t> extents, strides;
 
-  [[nodiscard]] Place place() const {
+  [[nodiscard]] MemoryRange range() const {
     return {reinterpret_cast<const char*>(std::uintptr_t{1} << 40) + offset, size, extents,
             strides};
   }
@@ -56,7 +56,7 @@ Strided random_array(std::mt19937& random) {
   return array;
 }
 
-TEST(Places, NeverMissASharedByte) {
+TEST(ArrayOverlaps, NeverMissASharedByte) {
   std::mt19937 random(1);
   int met = 0, apart = 0, certain = 0;
   for (int i = 0; i < 200000; ++i) {
@@ -64,12 +64,12 @@ TEST(Places, NeverMissASharedByte) {
     const auto [ours, distinct] = a.bytes();
     const auto theirs = b.bytes().first;
     const bool shared = std::ranges::any_of(ours, [&](auto byte) { return theirs.contains(byte); });
-    const bool overlaps = a.place().overlaps(b.place());
-    EXPECT_EQ(overlaps, b.place().overlaps(a.place()));
+    const bool overlaps = a.range().overlaps(b.range());
+    EXPECT_EQ(overlaps, b.range().overlaps(a.range()));
     if (shared) {
       ASSERT_TRUE(overlaps) << "array " << i;
     }
-    if (!ours.empty() && a.place().keeps_elements_apart()) {
+    if (!ours.empty() && a.range().has_distinct_elements()) {
       const bool broadcast = [&] {
         for (std::size_t axis = 0; axis < a.extents.size(); ++axis) {
           if (a.extents[axis] > 1 && a.strides[axis] == 0) return true;
@@ -86,7 +86,7 @@ TEST(Places, NeverMissASharedByte) {
   EXPECT_GT(certain, apart / 2) << "of those apart, most are known to be";
 }
 
-TEST(Places, TellInterleavedArraysApart) {
+TEST(ArrayOverlaps, TellInterleavedArraysApart) {
   // Views [batch, heads, rows, dim] of [batch, rows, q | k | v, heads, dim], and of an order with
   // the three parts inside the heads.
   const std::vector<std::int64_t> extents = {2, 3, 5, 4};
@@ -97,17 +97,17 @@ TEST(Places, TellInterleavedArraysApart) {
       for (std::int64_t second = 0; second < 3; ++second) {
         const Strided a{first * apart * 4, 4, extents, strides},
             b{second * apart * 4, 4, extents, strides};
-        EXPECT_EQ(a.place().overlaps(b.place()), first == second);
+        EXPECT_EQ(a.range().overlaps(b.range()), first == second);
       }
     }
   }
 }
 
-TEST(Places, RefuseWhatAddressesDoNotReach) {
+TEST(ArrayOverlaps, RefuseWhatAddressesDoNotReach) {
   const std::vector<std::int64_t> extents = {1 << 20, 2};
   for (const std::int64_t stride : {std::int64_t{1} << 60, INT64_MAX, INT64_MIN})
-    EXPECT_FALSE((Strided{0, 4, extents, {stride, 1}}.place().is_reachable()));
-  EXPECT_TRUE((Strided{0, 4, {1, 2}, {INT64_MAX, 1}}.place().is_reachable()))
+    EXPECT_FALSE((Strided{0, 4, extents, {stride, 1}}.range().is_reachable()));
+  EXPECT_TRUE((Strided{0, 4, {1, 2}, {INT64_MAX, 1}}.range().is_reachable()))
       << "a stride along a single element leads nowhere";
 }
 

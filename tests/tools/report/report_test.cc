@@ -202,7 +202,7 @@ json study_sample() { return json::parse(std::ifstream(STUDY_JSON)); }
 
 TEST(StudyReport, BeginsWithAnOverviewAndTheClearestCell) {
   const analysis::Study study = analysis::read_study(study_sample());
-  const std::vector<std::size_t> cells = cells_by_what_they_say(study);
+  const std::vector<std::size_t> cells = cells_by_result(study);
   EXPECT_EQ(cells.size(), study.cells.size());
   const auto helps = [&](std::size_t cell) {
     return std::ranges::any_of(study.leads[cell], [](const analysis::Lead& lead) {

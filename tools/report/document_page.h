@@ -7,12 +7,12 @@
 
 namespace isentrope::report {
 
-struct Written {
+struct DocumentPage {
   std::string page;                     // HTML
   std::vector<std::string> verdicts{};  // of a study, as sentences
 };
 
 // Throws Error naming the file if its text is not JSON or not of a known kind.
-[[nodiscard]] Written page_of_file(const std::string& name, std::string_view text);
+[[nodiscard]] DocumentPage page_of_file(const std::string& name, std::string_view text);
 
 }  // namespace isentrope::report

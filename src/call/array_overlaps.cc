@@ -1,4 +1,4 @@
-#include "src/call/places.h"
+#include "src/call/array_overlaps.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,8 +21,8 @@ std::uint64_t magnitude(std::int64_t value) {
 
 }  // namespace
 
-Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
-             std::span<const std::int64_t> strides) {
+MemoryRange::MemoryRange(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
+                         std::span<const std::int64_t> strides) {
   if (std::ranges::find(extents, 0) != extents.end()) return;
   begin_ = reinterpret_cast<std::uintptr_t>(data);
   span_ = block_ = static_cast<std::uint64_t>(size);
@@ -55,7 +55,7 @@ Place::Place(const void* data, std::int64_t size, std::span<const std::int64_t> 
   }
 }
 
-bool Place::overlaps(const Place& other) const {
+bool MemoryRange::overlaps(const MemoryRange& other) const {
   if (span_ == 0 || other.span_ == 0) return false;
   const std::uint64_t ahead = other.begin_ - begin_, behind = begin_ - other.begin_;
   if (ahead >= span_ && behind >= other.span_) return false;
@@ -67,25 +67,25 @@ bool Place::overlaps(const Place& other) const {
   return at < block_ || at + other.block_ > step;
 }
 
-void Places::add(std::string_view name, const Place& place, bool written) {
-  if (place.is_empty()) return;
+void ArrayOverlaps::add(std::string_view name, const MemoryRange& range, bool written) {
+  if (range.is_empty()) return;
   const auto fail = [&](const std::string& required, const std::string& got) {
     throw Error("[" + std::string(function_) + "] " + std::string(name) + " must " + required +
                 "; got " + got);
   };
-  if (!place.is_reachable()) {
+  if (!range.is_reachable()) {
     fail("lie within 2^60 bytes", "strides that lead further");
   }
-  if (written && !place.keeps_elements_apart()) {
+  if (written && !range.has_distinct_elements()) {
     fail("have a place for each element, since it is written", "strides by which elements overlap");
   }
   for (std::size_t i = 0; written && i < count_; ++i) {
-    if (places_[i].place.overlaps(place)) {
-      fail("not overlap another array, since it is written", "memory of " + places_[i].name);
+    if (arrays_[i].range.overlaps(range)) {
+      fail("not overlap another array, since it is written", "memory of " + arrays_[i].name);
     }
   }
-  if (count_ == kMost) throw std::logic_error("[Places] a call must have at most 48 arrays");
-  places_[count_++] = {std::string(name), place};
+  if (count_ == kMost) throw std::logic_error("[ArrayOverlaps] a call must have at most 48 arrays");
+  arrays_[count_++] = {std::string(name), range};
 }
 
 }  // namespace isentrope

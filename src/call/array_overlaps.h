@@ -1,4 +1,4 @@
-// Places: memory of the arrays of a call, so that no output overwrites another array.
+// ArrayOverlaps: memory of the arrays of a call, so that no output overwrites another array.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 namespace isentrope {
 
 // Bytes of a strided array: blocks without gaps, at distances that are multiples of a step.
-class Place {
+class MemoryRange {
  public:
-  Place() = default;  // no elements
+  MemoryRange() = default;  // no elements
 
   // Strides count elements of `size` bytes.
-  Place(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
-        std::span<const std::int64_t> strides);
+  MemoryRange(const void* data, std::int64_t size, std::span<const std::int64_t> extents,
+              std::span<const std::int64_t> strides);
 
   [[nodiscard]] bool is_empty() const { return span_ == 0; }
 
@@ -28,12 +28,12 @@ class Place {
 
   // Returns whether no two elements overlap: each axis steps over the whole extent of the shorter
   // ones.
-  [[nodiscard]] bool keeps_elements_apart() const { return apart_; }
+  [[nodiscard]] bool has_distinct_elements() const { return apart_; }
 
   // Returns whether both arrays may share a byte; never false if they do. Interleaved arrays, such
   // as dq, dk and dv in one packed array, are separated if the steps of one also step over the
   // blocks of the other. Otherwise arrays overlap if their address ranges do.
-  [[nodiscard]] bool overlaps(const Place& other) const;
+  [[nodiscard]] bool overlaps(const MemoryRange& other) const;
 
  private:
   std::uint64_t begin_ = 0, span_ = 0;  // first address, bytes to the end
@@ -43,42 +43,42 @@ class Place {
 };
 
 // The arrays of one call. Arrays without data occupy no memory.
-class Places {
+class ArrayOverlaps {
  public:
-  explicit Places(std::string_view function) : function_(function) {}
+  explicit ArrayOverlaps(std::string_view function) : function_(function) {}
 
   template <typename T, std::size_t Rank>
   void read(std::string_view name, const View<T, Rank>& view) {
-    add(name, place_of(view.data, sizeof(T), view), false);
+    add(name, range_of(view.data, sizeof(T), view), false);
   }
   void read(std::string_view name, const ConstTensor& tensor) {
-    add(name, place_of(tensor.data, size_of(tensor.type), tensor), false);
+    add(name, range_of(tensor.data, size_of(tensor.type), tensor), false);
   }
 
   // Throws Error if elements of the array overlap each other or an earlier array.
   template <typename T, std::size_t Rank>
   void write(std::string_view name, const View<T, Rank>& view) {
-    add(name, place_of(view.data, sizeof(T), view), true);
+    add(name, range_of(view.data, sizeof(T), view), true);
   }
   void write(std::string_view name, const ConstTensor& tensor) {
-    add(name, place_of(tensor.data, size_of(tensor.type), tensor), true);
+    add(name, range_of(tensor.data, size_of(tensor.type), tensor), true);
   }
 
  private:
   template <typename Array>
-  static Place place_of(const void* data, std::int64_t size, const Array& array) {
-    return data == nullptr ? Place() : Place(data, size, array.extents, array.strides);
+  static MemoryRange range_of(const void* data, std::int64_t size, const Array& array) {
+    return data == nullptr ? MemoryRange() : MemoryRange(data, size, array.extents, array.strides);
   }
-  void add(std::string_view name, const Place& place, bool written);
+  void add(std::string_view name, const MemoryRange& range, bool written);
 
   static constexpr std::size_t kMost = 48;
   struct Named {
     std::string name;
-    Place place;
+    MemoryRange range;
   };
 
   std::string_view function_;
-  std::array<Named, kMost> places_;
+  std::array<Named, kMost> arrays_;
   std::size_t count_ = 0;
 };
 

@@ -16,7 +16,7 @@ class StudyError(Exception):
     pass
 
 
-def kept(file, measure):
+def saved(file, measure):
     """Returns the saved result of `measure`, calling it if there is none."""
     if not file.exists():
         write_text(file, json.dumps(measure()))

@@ -217,7 +217,7 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tens
     const Verdict verdict = open.judge.judge(forward, has_backward ? &backward : nullptr,
                                              {.rounds_f16_weights = on_tensor_cores,
                                               .rounds_f16_gradients = on_tensor_cores,
-                                              .tells_equal_keys_apart = on_tensor_cores});
+                                              .separates_equal_keys = on_tensor_cores});
     nlohmann::json json{{"outcome", name_of(verdict.outcome)}, {"reason", verdict.reason}};
     json["forward"] = json_of(verdict.forward);
     if (has_backward) json["backward"] = json_of(verdict.backward);

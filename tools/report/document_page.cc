@@ -1,4 +1,4 @@
-#include "tools/report/written.h"
+#include "tools/report/document_page.h"
 
 #include <fmt/core.h>
 
@@ -54,13 +54,13 @@ json parsed(const std::string& name, std::string_view text) {
 
 }  // namespace
 
-Written page_of_file(const std::string& name, std::string_view text) {
+DocumentPage page_of_file(const std::string& name, std::string_view text) {
   const json document =
       name.ends_with(".jsonl") ? monitor_document(name, text) : parsed(name, text);
-  Written written{.page = page_of_document(document)};
+  DocumentPage result{.page = page_of_document(document)};
   if (document.is_object() && document.value("kind", json()) == "study")
-    written.verdicts = study_verdicts(document);
-  return written;
+    result.verdicts = study_verdicts(document);
+  return result;
 }
 
 }  // namespace isentrope::report
