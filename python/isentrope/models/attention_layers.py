@@ -13,7 +13,7 @@ _SEPARATE = (("q_proj", "k_proj"), ("query", "key"), ("q", "k"), ("q_lin", "k_li
 
 
 def recognised(module: nn.Module) -> Projections | None:
-    """The projections of a known attention module; None for any other module."""
+    """Returns the projections of a known attention module; None for any other module."""
     if isinstance(module, nn.MultiheadAttention):
         return _of_torch(module)
     head_dim = next((size for name in _HEAD_SIZES if isinstance(size := getattr(module, name, None), int)), None)

@@ -35,13 +35,15 @@ from isentrope.sdpa.activation import active_rule
 from isentrope.sdpa.drop_in import under_rule
 from isentrope.statistics import Statistics
 
-# Of the rows that see at least so many keys: short rows have little entropy whatever a head does.
+# Minimum number of keys of a row that is read: short rows have little entropy whatever a head does.
 LEAST_KEYS = 8
 _ASKED = ("entropy", "max_probability", "max_logit", "support")
 
 
 class Reading(NamedTuple):
-    """One step. Each tensor is float64 [layers, heads], NaN where no row sees 8 keys and where a layer has fewer heads."""
+    """Readings of one step, each a float64 tensor [layers, heads].
+
+    NaN for heads without a row of at least 8 keys, and past a layer's last head."""
 
     entropy: Tensor
     """Mean over rows, nats."""
@@ -55,12 +57,12 @@ class Reading(NamedTuple):
     """Of the modules that called, a layer each, in the order of the calls."""
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
-        """(layer, head) whose mean entropy is below the threshold: nearly all the weight is on one key."""
+        """Returns (layer, head) of heads whose mean entropy is below the threshold: nearly all weight is on one key."""
         return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
-        """Numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and the largest
-        of the heads' mean max_probability."""
+        """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and
+        the largest of the heads' mean max_probability."""
         return {
             "attention/entropy": self.entropy.nanmean().item(),
             "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
@@ -71,7 +73,8 @@ class Reading(NamedTuple):
         }
 
     def heads(self) -> dict[str, float]:
-        """Numbers of each head: "attention/layers.0.attend/head0/entropy", ".../max_logit" and ".../max_probability"."""
+        """Returns numbers of each head: "attention/layers.0.attend/head0/entropy", ".../max_logit" and
+        ".../max_probability"."""
         return {
             f"attention/{row['module']}/head{row['head']}/{what}": row[what]
             for what in ("entropy", "max_logit", "max_probability")
@@ -79,7 +82,8 @@ class Reading(NamedTuple):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each head: module, layer, head, entropy, spread, max_logit, max_probability. Heads of NaN are left out."""
+        """Returns one row for each head: module, layer, head, entropy, spread, max_logit, max_probability. Omits heads
+        of NaN."""
         columns = [numbers.tolist() for numbers in self[:4]]
         return [
             {"module": name, "layer": layer, "head": head, **dict(zip(self._fields, numbers))}
@@ -117,7 +121,7 @@ class Monitor:
             yield
             return
         found: dict[str, Statistics] = {}
-        with _callers(self._model) as callers, _torchs_function_seen():
+        with _callers(self._model) as callers, _intercepted_sdpa():
             with listening(_ASKED, lambda statistics: found.setdefault(callers[-1], statistics)):
                 yield
         found.pop(_STRANGER, None)
@@ -129,12 +133,12 @@ class Monitor:
         self.latest = _reading(found)
 
 
-_STRANGER = "\0"  # a module of another model, and no module
+_STRANGER = "\0"  # a module of another model, or no module
 
 
 @contextmanager
 def _callers(model: nn.Module) -> Iterator[list[str]]:
-    """The names of the modules whose forward is running, innermost last."""
+    """Yields the names of the modules whose forward is running, innermost last."""
     names = {id(module): name for name, module in model.named_modules()}
     running = [_STRANGER]
 
@@ -146,12 +150,12 @@ def _callers(model: nn.Module) -> Iterator[list[str]]:
 
     with ExitStack() as hooks:
         hooks.callback(register_module_forward_pre_hook(enter).remove)
-        # Also where a forward pass raises.
+        # Called even if a forward pass raises.
         hooks.callback(register_module_forward_hook(leave, always_call=True).remove)
         yield running
 
 
-# As it was when the watch began.
+# torch's function when the watch began.
 _torchs_own = functional.scaled_dot_product_attention
 
 
@@ -165,8 +169,8 @@ def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
 
 
 @contextmanager
-def _torchs_function_seen() -> Iterator[None]:
-    # One function for all watches: compiled code would be compiled anew for another.
+def _intercepted_sdpa() -> Iterator[None]:
+    # One function for all watches, because compiled code would be recompiled for another.
     global _torchs_own
     _torchs_own = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = _torchs_and_seen
@@ -185,7 +189,7 @@ def _reading(found: dict[str, Statistics]) -> Reading:
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
-    """[4, heads]: mean and deviation of entropy, the largest logit, and the mean mass of the largest key."""
+    """Returns [4, heads]: mean and deviation of entropy, the largest logit, and the mean mass of the largest key."""
     counted = statistics.support >= LEAST_KEYS
     entropy, mass = (
         numbers.double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
@@ -276,7 +280,7 @@ def _check(function: str, every: int, below: float) -> None:
 
 
 class _Steps:
-    """Watches every so many steps of a trainer that reports where a step begins and ends."""
+    """Watches every `every`-th step of a trainer that reports the beginning and end of steps."""
 
     def __init__(self, monitor: Monitor, every: int, log: Callable[[int, Reading], None] | None) -> None:
         self._monitor, self._every, self._log = monitor, every, log

@@ -37,7 +37,8 @@ class Part:
     """Dimension of the weight that counts rows: 1 for transformers' Conv1D."""
 
     def parameters(self) -> list[tuple[Tensor, int]]:
-        """The tensors to scale with the dimension that counts their rows. ValueError if they are not what they were named as."""
+        """Returns the tensors to scale with the dimension of their rows. Raises ValueError if attributes are no
+        parameters."""
         found = []
         for name in self.names:
             tensor = getattr(self.module, name)
@@ -67,7 +68,8 @@ class Part:
 
 
 def _placed(factors: Tensor, like: Tensor) -> Tensor:
-    """The same on every rank if `like` is a DTensor, whose shard then takes its own rows without communication."""
+    """Returns the factors, replicated if `like` is a DTensor, so that its shards take their own rows without
+    communication."""
     if not hasattr(like, "placements"):
         return factors
     from torch.distributed.tensor import DTensor, Replicate
@@ -78,18 +80,19 @@ def _placed(factors: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class Projections:
-    """What QK-clip scales in one attention module."""
+    """Query and key projections of one attention module."""
 
     heads: int
     parts: list[Part]
 
     @property
     def weight(self) -> Tensor:
-        """That of the queries: it has the device and the type."""
+        """Weight of the queries, which has the device and the type."""
         return getattr(self.parts[0].module, self.parts[0].names[0])
 
     def first_head(self, heads: int) -> int:
-        """Index of the first head of this rank, whose calls have `heads` heads: a shard of the query weight tells it."""
+        """Index of the first head of this rank, whose calls have `heads` heads: a shard of the query weight tells
+        it."""
         index, shards = 0, 1
         weight = self.weight
         for dimension, placement in enumerate(getattr(weight, "placements", ())):
@@ -180,7 +183,7 @@ def named(
 
 
 def refuse_norms(name: str, module: nn.Module) -> None:
-    """ValueError if the module normalises its queries or keys after their projections."""
+    """Raises ValueError if the module normalises its queries or keys after their projections."""
     norms = [child for child in module._modules if _NORM_OF_QUERIES.match(child) and module._modules[child] is not None]
     if norms:
         raise ValueError(
@@ -216,7 +219,7 @@ def _heads(layer: nn.Module, head_dim: int, name: str = "weight") -> int:
 
 
 def _own_keys(heads: int, kv_heads: int) -> bool:
-    """Whether each head has keys of its own."""
+    """Returns whether each head has keys of its own."""
     if heads < 1 or kv_heads < 1 or heads % kv_heads:
         raise ValueError(f"[QKClip] heads of keys must divide those of queries; got {kv_heads} and {heads}")
     return heads == kv_heads

@@ -35,17 +35,20 @@ Finder = Callable[[str, nn.Module], Projections | None]
 class QKClip:
     """Scales the query and key projections of each head whose largest logit exceeded tau, after each optimizer step.
 
-    gamma = tau / largest logit since the last step. In heads with keys of their own, query and key rows are multiplied by
-    sqrt(gamma); where heads share keys (grouped queries) only the query rows of the head, by gamma, so that the other heads of
-    the group keep their logits; in latent attention (MLA) the rows without rotation by sqrt(gamma) and rotated query rows by
-    gamma. Biases are scaled with their rows. Every logit of the head is then gamma times what it was.
+    gamma = tau / largest logit since the last step. Every logit of the head is afterwards gamma times what it was:
 
-    Logits are those of the softmax, `Statistics.max_logit`: after the scale, the soft-cap and the bias of positions. Only the part
-    without bias scales by gamma. Heads with NaN or infinite logits are left alone.
+        heads with keys of their own    query and key rows are multiplied by sqrt(gamma)
+        grouped queries                 query rows by gamma, so that other heads of the group keep their logits
+        latent attention (MLA)          rows without rotation by sqrt(gamma), rotated query rows by gamma
 
-    The forward passes of modules in training mode are read: isentrope's functions, transformers with attn_implementation
-    "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`. Inside these modules torch's function
-    is computed by isentrope, because torch's kernels do not return the largest logit. Nothing waits for a device.
+    Biases are scaled with their rows. Logits are those of the softmax, `Statistics.max_logit`: after the scale, the
+    soft-cap and the bias of positions. Only the part without bias scales by gamma. Heads with NaN or infinite logits
+    are left alone.
+
+    The forward passes of modules in training mode are read: isentrope's functions, transformers with
+    attn_implementation "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
+    Inside these modules torch's function is computed by isentrope, because torch's kernels do not return the largest
+    logit. Nothing waits for a device.
     """
 
     def __init__(self, model: nn.Module, tau: float = 100.0, *, projections: Finder | None = None, group: Any = None) -> None:
@@ -96,7 +99,7 @@ class QKClip:
             running.maxima = None
 
         self._hooks.append(module.register_forward_pre_hook(enter))
-        # Also where a forward pass raises.
+        # Called even if a forward pass raises.
         self._hooks.append(module.register_forward_hook(leave, always_call=True))
 
     def _check_parameters(self) -> None:
@@ -140,8 +143,10 @@ class QKClip:
             distributed.all_reduce(largest, distributed.ReduceOp.MAX, self._group)
 
     def summary(self) -> dict[str, float]:
-        """Numbers for a log, for which it waits for the device: the largest logit of any head before the last step, the heads that
-        this step scaled, and the heads that any step has scaled."""
+        """Returns numbers for a log, waiting for the device.
+
+        They are the largest logit of any head before the last step, the heads that this step scaled, and the heads that
+        any step has scaled."""
         return {
             "qk_clip/max_logit": self.largest.max().item(),
             "qk_clip/clipped": float((self.largest > self.tau).sum()),
@@ -149,7 +154,7 @@ class QKClip:
         }
 
     def heads(self) -> dict[str, float]:
-        """Largest logit of each head before the last step, for a log: "qk_clip/layers.0.attend/head0/max_logit"."""
+        """Returns the largest logit of each head before the last step, for a log: "qk_clip/layers.0.attend/head0/max_logit"."""
         values = iter(self.largest.tolist())
         return {
             f"qk_clip/{name}/head{head}/max_logit": next(values)
@@ -158,7 +163,8 @@ class QKClip:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: the maxima of this rank since the last step, and the counts of scaled steps, by module."""
+        """Returns the state that a resumed run needs: the maxima of this rank since the last step, and the counts of
+        scaled steps, by module."""
         sizes = [len(maxima.largest) for maxima in self._maxima]
         return {
             "largest": {name: maxima.largest.clone() for name, maxima in zip(self._layers, self._maxima)},
@@ -187,7 +193,7 @@ class QKClip:
 
 
 def _plain_name(name: str) -> str:
-    """Without what wrappers of torch add, so that a state fits the model however it is wrapped."""
+    """Returns the name without prefixes of torch's wrappers, so that a state fits the model however it is wrapped."""
     wrappers = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "module")
     return ".".join(part for part in name.split(".") if part not in wrappers)
 
@@ -219,7 +225,8 @@ def _leave_torchs_function() -> None:
 
 
 def callback(tau: float = 100.0, **options: Any) -> Any:
-    """A `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its `summary()`."""
+    """A `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its
+    `summary()`."""
     from transformers import TrainerCallback
 
     class QKClipCallback(TrainerCallback):

@@ -24,12 +24,12 @@ _active: Activation | None = None
 
 
 class Activation:
-    """Ends with `remove()`, or with the `with` block it opens."""
+    """Active replacement, which ends with `remove()`, or with the `with` block it opens."""
 
     def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
         global _active
         self._library, self._replaces_cpu = library, replaces_cpu
-        # The fast paths of torch's modules call no attention that could be replaced, and know one scale.
+        # The fast paths of torch's modules call no attention that could be replaced, and have a fixed scale.
         self._had_fast_paths = torch.backends.mha.get_fastpath_enabled()
         if rule != "standard":
             torch.backends.mha.set_fastpath_enabled(False)
@@ -52,12 +52,12 @@ class Activation:
         self.remove()
 
     def replaces(self, q: Tensor) -> bool:
-        """Whether calls on the device of q are replaced."""
+        """Returns whether calls on the device of q are replaced."""
         return self._replaces_cpu or not q.is_cpu
 
 
 def active_rule(q: Tensor) -> str:
-    """The rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
+    """Returns the rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
     return _active.rule if _active is not None and _active.replaces(q) else "standard"
 
 
@@ -128,13 +128,13 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
             return own_composed.call_boxed(_KEYS, *passed, dropout_mask, **options)
         compute = nested_under_rule if q.is_nested else under_rule
         output = compute(text, *passed[:4], dropout_p=dropout_p, is_causal=is_causal, compute=_attention, **options)
-        # The weights, which torch's own returns beside the output, nobody asks for.
+        # torch's own returns the weights beside the output, but no caller uses them.
         return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
-    from isentrope.sdpa import gpu  # `import isentrope` loads this file, and not what only active calls need
+    from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
     with warnings.catch_warnings():
-        # That kernels are overridden is what the caller has asked for.
+        # The caller asks for the override.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         library.impl(_FORWARD, forward, "CPU", allow_override=True)
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
@@ -144,7 +144,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
 
 
 def _has_fused(q: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
-    """Whether torch's fused operator has the arguments, result and gradients of the call."""
+    """Returns whether torch's fused operator supports the arguments, result and gradients of the call."""
     return dropout_p == 0 and q.shape[-1] == v.shape[-1] and not (mask is not None and mask.requires_grad)
 
 
@@ -152,7 +152,7 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, bias: Tensor | None, dropout_p: float, is_causal: bool,
     scale: float | None, rule: str,
 ) -> Tensor:  # fmt: skip
-    """`isentrope.attention` of 4 dimensions, by an operator that torch differentiates and traces."""
+    """Computes `isentrope.attention` of 4 dimensions by an operator that torch differentiates and traces."""
     mask = bias if bias is not None else attn_mask
     if not _has_fused(q, v, mask, dropout_p):
         options = {"attn_mask": attn_mask, "bias": bias, "is_causal": is_causal}
@@ -177,7 +177,7 @@ def _heads_inside(tensor: Tensor) -> Tensor:
 
 
 def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
-    """`result` with the strides of `like`, as far as a tensor without gaps can have them."""
+    """Returns `result` with the strides of `like`, as far as a tensor without gaps can have them."""
     if result.stride() == like.stride():
         return result
     dense = torch.empty_like(like)
@@ -185,10 +185,10 @@ def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
 
 
 def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns a function of q and an output, which gives the output the strides that this torch's own kernel gives it.
+    """Returns a function of q and an output, which gives the output the strides of this torch's own kernel.
 
-    Torch's versions differ, and say how on tensors without data: the shapes here are all different, and q is
-    contiguous, heads inside rows, and with gaps.
+    Versions of torch differ. Their strides are read from tensors without data, whose shapes here are all different; q
+    is contiguous, heads inside rows, and with gaps.
     """
     packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
     queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]

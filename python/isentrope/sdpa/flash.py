@@ -20,16 +20,16 @@ _rule = "standard"
 
 
 def set_rule(rule: str | ScaleRule) -> None:
-    """Raises ValueError for an invalid rule."""
+    """Sets the rule of the next activation. Raises ValueError for an invalid rule."""
     global _rule
     _rule = CHECKED.rule_text(rule_text(rule, None))
 
 
 def activate() -> Activation:
-    """Replaces torch's flash attention operators on GPUs, and under a rule `scaled_dot_product_attention` too: the calls that
-    torch does not send to flash attention would ignore the rule.
+    """Replaces torch's flash attention operators on GPUs.
 
-    Raises RuntimeError if `isentrope.sdpa.activate` is active.
+    Under a rule it also replaces `scaled_dot_product_attention`, because calls that torch does not send to flash
+    attention would ignore the rule. Raises RuntimeError if `isentrope.sdpa.activate` is active.
     """
     check_inactive("activate_flash_attention_impl")
     library = torch.library.Library("aten", "IMPL")

@@ -24,7 +24,7 @@ class FlashOperators:
         self._rule = rule
 
     def register(self, library: torch.library.Library, device: str = "CUDA") -> None:
-        """Makes these the implementations for a device. Some versions of torch lack the operator that writes in place."""
+        """Registers the implementations for a device. Some versions of torch lack the operator that writes in place."""
         for name, function in {
             "_flash_attention_forward": self._forward,
             "_flash_attention_forward_no_dropout_inplace": self._forward_in_place,
@@ -113,7 +113,7 @@ class FlashOperators:
         self, q: Tensor, k: Tensor, v: Tensor, cum_q: Tensor | None, cum_k: Tensor | None, max_q: int, max_k: int,
         used: Tensor | None, table: Tensor | None, **options: Any,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Output and lse of sequences whose keys lie in pages, or are the first `used` of those given."""
+        """Returns output and lse of sequences whose keys are in pages, or are the first `used` of those given."""
         if used is None:
             if cum_k is None:
                 _fail("seqused_k must be given with block_table", None)
@@ -133,22 +133,23 @@ class FlashOperators:
 
 
 def _fail(required: str, got: Any) -> NoReturn:
-    # As torch's own implementations raise it.
+    # Same type of error as in torch's own implementations.
     raise RuntimeError(f'[flash_attention] {required}; got {got}: restore_flash_attention_impl() ends "ISENTROPE"')
 
 
 def _heads_outside(x: Tensor, cum_q: Tensor | None) -> Tensor:
-    """[batch, heads, rows, dim] from dense or packed rows."""
+    """Converts dense or packed rows to [batch, heads, rows, dim]."""
     return x.transpose(1, 2) if cum_q is None else x.transpose(0, 1)[None]
 
 
 def _as_given(result: Tensor, x: Tensor, cum_q: Tensor | None) -> Tensor:
-    """A result [batch, heads, rows, dim] in the shape and layout of the argument x."""
+    """Converts a result [batch, heads, rows, dim] to the shape and layout of the argument x."""
     return laid_out_as(x, result.transpose(1, 2) if cum_q is None else result[0].transpose(0, 1))
 
 
 def _random_state(q: Tensor, seed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The seed of dropout in the tensors in which torch keeps the state of its generator, and passes it to the backward pass."""
+    """Returns the seed of dropout in the tensors that torch uses for its generator's state and passes to the backward
+    pass."""
     shape, dtype = ((), torch.int64) if torch.version.hip else ((2,), torch.uint64)
     unused = torch.empty((), dtype=dtype, device=q.device)
     if seed is None:
@@ -157,7 +158,7 @@ def _random_state(q: Tensor, seed: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _sequences_of(rows: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """[documents, longest, heads, dim] of packed rows. A shorter document is at the end, after rows that nobody reads."""
+    """Converts packed rows to [documents, longest, heads, dim]. Shorter documents are at the end, after unused rows."""
     documents, longest = len(starts) - 1, min(longest, len(rows))
     if documents * longest == len(rows):
         return rows.unflatten(0, (documents, longest))
@@ -165,7 +166,7 @@ def _sequences_of(rows: Tensor, starts: Tensor, longest: int) -> Tensor:
 
 
 def _rows_of(sequences: Tensor, starts: Tensor, total: int) -> Tensor:
-    """The packed rows [total, heads, ...] of sequences [documents, heads, longest, ...]."""
+    """Returns the packed rows [total, heads, ...] of sequences [documents, heads, longest, ...]."""
     sequences, ends = sequences.transpose(1, 2), starts[1:]
     documents, longest = sequences.shape[:2]
     if documents * longest == total:
