@@ -147,8 +147,8 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
-        _dilation(call), plan.chained(kernel, chip, call.q.dtype, masked) if statistics else 0,
-        APART=tiles.apart,
+        _dilation(call), plan.chained(kernel, chip, call.q.dtype, masked, tiles.warps) if statistics else 0,
+        APART=tiles.apart, ONE_LOOP=kernel == "few rows" and not masked, PLACES=tiles.places,
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
@@ -189,14 +189,14 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     packed = group * call.queries <= _FEW_ROWS or call.table is not None
     place, results = _slice("lambda_", wanted), {"WANTED": _wanted(wanted), "SINK": call.sinks is not None}
     shape, options = _shape(call, "few rows" if packed else "forward", chip, _beside_lse(results["WANTED"]))
-    measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value
+    measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and _own_is_last(call))
     rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0)
     if place >= 0:
         statistics[place] = rows.scales[3]
     lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
     blocks = call.batch * lanes * triton.cdiv(length, shape.ROWS)
-    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, packed)
+    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
     states = sums = rows.scales
     plane = call.batch * call.heads * call.queries
     # A logit of -inf makes a moment that is no number. Those of few rows are taken with care at once.

@@ -69,8 +69,12 @@ _FLOATS = {
     "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1, 128), 256: Tiles(16, 16, 8, 1, 168)},
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
+# Of a decode step, in 16-bit types: with one warp a row's keys lie in one warp, and no barrier waits for another. Tiles of keys and of
+# values have two buffers each. places: what the shared memory of sm_90 and 255 registers a thread leave room for.
+_ONE_WARP = {64: Tiles(16, 64, 1, 3, places=6), 128: Tiles(16, 32, 1, 3, places=6), 256: Tiles(16, 32, 2, 3, places=3)}
 # Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
 _OWN = {
+    **dict.fromkeys((("sm80", "few rows"), ("sm90", "few rows"), ("sm100", "few rows")), _ONE_WARP),
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     ("sm80", "masked forward"): _HALVES["masked forward"] | {128: Tiles(32, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
@@ -116,7 +120,7 @@ _BARE_F16 = {
     # Left to itself the compiler cuts registers down to 80, where 8 bytes no longer fit.
     ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
 }
-_INTERPRETED = {"few rows": Tiles(16, 16, 4, 1), "key gradient": Tiles(32, 32, 4, 1, apart=True)}
+_INTERPRETED = {"few rows": Tiles(16, 16, 1, 1), "key gradient": Tiles(32, 32, 4, 1, apart=True)}
 _BARE_INTERPRETED = _INTERPRETED | {"key gradient": Tiles(32, 32, 4, 1)}
 
 
@@ -163,25 +167,36 @@ def precision(kernel: str, chip: Chip, columns: int) -> str:
     return "tf32x3" if chip.kind.startswith("sm") and columns <= widest else "ieee"
 
 
-def chained(kernel: str, chip: Chip, dtype: torch.dtype, masked: bool) -> int:
+def chained(kernel: str, chip: Chip, dtype: torch.dtype, masked: bool, warps: int) -> int:
     """How many sums of each kind a row has which keys join one behind the other (`sums`): 4 of pairs of keys, 8, or 0, for a tree.
     With all statistics a round on sm_90 at 64 takes 532 instructions with 8 and, where it hides nothing from causal rows, 474 with 4; on
     sm_80 344 by trees and 299. With masks of their own 8 and a tree take fewest. Elsewhere the keys of a row lie among several warps, or otherwise in
-    a thread: 12 % more for few rows, 14 in kernels of sm_100. In float32, where a tile has but 32 keys, 16 bytes spilled."""
-    if kernel != "forward" or chip.kind not in ("sm80", "sm90", "interpreter") or dtype == torch.float32:
+    a thread: 12 % more for few rows that several warps share, 14 in kernels of sm_100. In float32, where a tile has but 32 keys, 16 bytes spilled."""
+    if (kernel, warps) != ("few rows", 1) and kernel != "forward":
+        return 0
+    if chip.kind not in ("sm80", "sm90", "interpreter") or dtype == torch.float32:
         return 0
     if masked:
         return 0 if chip.kind == "sm80" else 8
     return 4
 
 
-def shares_of(chip: Chip, blocks: int, keys: int, tile: int, few: bool = False) -> int:
-    """Number of shares that the keys are split into, so that every multiprocessor has work; 1: not split.
+def shares_of(chip: Chip, blocks: int, keys: int, tile: int, places: int) -> int:
+    """Number of shares that the keys are split into, so that the programs fill whole waves; 1: not split.
 
-    few: for the kernel of few rows, which takes twice as many. On an H200 that read a cache of 32768 keys 12 % faster, and four
-    times as many no faster.
+    places: programs that a multiprocessor runs at once. Takes the fewest shares whose last wave is nearly as full as that of any
+    number of shares in up to two waves, because each share is written and merged.
     """
     # A share of fewer than 4 tiles would be read faster than it is merged.
-    most = max(1, keys // (4 * tile))
-    shares = max(1, min(most, -(-2 * chip.units // max(blocks, 1))))
-    return min(2 * shares if few and shares > 1 else shares, 128)
+    most = min(max(1, keys // (4 * tile)), 128)
+    wave = places * chip.units
+    if not 0 < blocks < wave:
+        return 1
+
+    def filled(shares: int) -> float:
+        waves = -(-blocks * shares // wave)
+        return blocks * shares / (waves * wave)
+
+    counts = range(1, min(most, -(-2 * wave // blocks)) + 1)
+    best = max(map(filled, counts))
+    return next(shares for shares in counts if filled(shares) >= 0.9 * best)

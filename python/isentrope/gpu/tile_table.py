@@ -35,6 +35,7 @@ class Tiles(NamedTuple):
 
     rows, keys: queries and keys of a tile. warps: of a program. stages: tiles whose loads are in flight. registers: most that a
     thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
+    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill.
     """
 
     rows: int
@@ -43,6 +44,7 @@ class Tiles(NamedTuple):
     stages: int
     registers: int = 0
     apart: bool = False
+    places: int = 2
 
 
 class Key(NamedTuple):
@@ -105,7 +107,7 @@ def _check(key: Key, tiles: Tiles) -> None:
     if not known or key.columns not in COLUMNS or key.results not in RESULTS:
         raise ValueError(f"unknown row {tuple(key)}")
     powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (tiles.rows, tiles.keys, tiles.warps))
-    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8:
+    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8 or tiles.places < 1:
         raise ValueError(f"impossible tiles {tuple(tiles)}")
 
 

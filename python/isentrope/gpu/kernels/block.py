@@ -9,8 +9,8 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout
 from isentrope.gpu.kernels.softmax import Scales, View, load_scales
-from isentrope.gpu.kernels.span import Span, program_from_the_end, share_of, span_of_keys
-from isentrope.gpu.kernels.tile import Matrix, load_rows, load_tile, moved
+from isentrope.gpu.kernels.span import each_hides, program_from_the_end, share_of, span_of_keys
+from isentrope.gpu.kernels.tile import Matrix, load_rows, load_tile, moved, offset
 
 
 class QueryBlock(NamedTuple):
@@ -118,7 +118,7 @@ def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
     # A negative scale takes the loop that looks for the largest logit, not for the largest score.
     span = span_of_keys(block.view, tl.where(block.scales.before < 0, 0, block.view.end), SHAPE.KEYS)
     if SHAPE.MASKED:
-        span = Span(span.first, span.last, span.last, span.last)
+        span = each_hides(span)
     if SPLIT:
         span = share_of(span, tl.program_id(2), splits)
     return span
@@ -147,11 +147,15 @@ def cache_of_block(
 
 @triton.jit
 def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
-              EVEN: tl.constexpr, PAGE: tl.constexpr):  # fmt: skip
-    """A tile of keys or of values: behind one another, or each PAGE of them where the table says."""
-    if PAGE > 0:
-        keys = tl.where(inside, first + tl.arange(0, KEYS), cache.start)
-        offsets = tl.load(cache.table + keys // PAGE).to(tl.int64) * to_page + (keys % PAGE).to(tl.int64) * matrix.to_row
-        return load_rows(matrix, offsets, inside, COLUMNS, MASKED, EVEN)
+              EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr):  # fmt: skip
+    """A tile of keys or of values: contiguous, or in pages of PAGE keys that the table lists. STAND_IN: keys that no row of the
+    block sees are not read; the nearest key that one sees stands in for them. MASKED: they are 0."""
+    if STAND_IN or PAGE > 0:
+        key = tl.minimum(tl.maximum(first + tl.arange(0, KEYS), cache.start), cache.stop - 1)
+        if PAGE > 0:
+            offsets = tl.load(cache.table + key // PAGE).to(tl.int64) * to_page + offset(key % PAGE) * matrix.to_row
+        else:
+            offsets = offset(key) * matrix.to_row
+        return load_rows(matrix, offsets, inside, COLUMNS, MASKED and not STAND_IN, EVEN)
     else:
         return load_tile(moved(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)

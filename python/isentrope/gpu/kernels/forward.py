@@ -9,21 +9,24 @@ from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, load_
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import store_share, write_rows
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
-from isentrope.gpu.kernels.span import Span, count_of, some_sees, tile_at
+from isentrope.gpu.kernels.span import Span, count_of, each_hides, some_sees, tile_at
 from isentrope.gpu.kernels.sums import RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase
 from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, mark_rows, narrow, nothing_of, reach, zeros
 
 
 @triton.jit
 def visit_keys(
-    start, state, support, acc, block, cache, cap,
+    start, hides, state, support, acc, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row. CHECKED: sums that are no
-    numbers will be found, and be taken once more with REPAIR."""
+    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row; hides: whether it does, which
+    matters where the tiles of a loop differ in it (SHAPE.ONE_LOOP). CHECKED: non-finite sums will be found, and computed
+    once more with REPAIR."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
-    k_tile = load_keys(cache.k, cache.k_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE)
+    k_tile = load_keys(
+        cache.k, cache.k_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP
+    )  # fmt: skip
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     lifted: tl.constexpr = block.q.dtype == tl.float16
     # In log2, so that it comes with the origin; but a moment wants t to its last digit.
@@ -31,7 +34,10 @@ def visit_keys(
     late: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS > 0 else 0.0
     if MASKED or SHAPE.CAPPED:
         logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
-        if MASKED:
+        if SHAPE.ONE_LOOP:
+            if hides:
+                logits = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)[0]
+        elif MASKED:
             logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
             if SHAPE.MASKED:
                 support += tl.sum(seen.to(tl.int32), 1)
@@ -53,7 +59,8 @@ def visit_keys(
     state = rebase(state, m, like_sums(rescale, SHAPE), like_sums(shift, SHAPE), WANTED)
     state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED, FROM_LAST)
     v_tile = load_keys(
-        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE
+        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
+        SHAPE.ONE_LOOP,
     )  # fmt: skip
     if SHAPE.DROPOUT:
         kept = kept_weights(
@@ -72,7 +79,8 @@ def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.c
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     v_tile = load_keys(
-        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE
+        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE,
+        SHAPE.ONE_LOOP,
     )  # fmt: skip
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
@@ -100,20 +108,25 @@ def visit_all_keys(
 ):  # fmt: skip
     """A query block's sums over the keys of a span: of weights, the keys that each row sees where SHAPE.MASKED, and of values."""
     state, support, acc = empty_state(-FUSED_RANGE, SHAPE), each(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    view = block.view
-    if SHAPE.MASKED:
+    view, every = block.view, each_hides(span)
+    ALL_MASK: tl.constexpr = SHAPE.MASKED or SHAPE.ONE_LOOP
+    if ALL_MASK:
         state = empty_state(float("-inf"), SHAPE)
     for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                first_key = tile_at(step, span, masked == 1) * SHAPE.KEYS
+        if masked == 1 or not ALL_MASK:
+            visited = every if ALL_MASK else span
+            # The page table is loaded before the keys, which takes every other stage.
+            for step in tl.range(0, count_of(visited, masked == 1), num_stages=SHAPE.STAGES if PAGE == 0 else 2 * SHAPE.STAGES - 1):
+                tile = tile_at(step, visited, masked == 1)
+                first_key = tile * SHAPE.KEYS
+                hides = (tile < span.full_first) | (tile >= span.full_last)
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, first_key, SHAPE):
                     state, support, acc = visit_keys(
-                        first_key, state, support, acc, block, cache, cap, SHAPE, WANTED, PAGE, masked == 1, REPAIR, CHECKED
+                        first_key, hides, state, support, acc, block, cache, cap, SHAPE, WANTED, PAGE, masked == 1, REPAIR, CHECKED
                     )  # fmt: skip
         if masked == 0 and SHAPE.OWN_LAST:
             state = from_own(state, block.own_key, span.full_last * SHAPE.KEYS)
-        if masked == 0 and not SHAPE.MASKED:
+        if masked == 0 and not ALL_MASK:
             state, acc, span = without_imprecise(state, acc, span, SHAPE)
     return of_rows(state), support, acc
 
@@ -183,6 +196,8 @@ def forward_kernel(
     if REPAIR:
         # Behind the results, so that neither loop takes registers of the other.
         acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+        if SHAPE.ONE_LOOP:
+            span = each_hides(span)
         for step in range(0, count_of(span, True)):
             acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
         if SPLIT:

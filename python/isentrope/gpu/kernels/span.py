@@ -18,6 +18,12 @@ class Span(NamedTuple):
 
 
 @triton.jit
+def each_hides(span):
+    """The span with every tile counted as one that hides something."""
+    return Span(span.first, span.last, span.last, span.last)
+
+
+@triton.jit
 def program(tiles):
     """Which of so many tiles this program has, which sequence and head, and how many of those there are. All lie on one
     axis, for the others end at 65535."""

@@ -22,8 +22,9 @@ class Shape(NamedTuple):
     need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
     PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, the DILATION of
     what rows see, for which any tile is MASKED too, how many sums a row has that are CHAINED (`sums`; 0: none is), and whether
-    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know, and whether gradients of keys
-    and of values are summed APART, each by a launch of its own."""
+    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know, whether gradients of keys
+    and of values are summed APART, each by a launch of its own, whether tiles that hide something are visited in ONE_LOOP with the
+    others, by a branch, and how many PLACES for programs a multiprocessor has, for which the keys are split."""
 
     ROWS: int
     KEYS: int
@@ -43,6 +44,8 @@ class Shape(NamedTuple):
     CHAINED: int
     OWN_LAST: bool = False
     APART: bool = False
+    ONE_LOOP: bool = False
+    PLACES: int = 2
 
 
 class Matrix(NamedTuple):
@@ -98,7 +101,10 @@ def load_rows(matrix, offsets, rows, COLUMNS: tl.constexpr, CHECK_ROWS: tl.const
         else:
             return tl.load(at)
     else:
-        return tl.load(at, mask=rows[:, None] & (column < matrix.columns)[None, :], other=0.0)
+        there = (column < matrix.columns)[None, :]
+        if CHECK_ROWS:
+            there = there & rows[:, None]
+        return tl.load(at, mask=there, other=0.0)
 
 
 @triton.jit
