@@ -46,13 +46,22 @@ bool own_is_last(const Mask& mask) {
   return (mask.causal != Causal::none || mask.window_right == 0) && !mask.prefix_keys;
 }
 
-// Number of shares that the keys are split into, so that every unit has work; 1: not split. Few
-// rows take twice as many, as in plan.py.
-std::int64_t shares_of(std::int64_t units, std::int64_t blocks, std::int64_t keys,
-                       std::int64_t tile, bool few) {
-  const std::int64_t most = std::max<std::int64_t>(1, keys / (4 * tile));
-  const std::int64_t shares = std::clamp<std::int64_t>(blocks_of(2 * units, blocks), 1, most);
-  return std::min<std::int64_t>(few && shares > 1 ? 2 * shares : shares, 128);
+// Number of shares that the keys are split into, so that programs fill whole waves; 1: not split.
+// `wave`: programs that the device runs at once. As in plan.py.
+std::int64_t shares_of(std::int64_t wave, std::int64_t blocks, std::int64_t keys,
+                       std::int64_t tile) {
+  if (blocks >= wave) return 1;
+  const std::int64_t most = std::clamp<std::int64_t>(keys / (4 * tile), 1, 128);
+  const std::int64_t count = std::min(most, blocks_of(2 * wave, blocks));
+  const auto filled = [&](std::int64_t shares) {
+    const std::int64_t waves = blocks_of(blocks * shares, wave);
+    return static_cast<double>(blocks * shares) / static_cast<double>(waves * wave);
+  };
+  double best = 0;
+  for (std::int64_t shares = 1; shares <= count; ++shares) best = std::max(best, filled(shares));
+  std::int64_t shares = 1;
+  while (filled(shares) < 0.9 * best) ++shares;
+  return shares;
 }
 
 // Of the kernel's tensor of statistics.
@@ -192,8 +201,8 @@ Forward::Plan Forward::plan() const {
   const std::int64_t lanes = packed() ? in_.k.extents[1] : in_.q.extents[1];
   const std::int64_t length = packed() ? group() * queries : queries;
   plan.blocks = in_.q.extents[0] * lanes * blocks_of(length, any.constant("SHAPE.ROWS"));
-  plan.shares =
-      shares_of(device_.units(), plan.blocks, in_.keys(), any.constant("SHAPE.KEYS"), packed());
+  plan.shares = shares_of(device_.units() * any.constant("SHAPE.PLACES"), plan.blocks, in_.keys(),
+                          any.constant("SHAPE.KEYS"));
   plan.forward = device_.find(needs(false, plan.shares > 1, plan.checked));
   if (plan.checked) plan.repair = device_.find(needs(true, plan.shares > 1, true));
   if (plan.shares > 1) plan.merge = device_.find(merge_needs(*plan.forward.kernel));

@@ -15,14 +15,14 @@ from isentrope._core.fakes import gradient_results, results_of
 from isentrope._core.library import ARGUMENTS, AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu import plan
-from isentrope.gpu.kernels.decode import merge_kernel
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
-from isentrope.gpu.kernels.results import MOMENTS, SHARED, Wanted
+from isentrope.gpu.kernels.results import MOMENTS, Wanted
 from isentrope.gpu.kernels.rows import rows_kernel
+from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.kernels.sums import PAIRS
@@ -85,7 +85,7 @@ class _Rows:
     """What rows_kernel leaves: see there."""
 
     def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
-                 needs_lambda: bool = False) -> None:  # fmt: skip
+                 needs_lambda: bool = False, counters: Tensor | None = None) -> None:  # fmt: skip
         device = call.q.device
         mask, lambda_ = call.attn_mask, call.lambda_
         by_batch = call.masks.differ_by_batch or any(x is not None for x in (used, mask, lambda_, lengths))
@@ -106,6 +106,7 @@ class _Rows:
         # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
         rows_kernel[(tiles * self.batches * self.heads,)](
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
+            counters, 0 if counters is None else len(counters),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
@@ -191,27 +192,29 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     shape, options = _shape(call, "few rows" if packed else "forward", chip, _beside_lse(results["WANTED"]))
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and _own_is_last(call))
-    rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0)
-    if place >= 0:
-        statistics[place] = rows.scales[3]
     lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
     blocks = call.batch * lanes * triton.cdiv(length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
+    counters = torch.empty(blocks, dtype=torch.int32, device=call.q.device) if splits > 1 else None
+    rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0, counters=counters)
+    if place >= 0:
+        statistics[place] = rows.scales[3]
     states = sums = rows.scales
-    plane = call.batch * call.heads * call.queries
     # A logit of -inf makes a moment that is no number. Those of few rows are taken with care at once.
     checked = _hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
     wrong = torch.empty(splits * blocks, dtype=torch.int32, device=call.q.device) if checked else None
     if splits > 1:
-        states = torch.empty((splits, SHARED.value, plane), dtype=torch.float32, device=call.q.device)
-        sums = torch.empty((splits, plane, shape.COLUMNS), dtype=torch.float32, device=call.q.device)
+        states, sums = (
+            torch.empty((splits, blocks, shape.ROWS, width), dtype=torch.float32, device=call.q.device)
+            for width in (SHARED.value, shape.COLUMNS)
+        )
     sink = _some(call.sinks, rows.scales)
 
     def launched(wrong: Tensor | None, **repair: bool) -> None:
         forward_kernel[(blocks, 1, splits)](
             call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
             _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins),
-            states, sums, wrong, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+            states, sums, counters, wrong, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
             *_strides(call.attn_mask), *_strides(call.bias),
             call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
             0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
@@ -220,12 +223,6 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         )  # fmt: skip
 
     _with_repair(launched, wrong)
-    if splits > 1:
-        merged = 4
-        merge_kernel[(triton.cdiv(plane, merged),)](
-            states, sums, output, statistics, support, sink, *output.stride(), call.heads, call.queries, plane,
-            call.value_dim, splits, _dropout(call)[2], **results, ROWS=merged, COLUMNS=shape.COLUMNS, EVEN_COLUMNS=shape.EVEN_COLUMNS, **_FUSED,
-        )  # fmt: skip
     return output, statistics, support
 
 

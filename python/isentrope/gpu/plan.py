@@ -187,8 +187,6 @@ def shares_of(chip: Chip, blocks: int, keys: int, tile: int, places: int) -> int
     places: programs that a multiprocessor runs at once. Takes the fewest shares whose last wave is nearly as full as that of any
     number of shares in up to two waves, because each share is written and merged.
     """
-    # A share of fewer than 4 tiles would be read faster than it is merged.
-    most = min(max(1, keys // (4 * tile)), 128)
     wave = places * chip.units
     if not 0 < blocks < wave:
         return 1
@@ -197,6 +195,8 @@ def shares_of(chip: Chip, blocks: int, keys: int, tile: int, places: int) -> int
         waves = -(-blocks * shares // wave)
         return blocks * shares / (waves * wave)
 
+    # A share of fewer than 4 tiles would be read faster than it is merged.
+    most = min(max(1, keys // (4 * tile)), 128)
     counts = range(1, min(most, -(-2 * wave // blocks)) + 1)
     best = max(map(filled, counts))
     return next(shares for shares in counts if filled(shares) >= 0.9 * best)

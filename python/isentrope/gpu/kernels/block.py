@@ -40,7 +40,7 @@ class Cache(NamedTuple):
 
 class Place(NamedTuple):
     """Which rows a query block has: those that there are, their sequence, heads and queries, the key head that they
-    read, and how many sequences there are."""
+    read, and how many sequences, heads and queries there are."""
 
     rows: tl.tensor
     batch: tl.tensor
@@ -48,6 +48,8 @@ class Place(NamedTuple):
     query: tl.tensor
     kv_head: tl.tensor
     batches: tl.tensor
+    heads: tl.tensor
+    queries: tl.tensor
 
 
 class Strides(NamedTuple):
@@ -70,8 +72,10 @@ class Resolved(NamedTuple):
 
 
 @triton.jit
-def place_of_block(heads, kv_heads, queries, ROWS: tl.constexpr, PACKED: tl.constexpr):
-    """A program's rows: of one query head, or, packed, of all those that share a key head."""
+def place_of_rows(
+    first, heads, kv_heads, queries, COUNT: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr
+):  # fmt: skip
+    """COUNT of a program's ROWS rows: of one query head, or, packed, of all those that share a key head."""
     group = heads // kv_heads
     own_heads, length = heads, queries
     if PACKED:
@@ -79,12 +83,18 @@ def place_of_block(heads, kv_heads, queries, ROWS: tl.constexpr, PACKED: tl.cons
     tile, lane, lanes = program_from_the_end(tl.cdiv(length, ROWS))
     batches = lanes.to(tl.int64) // own_heads
     batch, own = (lane // own_heads).to(tl.int64), lane % own_heads
-    index = tile * ROWS + tl.arange(0, ROWS)
+    index = tile * ROWS + first + tl.arange(0, COUNT)
     if PACKED:
         head, query = own * group + index // queries, index % queries
-        return Place(index < length, batch, head, query, own.to(tl.int64), batches)
+        return Place(index < length, batch, head, query, own.to(tl.int64), batches, heads, queries)
     else:
-        return Place(index < length, batch, tl.zeros_like(index) + own, index, (own // group).to(tl.int64), batches)
+        return Place(index < length, batch, tl.zeros_like(index) + own, index, (own // group).to(tl.int64), batches, heads, queries)
+
+
+@triton.jit
+def index_of(place):
+    """Numbers of the rows among all [batch, heads, queries], and how many there are."""
+    return (place.batch * place.heads + place.head) * place.queries + place.query, place.batches * place.heads * place.queries
 
 
 @triton.jit

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, load_block, load_keys, offsets, place_of_block, span_of_block
+from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, index_of, load_block, load_keys, offsets, place_of_rows, span_of_block
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
-from isentrope.gpu.kernels.results import store_share, write_rows
+from isentrope.gpu.kernels.results import write_rows
+from isentrope.gpu.kernels.shares import arrives_last, mark_share, merge_shares, store_share
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
 from isentrope.gpu.kernels.span import Span, count_of, each_hides, some_sees, tile_at
 from isentrope.gpu.kernels.sums import RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase
@@ -131,6 +134,47 @@ def visit_all_keys(
     return of_rows(state), support, acc
 
 
+class Results(NamedTuple):
+    """Where the results of a call go, and what they take beside the sums of rows: sinks, and the factor of weights that dropout
+    kept."""
+
+    output: Matrix
+    strides: Strides
+    statistics: tl.tensor
+    supports: tl.tensor
+    sinks: tl.tensor
+    kept_factor: tl.tensor
+
+
+@triton.jit
+def write_block(state, acc, support, place, results, SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr):
+    """Sums of rows over all keys become their results."""
+    row, plane = index_of(place)
+    sink = state.s0
+    if SINK:
+        sink = tl.load(results.sinks + place.head, mask=place.rows, other=0.0)
+    write_rows(
+        state, acc, support > 0, support, sink, results.kept_factor, results.output, results.statistics, results.supports,
+        plane, row, place.rows, offsets(place, results.strides), WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
+    )  # fmt: skip
+
+
+@triton.jit
+def merge_block(
+    states, sums, shares, count, heads, kv_heads, queries, results,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """Results of the first `count` rows of this program's query block, out of all of its shares."""
+    # Of a decode step one at a time: there are many shares of each and few rows.
+    COUNT: tl.constexpr = SHAPE.ROWS // 16
+    for first in range(0, count, COUNT):
+        place = place_of_rows(first, heads, kv_heads, queries, COUNT, SHAPE.ROWS, PACKED)
+        state, support, acc = merge_shares(
+            states, sums, shares, first, place.rows, WANTED, COUNT, SHAPE.ROWS, SHAPE.COLUMNS
+        )  # fmt: skip
+        write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
+
+
 @triton.jit
 def are_no_numbers(state, acc, WANTED: tl.constexpr):
     nothing = nothing_of(acc)
@@ -144,7 +188,7 @@ def are_no_numbers(state, acc, WANTED: tl.constexpr):
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "stride_table", "scale_batches", "scale_heads",
                                 "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
-    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, wrong,
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, counters, wrong,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
@@ -153,7 +197,8 @@ def forward_kernel(
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGE: tl.constexpr, PACKED: tl.constexpr,
     SPLIT: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block, -, share): output and statistics, or with SPLIT the sums of its share of the keys.
+    """Program (batch x head x query block, -, share): output and statistics. With SPLIT each program stores the sums of its
+    share of the keys, and the last one of a query block merges them; `counters` int32 [batch x head x query block] is 0 before.
 
     `wrong` int32 [share, batch x head x query block]: whether some sum is no number, be it that a row sees a value that is
     none, or that 0 times one that is hidden from it, or times a logit of -inf, is NaN. With REPAIR those programs start
@@ -165,7 +210,7 @@ def forward_kernel(
             return
     to_q, to_output = Strides(stride_qb, stride_qh, stride_qn, stride_qd), Strides(stride_ob, stride_oh, stride_on, stride_od)
     to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
-    place = place_of_block(heads, kv_heads, queries, SHAPE.ROWS, PACKED)
+    place = place_of_rows(0, heads, kv_heads, queries, SHAPE.ROWS, SHAPE.ROWS, PACKED)
     resolved = Resolved(begins, ends, own_keys, scales, scale_batches, scale_heads, queries)
     dropout = dropout_of(seed, least, kept_factor, place.batch, query_offset, key_offset, SHAPE)
     block = load_block(
@@ -176,23 +221,18 @@ def forward_kernel(
     cache = cache_of_block(k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, span.last, SHAPE, PAGE)
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
     state, support, acc = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
+    flagged = 0
     if CHECKED:
-        tl.store(wrong + program, are_no_numbers(state, acc, WANTED))
-    row = (place.batch * heads + place.head) * queries + place.query
-    plane = place.batches * heads * queries
+        flagged = are_no_numbers(state, acc, WANTED).to(tl.int32)
+        tl.store(wrong + program, flagged)
     if not SHAPE.MASKED:
         support = tl.maximum(tl.minimum(view.end, span.last * SHAPE.KEYS) - tl.maximum(view.begin, span.first * SHAPE.KEYS), 0)
     output_rows = Matrix(output, stride_on, stride_od, value_dim)
+    results = Results(output_rows, to_output, statistics, supports, sinks, kept_factor)
     if SPLIT:
-        store_share(states, sums, state, support, acc, row, rows, plane, WANTED, SHAPE.COLUMNS)
+        store_share(states, sums, state, support, acc, rows, WANTED, SHAPE.ROWS, SHAPE.COLUMNS)
     else:
-        sink = state.s0
-        if SINK:
-            sink = tl.load(sinks + place.head, mask=rows, other=0.0)
-        write_rows(
-            state, acc, support > 0, support, sink, kept_factor, output_rows, statistics, supports, plane, row, rows,
-            offsets(place, to_output), WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
-        )  # fmt: skip
+        write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
     if REPAIR:
         # Behind the results, so that neither loop takes registers of the other.
         acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
@@ -201,7 +241,10 @@ def forward_kernel(
         for step in range(0, count_of(span, True)):
             acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
         if SPLIT:
-            its_sums = Matrix(sums, SHAPE.COLUMNS, 1, SHAPE.COLUMNS)
-            mark_rows(its_sums, (tl.program_id(2) * plane + row) * SHAPE.COLUMNS, rows, acc, SHAPE.COLUMNS, True)
+            mark_share(sums, rows, acc, SHAPE.ROWS, SHAPE.COLUMNS)
         else:
             mark_rows(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    if SPLIT:
+        if arrives_last(counters + tl.program_id(0), splits, flagged):
+            count = tl.sum(rows.to(tl.int32), 0)
+            merge_block(states, sums, splits, count, heads, kv_heads, queries, results, SHAPE, WANTED, SINK, PACKED)

@@ -1,4 +1,4 @@
-"""What a query block leaves: its sums become results, or are kept as those of a share of the keys."""
+"""Sums of rows become results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.softmax import LN2
-from isentrope.gpu.kernels.sums import RowState
 from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
 
 
@@ -77,46 +76,3 @@ def write_rows(
         tl.store(statistics + WANTED.MAX_PROBABILITY * plane + row, tl.where(some, most, 0.0), mask=rows)
     if WANTED.SUPPORT:
         tl.store(supports + row, support.to(tl.int64), mask=rows)
-
-
-# Numbers of a row that a share leaves.
-SHARED = tl.constexpr(7)
-
-
-@triton.jit
-def store_share(states, sums, state, support, acc, row, rows, plane, WANTED: tl.constexpr, COLUMNS: tl.constexpr):
-    """The sums of a share of the keys, for decode.merge_kernel: states [share, SHARED, rows], sums [share, rows, COLUMNS]."""
-    share = tl.program_id(2).to(tl.int64)
-    to = states + share * SHARED * plane + row
-    tl.store(to, state.m, mask=rows)
-    tl.store(to + plane, state.s0, mask=rows)
-    if WANTED.MOMENTS >= 1:
-        tl.store(to + 2 * plane, state.s1, mask=rows)
-    if WANTED.MOMENTS >= 2:
-        tl.store(to + 3 * plane, state.s1p, mask=rows)
-    if WANTED.COLLISION >= 0:
-        tl.store(to + 4 * plane, state.s2, mask=rows)
-    if WANTED.DISTANCE >= 0:
-        tl.store(to + 5 * plane, state.s3, mask=rows)
-    tl.store(to + 6 * plane, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
-    column = tl.arange(0, COLUMNS)
-    tl.store(sums + (share * plane + row)[:, None] * COLUMNS + column[None, :], acc, mask=rows[:, None])
-
-
-@triton.jit
-def load_share(states, share, plane, row, rows, WANTED: tl.constexpr):
-    """What store_share left of these rows, and their support."""
-    states += share * SHARED * plane
-    m = tl.load(states + row, mask=rows, other=float("-inf"))
-    s0 = tl.load(states + plane + row, mask=rows, other=0.0)
-    s1, s1p, s2, s3 = s0, s0, s0, s0
-    if WANTED.MOMENTS >= 1:
-        s1 = tl.load(states + 2 * plane + row, mask=rows, other=0.0)
-    if WANTED.MOMENTS >= 2:
-        s1p = tl.load(states + 3 * plane + row, mask=rows, other=0.0)
-    if WANTED.COLLISION >= 0:
-        s2 = tl.load(states + 4 * plane + row, mask=rows, other=0.0)
-    if WANTED.DISTANCE >= 0:
-        s3 = tl.load(states + 5 * plane + row, mask=rows, other=0.0)
-    support = tl.load(states + 6 * plane + row, mask=rows, other=0.0).to(tl.int32, bitcast=True)
-    return RowState(m, s0, s1, s1p, s2, s3), support

@@ -111,11 +111,11 @@ def entry(table, plane, head, heads, u, first, count):
     return tl.load(table + (plane * heads + head % heads) * count + index)
 
 
-@triton.jit(do_not_specialize=["batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
+@triton.jit(do_not_specialize=["blocks", "batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
                                "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal"])  # fmt: skip
 def rows_kernel(
-    begins, ends, own_keys, scales, tiles, lengths,
+    begins, ends, own_keys, scales, tiles, lengths, counters, blocks,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
     documents, used,
@@ -130,7 +130,12 @@ def rows_kernel(
 ):  # fmt: skip
     """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it,
     that of the bias in log2, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
-    each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end."""
+    each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end. Query blocks of a call whose keys are split: counters
+    int32 [blocks] become 0 (`shares`)."""
+    if counters is not None:
+        for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
+            block = first + tl.arange(0, 128)
+            tl.store(counters + block, 0, mask=block < blocks)
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)
