@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs/results/gpu-h200.json"
 TABLE = ROOT / "python/isentrope/gpu/tile_tables/sm90.json"
 KEY = ("kernel", "dtype", "columns", "results")
+# Whose loop is another one since then.
+OUTDATED = ("few rows",)
 FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
 
 
@@ -33,8 +35,9 @@ def fastest(measured):
 def table():
     """Returns the text of the table, one row a line."""
     found = json.loads(MEASURED.read_text())
+    current = [row for row in found["tiles"] if row["kernel"] not in OUTDATED]
     head = {"version": 1, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
-    rows = ",\n  ".join(json.dumps(row) for row in fastest(found["tiles"]))
+    rows = ",\n  ".join(json.dumps(row) for row in fastest(current))
     return f'{json.dumps(head)[:-1]}, "rows": [\n  {rows}\n]}}\n'
 
 

@@ -1,6 +1,6 @@
 // A call on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these are:
-// rows, query blocks against the keys they see, those of them again that met what is no number, and
-// where keys were split the shares of a row merged.
+// rows, query blocks against the keys they see, and those of them again that met non-finite
+// numbers.
 
 #include "isentrope/cuda/attention.h"
 
@@ -86,7 +86,7 @@ class Forward {
  private:
   struct Plan {
     Loaded forward;
-    std::optional<Loaded> repair, merge;
+    std::optional<Loaded> repair;
     std::int64_t blocks = 0, shares = 1;
     bool checked = false;  // sums that are no numbers are marked, for `repair`
   };
@@ -95,7 +95,6 @@ class Forward {
   [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
                             std::optional<bool> checked = {}) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, std::int64_t shares) const;
-  [[nodiscard]] Needs merge_needs(const Kernel& forward) const;
   void copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
                        Address supports) const;
   void copy(void* to, Address from, std::int64_t bytes) const;
@@ -205,24 +204,12 @@ Forward::Plan Forward::plan() const {
                           any.constant("SHAPE.KEYS"));
   plan.forward = device_.find(needs(false, plan.shares > 1, plan.checked));
   if (plan.checked) plan.repair = device_.find(needs(true, plan.shares > 1, true));
-  if (plan.shares > 1) plan.merge = device_.find(merge_needs(*plan.forward.kernel));
   return plan;
-}
-
-Needs Forward::merge_needs(const Kernel& forward) const {
-  Needs needs{.kernel = "merge",
-              .constants = {{"COLUMNS", in_.v.extents[3]}, {"EVEN_COLUMNS", 1}, {"SINK", 0}},
-              .types = {{"output", std::string(forward.type_of("output"))}}};
-  for (const auto& [name, slice] : forward.constants) {
-    if (name.starts_with("WANTED.")) needs.constants[name] = slice;
-  }
-  return needs;
 }
 
 void Forward::run() const {
   const Plan plan = this->plan();  // finds all kernels before one is started
   const Kernel& kernel = *plan.forward.kernel;
-  const Rows rows = rows_of(in_, options_, kernel.constant("SHAPE.ROWS"), device_, stream_);
   const auto scratch = [&](std::int64_t count, std::size_t size) {
     return Scratch(static_cast<std::size_t>(count) * size, stream_);
   };
@@ -230,25 +217,26 @@ void Forward::run() const {
   const Scratch statistics = scratch(slices_of(kernel) * plane(), 4);
   const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * plane(), 8);
   const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
-  const Scratch states = scratch(split * 7 * plane(), 4);
-  const Scratch sums = scratch(split * plane() * kernel.constant("SHAPE.COLUMNS"), 4);
+  // As large as the tiles of query blocks, for each share.
+  const std::int64_t own_rows = split * plan.blocks * kernel.constant("SHAPE.ROWS");
+  const Scratch states = scratch(own_rows * 7, 4);
+  const Scratch sums = scratch(own_rows * kernel.constant("SHAPE.COLUMNS"), 4);
+  const Scratch counters = scratch(split > 0 ? plan.blocks : 0, 4);
+  const Counters counted{counters.at(), split > 0 ? plan.blocks : 0};
+  const Rows rows =
+      rows_of(in_, options_, kernel.constant("SHAPE.ROWS"), counted, device_, stream_);
 
   Arguments passed = arguments(rows, plan.shares);
   passed["statistics"] = statistics.at();
   passed["supports"] = supports.at();
   passed["wrong"] = wrong.at();
-  if (plan.merge) passed["states"] = states.at();
-  if (plan.merge) passed["sums"] = sums.at();
+  if (split > 0) passed["states"] = states.at();
+  if (split > 0) passed["sums"] = sums.at();
+  if (split > 0) passed["counters"] = counters.at();
   const Grid grid{.x = plan.blocks, .z = plan.shares};
   launch(plan.forward, grid, passed, stream_);
   // Returns at once where nothing is to repair.
   if (plan.repair) launch(*plan.repair, grid, passed, stream_);
-  if (plan.merge) {
-    passed["rows"] = plane();
-    passed["shares"] = plan.shares;
-    const std::int64_t programs = blocks_of(plane(), plan.merge->kernel->constant("ROWS"));
-    launch(*plan.merge, {.x = programs}, passed, stream_);
-  }
   copy_statistics(kernel, rows, statistics.at(), supports.at());
 }
 

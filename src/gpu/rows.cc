@@ -89,7 +89,7 @@ void add_tables(const Tables& tables, Arguments& arguments) {
 }  // namespace
 
 Rows rows_of(const AttentionInput& in, const AttentionOptions& options, std::int64_t tile,
-             Device::State& device, Handle stream) {
+             const Counters& counters, Device::State& device, Handle stream) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Tables tables = tables_of(in, options, device);
   const Loaded kernel = device.find(needs_of(options.mask, tables, tile));
@@ -113,6 +113,8 @@ Rows rows_of(const AttentionInput& in, const AttentionOptions& options, std::int
                       {"scales", rows.scales},
                       {"tiles", rows.integers->at(3 * apart, 4)},
                       {"lengths", rows.begins},
+                      {"counters", counters.address == 0 ? rows.begins : counters.address},
+                      {"blocks", counters.blocks},
                       {"lambda_", rows.scales},
                       {"attn_mask", rows.begins},
                       {"used", rows.begins},

@@ -17,8 +17,15 @@ struct Rows {
   std::optional<Scratch> integers, floats;
 };
 
+// What a call whose keys are split counts programs with: int32 [blocks], which become 0.
+struct Counters {
+  Address address = 0;
+  std::int64_t blocks = 0;
+};
+
 // tile: rows of a query block.
 [[nodiscard]] Rows rows_of(const AttentionInput& input, const AttentionOptions& options,
-                           std::int64_t tile, Device::State& device, Handle stream);
+                           std::int64_t tile, const Counters& counters, Device::State& device,
+                           Handle stream);
 
 }  // namespace isentrope::cuda

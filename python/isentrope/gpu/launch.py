@@ -106,7 +106,7 @@ class _Rows:
         # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
         rows_kernel[(tiles * self.batches * self.heads,)](
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
-            counters, 0 if counters is None else len(counters),
+            _some(counters, integers), 0 if counters is None else len(counters),
             _some(lambda_, anything), *_strides(lambda_, 3),
             _some(mask, integers), *_strides(mask),
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,

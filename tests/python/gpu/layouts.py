@@ -23,7 +23,7 @@ from gpu_compiling import TARGETS, Launch, launches, ttgir, wrong_products
 from variants import Variant
 
 # Kernels without products of tiles.
-WITHOUT = ("rows", "merge", "gradient_rows", "spans")
+WITHOUT = ("rows", "gradient_rows", "spans")
 # Chips that mma of version 2 computes for, or whose smallest tiles it does.
 CHIPS = ("sm_80", "sm_90", "sm_100", "sm_120")
 TYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -109,9 +109,21 @@ def test_measured_tiles_compute_right_numbers(key):
     assert problem.verdict()["outcome"] == "PASSED"
 
 
-def test_few_rows_take_twice_the_shares():
+@pytest.mark.parametrize("blocks", [1, 8, 64, 200, 512, 791])
+@pytest.mark.parametrize("keys", [1024, 8192, 32768, 131072])
+def test_shares_fill_whole_waves(blocks, keys):
+    chip, places, tile = plan.Chip("sm90", 132), 6, 32
+    shares = plan.shares_of(chip, blocks, keys, tile, places)
+    assert 1 <= shares <= 128 and (shares == 1 or keys // shares >= 4 * tile), "a share has four tiles at least"
+    wave = places * chip.units
+    waves = -(-blocks * shares // wave)
+    assert waves <= 2
+    if 64 <= blocks <= 512 and keys > 8192:
+        assert blocks * shares >= 0.85 * waves * wave
+
+
+def test_a_full_device_splits_nothing():
     chip = plan.Chip("sm90", 132)
-    assert plan.shares_of(chip, 64, 32768, 128) == 5 and plan.shares_of(chip, 64, 32768, 128, few=True) == 10
-    assert plan.shares_of(chip, 264, 32768, 128, few=True) == 1, "the device is full"
-    assert plan.shares_of(chip, 1, 1024, 128, few=True) == 4, "a share has two tiles at least"
-    assert plan.shares_of(chip, 1, 1 << 20, 128, few=True) == 128
+    assert plan.shares_of(chip, 264, 32768, 128, places=2) == 1
+    assert plan.shares_of(chip, 0, 32768, 128, places=2) == 1
+    assert 0.9 * 128 <= plan.shares_of(chip, 1, 1 << 20, 128, places=2) <= 128

@@ -132,10 +132,9 @@ def rows_kernel(
     that of the bias in log2, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
     each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end. Query blocks of a call whose keys are split: counters
     int32 [blocks] become 0 (`shares`)."""
-    if counters is not None:
-        for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
-            block = first + tl.arange(0, 128)
-            tl.store(counters + block, 0, mask=block < blocks)
+    for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
+        block = first + tl.arange(0, 128)
+        tl.store(counters + block, 0, mask=block < blocks)
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)

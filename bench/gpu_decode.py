@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What Triton makes of a decode step for sm_90: what its loop does a key, and how much of the cache is in flight.
+
+    bench/gpu_decode.py         # a table; exit status 1 if a limit is missed
+
+Nothing is timed and no device is needed. The loop of the kernel is read in the disassembly, with the branch that only tiles
+with hidden keys take. Calls have 8 sequences of 32768 keys, 32 query heads and 8 key heads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from gpu_bar import Bar
+from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches
+from gpu_measured import programs_of
+
+from isentrope._core.call import call_of
+from isentrope._core.library import LSE
+from isentrope.gpu import launch, plan
+from isentrope.statistics import ALL
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+PAGES = (0, 16, 64, 256)
+_SEQUENCES, _KEYS, _HEADS, _KEY_HEADS = 8, 32768, 32, 8
+# Bytes that a multiprocessor of an H200 needs in flight: 4.3 TB/s times a latency of 1 us, for each of 132.
+LATENT = 33_000
+# Instructions of all warps for each key, without statistics and with all of them.
+INSTRUCTIONS = {64: (12.0, 16.0), 128: (19.0, 24.0)}
+
+
+class Decoding(NamedTuple):
+    """A decode step's kernel: its tile, what it was compiled to and its loop. page: keys of a page, 0: contiguous."""
+
+    dtype: str
+    dim: int
+    results: str
+    page: int
+    keys: int
+    warps: int
+    places: int
+    kernel: Compiled
+    loop: Loop
+
+    @property
+    def a_key(self) -> float:
+        """Instructions of all warps for each key."""
+        return self.loop.instructions * self.warps / self.keys
+
+    @property
+    def barriers(self) -> int:
+        """Barriers of a round at which warps wait for each other."""
+        return self.loop.kinds.get("BAR", 0) if self.warps > 1 else 0
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes of the cache that the programs of a multiprocessor load while each computes with a tile of its own."""
+        tile = 2 * self.keys * self.dim * 2
+        return self.programs * (self.kernel.shared // tile - 1) * tile
+
+    @property
+    def programs(self) -> int:
+        return programs_of(self.kernel.registers, self.kernel.shared, self.warps)
+
+    @property
+    def table_loads(self) -> int:
+        """Loads of a warp in a round beyond those of keys and values: of the page table."""
+        tile = 2 * self.keys * self.dim * 2 // (16 * 32 * self.warps)
+        return self.loop.kinds.get("LDGSTS", 0) + self.loop.kinds.get("LDG", 0) - tile
+
+
+def measured(dtype: str, dim: int, statistics: bool, page: int = 0) -> Decoding:
+    """The decode kernel that the plan chooses, compiled for sm_90."""
+    kind, wanted, pages = DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
+    q = torch.empty(dim, dtype=kind).expand(_SEQUENCES, _HEADS, 1, dim)
+    k = torch.empty(pages, dim, dtype=kind).expand(_SEQUENCES * _KEYS // pages, _KEY_HEADS, pages, dim)
+    with launches(TARGETS["sm_90"]) as found:
+        if page:
+            table = torch.zeros(_SEQUENCES, _KEYS // page, dtype=torch.int32)
+            launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), wanted)
+        else:
+            launch.attention(*call_of(q, k, k), wanted)
+    (one,) = (one for one in found if one.name == "forward")
+    shape, kernel = dict(one.constants)["SHAPE"], compiled(one, TARGETS["sm_90"])
+    (loop,) = kernel.loops
+    results = "all statistics" if statistics else "lse"
+    return Decoding(dtype, dim, results, page, shape.KEYS, dict(one.options)["num_warps"], shape.PLACES, kernel, loop)
+
+
+def bars(x: Decoding) -> Iterator[Bar]:
+    """What must hold of a decode kernel."""
+    about = f"{x.dtype}, d {x.dim}, {x.results}, {f'pages of {x.page}' if x.page else 'contiguous'}: "
+    yield Bar(about + "instructions a key", x.a_key, INSTRUCTIONS[x.dim][x.results != "lse"])
+    yield Bar(about + "barriers between warps in a round", x.barriers, 0)
+    yield Bar(about + "bytes in flight on a multiprocessor", x.in_flight, 2 * LATENT, at_least=True)
+    yield Bar(about + "loads of the page table in a round", x.table_loads, x.page > 0)
+    yield Bar(about + "bytes spilled", x.kernel.spilled, 0)
+    yield Bar(about + "programs on a multiprocessor that the plan counts on", x.places, x.programs)
+
+
+def waves() -> Iterator[Bar]:
+    """How full the waves of programs are, of calls of 1 to 64 sequences with 8 key heads."""
+    chip = TARGETS["sm_90"].chip
+    tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
+    for sequences, keys in ((8, 32768), (16, 32768), (64, 8192), (64, 131072), (1, 131072)):
+        blocks, wave = _KEY_HEADS * sequences, tiles.places * chip.units
+        programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, tiles.places)
+        filled = programs / (-(-programs // wave) * wave)
+        yield Bar(f"{sequences} x {keys} keys: share of the places that programs fill", filled, 0.85, at_least=True)
+
+
+def main() -> int:
+    print("| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    found = list(waves())
+    for dtype in DTYPES:
+        for dim in INSTRUCTIONS:
+            for statistics in (False, True):
+                for page in PAGES:
+                    x = measured(dtype, dim, statistics, page)
+                    found += bars(x)
+                    print(
+                        f"| {dtype} | {dim} | {x.results} | {page} | {x.keys}, {x.warps} | {x.kernel.registers} | {x.kernel.shared} | "
+                        f"{x.a_key:.1f} | {x.barriers} | {x.in_flight} | {x.programs} |"
+                    )
+    for bar in found:
+        print(bar, file=sys.stderr)
+    return any(not bar.holds for bar in found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
