@@ -18,7 +18,6 @@ struct Limits {
 // second.
 [[nodiscard]] double measure_memory_read();
 
-// Tile sizes of the kernels.
 struct TileSizes {
   std::size_t register_rows, panel_columns;  // of the register tile
   std::size_t block_keys;                    // of a tile of scores

@@ -46,7 +46,6 @@ inline AttentionOptions batch_of(const AttentionOptions& all, std::int64_t batch
   return one;
 }
 
-// Returns that batch with its first `keys` keys.
 inline AttentionInput batch_of(const AttentionInput& all, std::int64_t batch, std::int64_t keys) {
   AttentionInput one = all;
   one.q = batch_of_numbers(all.q, batch);

@@ -112,7 +112,6 @@ std::string pooled_table(const Study& study) {
   return rows.empty() ? kNothingYet : markdown_table(rows);
 }
 
-// Returns the gain at which a curve is highest.
 double best_gain(const report::GainCurves& curves, std::int64_t length) {
   const std::vector<double>& accuracy = curves.curve.at(length);
   return curves.gains[std::ranges::max_element(accuracy) - accuracy.begin()];

@@ -14,7 +14,6 @@ class MaskedRow {
   MaskedRow(const Mask& mask, std::int64_t batch, std::int64_t query, std::int64_t queries,
             std::int64_t keys);
 
-  // Returns whether the row sees key `key` of the call.
   [[nodiscard]] bool sees(std::int64_t key) const;
   // Returns the distance in keys from the row's position to that of `key`.
   [[nodiscard]] std::int64_t distance(std::int64_t key) const;

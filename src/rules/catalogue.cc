@@ -84,7 +84,6 @@ std::vector<RuleInfo> rules_without_length() {
   };
 }
 
-// Functions of ln n.
 std::vector<RuleInfo> rules_of_ln_n() {
   return {
     {"entropy_invariant", {train_length("base", 512)},

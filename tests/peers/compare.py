@@ -72,7 +72,6 @@ class Suite:
 
 
 def suites(arguments, folder):
-    """Returns the suites that the arguments ask for."""
     version = importlib.metadata.version("transformers")
     options = ["-k", arguments.k or "not Integration"]
     if arguments.transformers:

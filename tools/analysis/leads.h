@@ -19,7 +19,7 @@ enum class Verdict { helps, hurts, undecided };
 [[nodiscard]] std::string_view name_of(Verdict verdict);
 
 struct Lead {
-  std::string rule, kind;       // rule and kind of the row
+  std::string rule, kind;
   std::vector<RowName> also{};  // rows of the same numbers
   std::string metric;           // "accuracy", in points, or "cross_entropy", in nats
   std::int64_t length = 0;

@@ -74,7 +74,6 @@ json seed_json(const json& record, const json& row) {
   return seed;
 }
 
-// Returns the mean loss of each step.
 json mean_loss(const std::vector<const json*>& records) {
   json loss = json::array();
   for (std::size_t step = 0; step < records.front()->at("loss").size(); ++step) {

@@ -33,7 +33,6 @@ struct Arithmetic {
 // Adds the errors of the problem's 8-bit cache.
 void add_cache_errors(const Data& data, const reference::Result& want, Arithmetic& to);
 
-// Compares results of a problem with its reference.
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
                                               const Arithmetic& arithmetic = {});

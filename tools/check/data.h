@@ -56,7 +56,6 @@ class Data {
 // problem's type.
 [[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
 
-// Returns x rounded to the type.
 [[nodiscard]] float rounded_to(DType type, float x);
 
 }  // namespace isentrope::check

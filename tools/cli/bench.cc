@@ -30,7 +30,6 @@ struct BenchArguments {
   bool all_threads = false, explain = false, limits = false, json = false;
 };
 
-// Times of one problem on one target.
 struct Timing {
   std::string target;
   std::vector<double> seconds{};

@@ -21,7 +21,6 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress() { end_line(); }
 
-  // Prints a permanent line.
   void say(const std::string& text);
   // Prints a line that the next one replaces; only on a terminal.
   void now(const std::string& text);

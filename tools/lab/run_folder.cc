@@ -24,7 +24,6 @@ bool writable(const fs::path& folder) {
   return fs::is_directory(existing, error) && access(existing.c_str(), W_OK | X_OK) == 0;
 }
 
-// Returns whether the folder holds models or records.
 bool holds_models(const fs::path& folder) {
   std::error_code error;
   return std::ranges::any_of(fs::directory_iterator(folder, error),

@@ -25,7 +25,6 @@ namespace isentrope::lab {
 // Parameter learned by a model of positions `t5`.
 inline constexpr const char* kPositionBias = "positions";
 
-// Attention of one layer, for an observer.
 struct LayerAttention {
   const at::Tensor &q, &k, &v;
   const ScaleRule& rule;

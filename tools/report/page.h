@@ -71,7 +71,6 @@ using Words = std::map<std::string_view, std::string_view>;
 // Returns the markup under <!-- NAME --> in a file of several parts.
 [[nodiscard]] std::string part_of(std::string_view pages, std::string_view name,
                                   const Words& words = {});
-// Returns the entry of that chart in charts.json.
 [[nodiscard]] nlohmann::json chart_words(std::string_view name, const Words& words);
 
 class Page {

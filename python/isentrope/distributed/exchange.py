@@ -93,7 +93,6 @@ def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
 
 
 def resolved(name: str) -> ProcessGroup:
-    """Returns the group of that name."""
     return _resolve_process_group(name)
 
 

@@ -219,7 +219,6 @@ def _heads(layer: nn.Module, head_dim: int, name: str = "weight") -> int:
 
 
 def _own_keys(heads: int, kv_heads: int) -> bool:
-    """Returns whether each head has keys of its own."""
     if heads < 1 or kv_heads < 1 or heads % kv_heads:
         raise ValueError(f"[QKClip] heads of keys must divide those of queries; got {kv_heads} and {heads}")
     return heads == kv_heads

@@ -281,7 +281,6 @@ const char* why_not() {
                                                            : amx::why_not();
 }
 
-// Kernels of the forward pass.
 template <DType kType>
 PairKernels forward_kernels() {
   return {.name = kType == DType::f16 ? "AMX-FP16" : "AMX",

@@ -1,6 +1,4 @@
 // The register-blocked product of two matrices in float.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_F32_INL_H_

@@ -1,6 +1,4 @@
 // F32: arithmetic of floats, for operands of every type.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_F32_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_F32_ARITHMETIC_INL_H_

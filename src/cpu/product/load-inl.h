@@ -1,6 +1,4 @@
 // Loads f32, bf16 or f16 as floats, widened exactly.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_LOAD_INL_H_

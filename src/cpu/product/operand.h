@@ -172,7 +172,6 @@ class Operand {
     return Strided<T>{reinterpret_cast<const T*>(rows_[0]), step_ / 4};
   }
 
-  // Returns element `column` of row `row`.
   [[nodiscard]] float at(std::size_t row, std::size_t column) const {
     return float_at(type(), rows_[row], static_cast<std::int64_t>(column) * column_stride_);
   }

@@ -1,6 +1,4 @@
 // Packing: copies rows of the caller's type into the layouts that products read, in float.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_PACK_INL_H_

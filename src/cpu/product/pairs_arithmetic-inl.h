@@ -1,6 +1,4 @@
 // Pairs: arithmetic of bf16 and f16 rows, whose numbers enter dot products in pairs.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_PAIRS_ARITHMETIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_PAIRS_ARITHMETIC_INL_H_

@@ -1,6 +1,4 @@
 // Streams keys and values of a decode step: groups of a few rows, in order and in place.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_ROW_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_ROW_STREAM_INL_H_

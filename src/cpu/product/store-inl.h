@@ -1,6 +1,4 @@
 // Stores rows of floats in the caller's types and strides.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_STORE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_STORE_INL_H_

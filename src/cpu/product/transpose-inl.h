@@ -1,6 +1,4 @@
 // Transposes rows of floats, a vector of rows at a time.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_TRANSPOSE_INL_H_

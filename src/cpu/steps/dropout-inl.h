@@ -1,6 +1,4 @@
 // Dropout of the weights of a tile, after the rows' states have summed them.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_DROPOUT_INL_H_

@@ -1,6 +1,4 @@
 // Powers of two for softmax weights.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_EXP_INL_H_

@@ -1,7 +1,5 @@
 // Products of the backward pass: logits Z = lambda Q K^T and dp = dO V^T of a tile, and the sums dQ
 // += dz K, dK += dz^T lambda Q, dV += P^T dO.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_GRADIENT_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_PRODUCTS_INL_H_

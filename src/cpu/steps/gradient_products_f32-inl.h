@@ -1,6 +1,4 @@
 // GradientProducts in floats.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_GRADIENT_PRODUCTS_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_PRODUCTS_F32_INL_H_

@@ -1,6 +1,4 @@
 // GradientProducts in bf16 pairs.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_PRODUCTS_PAIRS_INL_H_

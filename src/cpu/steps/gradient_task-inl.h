@@ -1,7 +1,5 @@
 // GradientTask: data of a task of the backward pass, a key block of one key head and the queries
 // that see it, tile by tile.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_GRADIENT_TASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_TASK_INL_H_

@@ -1,6 +1,4 @@
 // Gradient through the softmax of one row of one tile.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_GRADIENT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_TILE_INL_H_

@@ -1,6 +1,4 @@
 // Steps between the scaled score and the softmax: soft-cap, bias, boolean mask.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_LOGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_LOGITS_INL_H_

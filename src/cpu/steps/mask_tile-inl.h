@@ -1,6 +1,4 @@
 // Masks a tile: logits of keys that a row does not see become -inf, of weight 0.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_MASK_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_MASK_TILE_INL_H_

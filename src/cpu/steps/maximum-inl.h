@@ -1,6 +1,4 @@
 // Maximum that keeps NaN on every instruction set.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_MAXIMUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_MAXIMUM_INL_H_

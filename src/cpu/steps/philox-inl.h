@@ -1,7 +1,5 @@
 // Philox4x32-10, a counter-based random number generator (Salmon et al., "Parallel random numbers:
 // as easy as 1, 2, 3", SC 2011), in vectors of counters.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_PHILOX_INL_H_

@@ -1,6 +1,4 @@
 // Last step of a row tile: value sums O = rescale * O + V^T P, as [column][row].
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_PV_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_PV_TILE_INL_H_

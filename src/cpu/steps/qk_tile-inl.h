@@ -1,6 +1,4 @@
 // First step of a row tile: scores S = K (lambda Q)^T as [key][row], one lane for each row.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_QK_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_QK_TILE_INL_H_

@@ -1,6 +1,4 @@
 // QueryBlock: the rows of one work item of a forward pass, before any key is read.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_QUERY_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_QUERY_BLOCK_INL_H_

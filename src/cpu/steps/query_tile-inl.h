@@ -1,6 +1,4 @@
 // QueryTile and GradientTile: operands of one step of the backward pass.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_QUERY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_QUERY_TILE_INL_H_

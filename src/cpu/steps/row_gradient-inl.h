@@ -1,6 +1,4 @@
 // Coefficients of the gradient of one row, from its results and upstream gradients.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_ROW_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_ROW_GRADIENT_INL_H_

@@ -1,6 +1,4 @@
 // RowTile: a panel's width of rows of a work item, at one block of keys.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_ROW_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_ROW_TILE_INL_H_

@@ -1,8 +1,6 @@
 // RowTileState: states of the rows of one row tile as arrays, so that vectors process several rows
 // at once. One row at a time, horizontal sums, merge and logarithm took a fifth of the forward pass
 // at n = 64.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_ROW_TILE_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_ROW_TILE_STATE_INL_H_

@@ -3,8 +3,6 @@
 //
 // The tile of a row tile is transposed, [key][row], so that vectors run along rows. A decode step
 // has too few rows to fill them; its tile is [row][key].
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_SOFTMAX_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_SOFTMAX_TILE_INL_H_

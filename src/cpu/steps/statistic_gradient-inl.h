@@ -1,6 +1,4 @@
 // Contribution of each statistic to the gradient of its row's logits.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_STATISTIC_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_STATISTIC_GRADIENT_INL_H_

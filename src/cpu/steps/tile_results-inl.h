@@ -1,6 +1,4 @@
 // Writes the results of a row tile's rows to the caller's arrays.
-//
-// Per-target header: compiled once for every instruction set.
 
 #if defined(ISENTROPE_TILE_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_TILE_RESULTS_INL_H_

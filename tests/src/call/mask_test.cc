@@ -63,7 +63,6 @@ void expect_as_defined(const MaskedCall& d) {
   }
 }
 
-// Compares keys_seen_by() with the keys of each row.
 void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
   KeyRange want;
   Mask undilated = d.mask;

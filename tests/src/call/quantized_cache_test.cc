@@ -31,7 +31,6 @@ struct Quantized {
     scale_view = contiguous_view<float, 4>(scales.data(), shape);
     quantize(rows, code_view, scale_view);
   }
-  // Returns the dequantized number i.
   [[nodiscard]] float number(std::size_t i) const {
     return static_cast<float>(codes[i]) * scales[i / (codes.size() / scales.size())];
   }
