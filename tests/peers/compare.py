@@ -10,6 +10,7 @@ FOLDER may be removed.
 """
 
 import argparse
+import collections
 import dataclasses
 import importlib.metadata
 import os
@@ -26,6 +27,12 @@ HERE = Path(__file__).parent
 MODELS = ("llama", "mistral", "gemma2", "gpt_oss", "bert", "whisper")
 # One test of torch has 3,072 shapes, which take hours: those with two sequences, three heads and at most 514 queries run.
 TORCH_SHAPES = "not (batch_size_12 or q_seq_len_1030 or n_head_1)"
+# Tests by the beginning of their names, and why they may pass only without the operator.
+DIFFERS = {
+    "test_transformers.TestTransformersCPU.test_scaled_dot_product_attention_": (
+        "compares the random numbers of dropout with those of torch's dropout"
+    ),
+}
 # Base classes of the common tests that the source distribution lacks.
 MISSING = {"exporters/test_export.py": "ExportTesterMixin", "generation/test_utils.py": "GenerationTesterMixin"}
 
@@ -115,15 +122,17 @@ def compared(suite, folder, build):
     calls = [called for _, called in within.values() if called]
     print(f"  the operator was called {sum(calls)} times, by {len(calls)} tests")
     lost = [x for x, (state, _) in without.items() if state == "passed" and within.get(x, (None,))[0] != state]
-    for name in sorted(lost):
-        print(f"  passes without the operator alone: {name}")
+    reasons = {x: reason for x in lost for start, reason in DIFFERS.items() if x.startswith(start) and "_dropout_p_0_0" not in x}
+    failures = sorted(set(lost) - reasons.keys())
+    for name in failures:
+        print(f"  passes only without the operator: {name}")
     passed = count(without, "passed")
     counts = {
         "name": suite.library, "title": f"attention tests of {suite.library} {suite.version}",
-        "cases": len(without), "agree": passed - len(lost), "differ": {}, "failed": len(lost),
-        "left out": {"fails or is skipped without the operator too": len(without) - passed},
+        "cases": len(without), "agree": passed - len(lost), "differ": dict(collections.Counter(reasons.values())),
+        "left out": {"fails or is skipped without the operator too": len(without) - passed}, "failed": len(failures),
     }  # fmt: skip
-    return counts, bool(calls) and not lost
+    return counts, bool(calls) and not failures
 
 
 def main():
