@@ -344,14 +344,14 @@ def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1)):
         if tensor.dim() != rank:
             raise ValueError(f"[decode] {name} must have {rank} dimensions; got {tensor.dim()}")
-    call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int())  # beyond there is no page either
+    call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int().contiguous())  # beyond there is no page either
     if len(used) != call.batch or len(table) != call.batch:
         raise ValueError(
             f"[decode] block_table and seqused_k must have a row for each of the {call.batch} sequences; got "
             f"{len(table)} and {len(used)}"
         )
     call.check()
-    return forward(call, wanted, used)
+    return forward(call, wanted, used.contiguous())
 
 
 def row_lengths(*arguments: Any) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isentrope._core.call import Call
 from isentrope._core.checks import check_ranks
-from isentrope._core.library import CHECKED, DEFAULTS, refuse_unknown
+from isentrope._core.library import AXES, CHECKED, DEFAULTS, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.rules import rule_text
@@ -27,6 +27,8 @@ _KNOWN = {
 }  # fmt: skip
 # Their contents are checked as well, so that the validator is given some that are always right.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
+# The kernels take no strides of these.
+_LISTS = [name for name, axes in AXES.items() if len(axes) == 1]
 
 
 refuse_unknown("isentrope.gpu: the kernels", "argument of the library", DEFAULTS, _KNOWN | {*rows_kernel.arg_names})
@@ -41,6 +43,9 @@ class Operands:
 
     def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
+        for name in _LISTS:
+            if (numbers := getattr(self, name)) is not None:
+                setattr(self, name, numbers.contiguous())
         if self.compiled_scale is not None:
             self.rule, self.compiled_scale = rule_text(self.rule, self.compiled_scale.item()), None
         if self.compiled_soft_cap is not None:

@@ -46,3 +46,29 @@ def test_an_argument_too_many_is_an_error():
 def test_gradients_in_float32_are_those_before_rounding(dtype):
     q, k, v = (torch.randn(1, heads, rows, 16).to(dtype) for heads, rows in ((4, 19), (2, 31), (2, 31)))
     in_float32.are_those_before_rounding(q, k, v)
+
+
+def strided(numbers):
+    """The same numbers, with others between them."""
+    return torch.stack([numbers, numbers.flip(0)], -1)[..., 0]
+
+
+@pytest.mark.parametrize("options", [
+    {"key_begin": torch.tensor([1, 3])}, {"key_end": torch.tensor([5, 8])}, {"sinks": torch.randn(4)},
+    {"prefix_keys": torch.tensor([1, 9]), "causal": True},
+], ids=lambda options: next(iter(options)))  # fmt: skip
+def test_lists_may_have_any_stride(options):
+    q, k, v = (torch.randn(2, heads, rows, 16) for heads, rows in ((4, 5), (2, 9), (2, 9)))
+    as_given = {name: strided(x) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    assert torch.equal(isentrope.attention(q, k, v, **as_given), isentrope.attention(q, k, v, **options))
+
+
+def test_documents_and_pages_may_have_any_stride():
+    q, k, v = (torch.randn(rows, heads, 16) for heads, rows in ((4, 5), (2, 9), (2, 9)))
+    starts = torch.tensor([0, 2, 5]), torch.tensor([0, 4, 9])
+    want = isentrope.varlen_attention(q, k, v, *starts)
+    assert torch.equal(isentrope.varlen_attention(q, k, v, *map(strided, starts)), want)
+    q, cache = torch.randn(2, 4, 1, 16), torch.randn(9, 2, 4, 16)
+    table, used = torch.tensor([[3, 1, 0], [8, 2, 7]], dtype=torch.int32), torch.tensor([12, 7])
+    want = isentrope.decode(q, cache, cache, table, used)
+    assert torch.equal(isentrope.decode(q, cache, cache, table.t().contiguous().t(), strided(used)), want)
