@@ -63,12 +63,18 @@ void check_call(const AttentionInput& in, const AttentionOptions& options,
   lies.on_device("q", in.q.data);
   lies.on_device("k", in.k.data);
   lies.on_device("v", in.v.data);
-  lies.on_device("block_table", in.pages.block_table.data);
-  for (const MaskList& part : kMaskLists) {
-    lies.on_device(part.name, (options.mask.*part.member).data);
-  }
-  lies.on_device("output", out.output.data);
   const Checks check("attention");
+  // Kernels take no stride along the last axis of a list or of the pages of a sequence.
+  const auto check_list = [&](const char* name, const auto& list) {
+    lies.on_device(name, list.data);
+    if (list && list.extents.back() > 1 && list.strides.back() != 1) {
+      check.fail(name, "be contiguous on a device",
+                 "a stride of " + std::to_string(list.strides.back()));
+    }
+  };
+  check_list("block_table", in.pages.block_table);
+  for (const MaskList& part : kMaskLists) check_list(part.name, options.mask.*part.member);
+  lies.on_device("output", out.output.data);
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
         lies.on_device(statistic.name, view.data);

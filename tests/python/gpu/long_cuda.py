@@ -245,6 +245,7 @@ def test_a_later_chip_compiles_what_the_oldest_one_has(folder, tmp_path):
     ("dt=bf16 shape=1x1x4x4x32", {}, "SHAPE.DIM=32"),
     ("dt=bf16 shape=1x1x4x4x64 sink=1", {}, "[attention] sinks must be absent on a device"),
     ("dt=bf16 shape=1x1x4x4x64 mask=right_padding", {"ISENTROPE_ON_HOST": "1"}, "key_end must lie on device 0"),
+    ("dt=bf16 shape=2x1x4x4x64 mask=right_padding", {"ISENTROPE_STRIDED": "1"}, "key_end must be contiguous on a device; got a stride of 2"),
     ("dt=bf16 shape=1x1x4x4x64", {"ISENTROPE_CUDA_CAPABILITY": "75"}, "[cuda] kernels must have some for compute"),
 ])  # fmt: skip
 def test_errors_say_what_is_missing(words, environment, text, folder, tmp_path):

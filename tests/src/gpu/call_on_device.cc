@@ -77,6 +77,7 @@ int main(int argc, char** argv) try {
   on.put("v", in.v);
   on.put("block_table", in.pages.block_table);
   if (std::getenv("ISENTROPE_ON_HOST") == nullptr) on.put("key_end", options.mask.key_end);
+  if (std::getenv("ISENTROPE_STRIDED") != nullptr) options.mask.key_end.strides[0] = 2;
   on.put("cu_seqlens_q", options.mask.cu_seqlens_q);
   on.put("cu_seqlens_k", options.mask.cu_seqlens_k);
   const auto [batch, heads, queries, dim] = in.q.extents;
