@@ -27,7 +27,7 @@ _KNOWN = {
 }  # fmt: skip
 # Their contents are checked as well, so that the validator is given some that are always right.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
-# The kernels take no strides of these.
+# Arguments of one dimension, of which the kernels take no strides.
 _LISTS = [name for name, axes in AXES.items() if len(axes) == 1]
 
 
