@@ -24,8 +24,26 @@ MODELS = {
     "deepseek_v3, no query latent": lambda: hf.DeepseekV3Config(**MLA | {"q_lora_rank": None}),
     "gpt2": CAUSAL["gpt2"],
     "gpt_neox": CAUSAL["gpt_neox"],
+    "gpt_oss": CAUSAL["gpt_oss"],
 }
 ENCODING = ("bert", "modernbert", "t5")
+
+
+def gpt2_with_encoder():
+    config = CAUSAL["gpt2"]()
+    config.add_cross_attention = True
+    return config
+
+
+def falcon(**layout):
+    return hf.FalconConfig(**SIZES, alibi=False, **layout)
+
+
+FALCONS = {
+    "a key a head": lambda: falcon(multi_query=False, new_decoder_architecture=False),
+    "one key": lambda: falcon(multi_query=True, new_decoder_architecture=False),
+    "grouped keys": lambda: falcon(new_decoder_architecture=True, num_kv_heads=2),
+}
 
 
 def model_of(name):
@@ -33,7 +51,8 @@ def model_of(name):
     if name in ENCODERS:
         config, kind = ENCODERS[name]()
         return kind(config).double().train()
-    return hf.AutoModelForCausalLM.from_config(MODELS[name]()).double().train()
+    # The grouped products of experts have no float64.
+    return hf.AutoModelForCausalLM.from_config(MODELS[name](), experts_implementation="eager").double().train()
 
 
 def largen(model, by=6.0):
@@ -98,6 +117,73 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
     assert touched <= {"q_proj", "k_proj", "qkv_proj", "q_b_proj", "kv_b_proj", "c_attn", "query_key_value", "query", "key", "Wqkv",
                        "q", "k"}, touched  # fmt: skip
     assert ("k_proj" in touched) == (name == "llama, own keys")
+
+
+def logits_of_torchs_calls(monkeypatch):
+    """A list that gets the unmasked logits of each call of torch's function."""
+    own, found = torch.nn.functional.scaled_dot_product_attention, []
+
+    def see(q, k, *args, **options):
+        found.append(q @ k.expand(-1, q.shape[1] // k.shape[1] * k.shape[1], -1, -1).mT / q.shape[-1] ** 0.5)
+        return own(q, k, *args, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", see)
+    return found
+
+
+@pytest.mark.parametrize("layout", FALCONS)
+def test_every_layout_of_falcon_is_read_through_torchs_function(layout, monkeypatch):
+    torch.manual_seed(3)
+    model = hf.AutoModelForCausalLM.from_config(FALCONS[layout](), attn_implementation="sdpa").double().train()
+    largen(model)
+    tokens, causal = torch.randint(3, 61, (2, 20)), torch.ones(20, 20, dtype=torch.bool).tril()
+    clip, found = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
+    attention, inputs = model.transformer.h[0].self_attention, []
+    attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
+    model(tokens, use_cache=False)
+    before = found[0]
+    clip.step()
+    largest = before.masked_fill(~causal, -torch.inf).amax((0, 2, 3))
+    torch.testing.assert_close(clip.largest[:4], largest)
+    gamma = (0.02 / largest).clamp(max=1)[:, None, None]
+    assert (gamma < 1).any()
+    with torch.no_grad():
+        attention(*inputs[0][0], **inputs[0][1])
+    torch.testing.assert_close(found[-1], gamma * before, rtol=1e-9, atol=1e-12)
+
+
+def test_cross_attention_of_gpt2_is_scaled_by_its_own_projections(monkeypatch):
+    torch.manual_seed(3)
+    model = hf.AutoModelForCausalLM.from_config(gpt2_with_encoder(), attn_implementation="sdpa").double().train()
+    largen(model)
+    encoded, tokens = torch.randn(2, 7, 32, dtype=torch.float64), torch.randint(3, 61, (2, 20))
+    attention, inputs = model.transformer.h[0].crossattention, []
+    attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
+    clip, found = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
+    model(tokens, encoder_hidden_states=encoded, use_cache=False)
+    before, values = found[1], attention.c_attn.weight[:, 32:].clone()  # the second call of the first layer
+    clip.step()
+    largest = {name: value for name, value in clip.heads().items() if "h.0.crossattention" in name}
+    torch.testing.assert_close(torch.tensor(list(largest.values()), dtype=torch.float64), before.amax((0, 2, 3)))
+    gamma = (0.02 / before.amax((0, 2, 3))).clamp(max=1)[:, None, None]
+    assert (gamma < 1).any() and torch.equal(attention.c_attn.weight[:, 32:], values)
+    with torch.no_grad():
+        attention(*inputs[0][0], **inputs[0][1])
+    torch.testing.assert_close(found[-1], gamma * before, rtol=1e-9, atol=1e-12)
+
+
+def test_sinks_are_no_logits():
+    largest = []
+    for sink in (0.0, 50.0):
+        model = model_of("gpt_oss")
+        model.set_attn_implementation("isentrope")
+        for layer in model.model.layers:
+            layer.self_attn.sinks.data.fill_(sink)
+        clip = isentrope.QKClip(model, tau=1e9)
+        model(torch.arange(3, 23)[None], use_cache=False)
+        clip.step()
+        largest.append(clip.largest[:4])  # the input of later layers depends on the sinks
+    assert torch.equal(*largest) and (largest[0] < 50).all()
 
 
 class Attention(nn.Module):
@@ -167,19 +253,93 @@ def test_maxima_are_those_of_all_batches_and_of_training_alone():
 
 
 class Twice(nn.Module):
-    def __init__(self, function, checkpointed):
+    def __init__(self, function, checkpointed, use_reentrant=False):
         super().__init__()
         self.inside = blocks(2, kv_heads=4, function=function, is_causal=True)
-        self.checkpointed = checkpointed
+        self.checkpointed, self.use_reentrant = checkpointed, use_reentrant
 
     def forward(self, x):
         for block in self.inside:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+            x = checkpoint(block, x, use_reentrant=self.use_reentrant) if self.checkpointed else block(x)
         return x
 
 
 def torchs_function(*qkv, **options):
     return torch.nn.functional.scaled_dot_product_attention(*qkv, **options)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_accumulation_and_checkpoints_change_nothing(use_reentrant):
+    batches = [torch.randn(4, 9, 32) * scale for scale in (1, 3)]
+    clips, models = [], []
+    for checkpointed, parts in ((False, 1), (True, 4)):
+        model = Twice(torchs_function, checkpointed, use_reentrant)
+        clip = isentrope.QKClip(model, 3.0, projections=projections.named(qkv="qkv", head_dim=8))
+        for batch in batches:
+            for x in batch.chunk(parts):
+                model(x.requires_grad_()).square().sum().backward()
+            clip.step()
+        clip.remove()
+        clips.append(clip), models.append(model)
+    assert clips[0].clipped.any() and torch.equal(clips[0].clipped, clips[1].clipped)
+    torch.testing.assert_close(clips[1].largest, clips[0].largest)
+    for a, b in zip(models[0].parameters(), models[1].parameters()):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_optimizer_may_call_it():
+    torch.manual_seed(1)
+    x, models = torch.randn(2, 9, 32), [blocks(), blocks()]
+    for model, hooked in zip(models, (False, True)):
+        optimizer = torch.optim.AdamW(model.parameters())
+        clip = isentrope.QKClip(model, 2.0, projections=NAMED)
+        if hooked:
+            optimizer.register_step_post_hook(clip.step)
+        for _ in range(2):
+            model(x).square().sum().backward()
+            optimizer.step()
+            hooked or clip.step()
+            optimizer.zero_grad()
+        clip.remove()
+        assert clip.clipped.any()
+    for a, b in zip(*(model.parameters() for model in models)):
+        assert torch.equal(a, b)
+
+
+class TitanAttention(nn.Module):
+    """As torchtitan has it: heads in four layers, and torch's function in a module inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.wq, self.wk, self.wv = (nn.Linear(32, heads * 8, bias=False) for heads in (4, 2, 2))
+        self.inner_attention = Inner()
+
+    def forward(self, x):
+        return self.inner_attention(*(layer(x).unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (self.wq, self.wk, self.wv)))
+
+
+class Inner(nn.Module):
+    def forward(self, q, k, v):
+        return torchs_function(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
+
+
+def test_a_function_finds_the_projections_of_other_attention_modules():
+    def find(name, module):
+        return projections.separate(module.wq, module.wk, 8) if isinstance(module, TitanAttention) else None
+
+    torch.manual_seed(1)
+    model, x = nn.Sequential(TitanAttention()), 3 * torch.randn(2, 9, 32)
+    clip = isentrope.QKClip(model, 0.5, projections=find)
+    q, k = (layer(x).detach().unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (model[0].wq, model[0].wk))
+    logits = (q @ k.repeat_interleave(2, 1).mT / 8**0.5).masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -torch.inf)
+    model(x)
+    keys = model[0].wk.weight.clone()
+    clip.step()
+    torch.testing.assert_close(clip.largest, logits.amax((0, 2, 3)))
+    gamma = (0.5 / clip.largest).clamp(max=1)[:, None, None]
+    torch.testing.assert_close(model[0].wq(x).unflatten(-1, (-1, 8)).transpose(1, 2), gamma * q)
+    assert clip.clipped.all() and torch.equal(model[0].wk.weight, keys)
+    clip.remove()
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])

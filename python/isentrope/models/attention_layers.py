@@ -40,10 +40,19 @@ def _of_one_layer(module: Any, head_dim: int) -> Projections | None:
         return fused(children["qkv_proj"], head_dim, getattr(config, "num_key_value_heads", None))
     if "Wqkv" in children:
         return fused(children["Wqkv"], head_dim, getattr(module, "num_key_value_heads", None))
-    if "c_attn" in children and not getattr(module, "is_cross_attention", False):
+    if getattr(module, "is_cross_attention", False) and "q_attn" in children:
+        return _of_gpt2_cross_attention(children["q_attn"], children["c_attn"], head_dim)
+    if "c_attn" in children:
         multi_query = getattr(module, "multi_query", None)  # GPTBigCode; GPT-2 has all queries first, too
         return fused(children["c_attn"], head_dim, 1 if multi_query else None, by_head=multi_query is False)
     return None
+
+
+def _of_gpt2_cross_attention(q: nn.Module, kv: nn.Module, head_dim: int) -> Projections:
+    """One layer for the queries, and one with all keys before all values."""
+    heads = separate(q, q, head_dim).heads
+    of_queries = [(head, head_dim, 0.5) for head in range(heads)]
+    return Projections(heads, [of_rows(q, of_queries), of_rows(kv, [*of_queries, (0, heads * head_dim, 0.0)])])
 
 
 def _of_torch(module: nn.MultiheadAttention) -> Projections:
