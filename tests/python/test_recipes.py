@@ -54,6 +54,21 @@ def test_a_training_is_logged_to_tensorboard():
     assert [point.step for point in curves.Scalars("attention/1/head0/entropy")] == [0, 50, 100]
 
 
+@pytest.mark.long
+def test_every_head_is_logged_offline_and_drawn(tmp_path):
+    pytest.importorskip("wandb")
+    log = ROOT / run("log_every_head.py")[-1]
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    heads = {(row["module"], row["head"]) for row in rows}
+    assert len(heads) == 8 and [row["step"] for row in rows if (row["layer"], row["head"]) == (0, 0)] == list(range(0, 101, 10))
+    (written,) = ROOT.glob(f"results/wandb/offline-run-*-{log.stem}/run-{log.stem}.wandb")
+    logged = written.read_bytes()
+    assert all(f"attention/{module}/head{head}/max_logit".encode() in logged for module, head in heads)
+    report = tmp_path / "report.html"
+    subprocess.run(["isentrope", "report", log, "--output", report], check=True)
+    assert report.read_text().count("<figure>") == 5
+
+
 def test_what_bounds_logits_is_seen():
     summaries = [ast.literal_eval(line.split(" ", 2)[2]) for line in run("watch_for_collapse.py")]
     largest = [summary["attention/max_logit"] for summary in summaries]
