@@ -16,6 +16,10 @@
       titleFont: font, titleFontSize: 12, titleFontWeight: 'normal', titleColor: 'var(--muted)', titlePadding: 10,
       domainColor: 'var(--rule)', tickColor: 'var(--muted)', tickSize: 4, gridColor: 'var(--rule)',
     },
+    legend: {
+      labelFont: font, labelFontSize: 12, labelColor: 'var(--muted)',
+      titleFont: font, titleFontSize: 12, titleFontWeight: 'normal', titleColor: 'var(--muted)',
+    },
   };
 
   class Drawing {

@@ -2,10 +2,11 @@
 
     report_pages_test.py ISENTROPE DATA RESULTS [--browser chromium] [--screenshots FOLDER]
 
-DATA has the result of an extrapolation, RESULTS those of the study and of make bench.
+DATA has the result of an extrapolation, RESULTS those of the study, of make bench and of a training that was watched.
 """
 
 import argparse
+import json
 import os
 import struct
 import subprocess
@@ -24,6 +25,21 @@ FITS = """[document.documentElement.scrollWidth <= document.documentElement.clie
 CONTENTS = """(([contents, main]) => contents && [contents.open, contents.getBoundingClientRect().width > 0 &&
   contents.getBoundingClientRect().right <= main.getBoundingClientRect().left])(
   [document.querySelector('.contents'), document.querySelector('main')])"""
+
+
+# Colours of plot text with too little contrast to the page.
+UNREADABLE = """(() => {
+  const brightness = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).reduce((sum, part) => sum + part / 765, 0);
+  const page = brightness(getComputedStyle(document.documentElement).backgroundColor);
+  return [...document.querySelectorAll('.plot svg text')].map((text) => getComputedStyle(text).fill)
+    .filter((colour) => Math.abs(brightness(colour) - page) < 0.25);
+})()"""
+# Counts for each figure: rectangles, lines, and different colours of the rectangles.
+DRAWN = """[...document.querySelectorAll('figure')].map((figure) => {
+  const cells = [...figure.querySelectorAll('.plot svg .mark-rect.role-mark path')];
+  return [cells.length, figure.querySelectorAll('.plot svg .mark-line path').length,
+          new Set(cells.map((cell) => cell.getAttribute('fill'))).size];
+})"""
 
 
 def picture(png):
@@ -63,6 +79,7 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(drawn, plots)
         self.assertGreater(int(plots), 0)
         self.assertEqual(self.browser.evaluate(FITS), [True, 0])
+        self.assertEqual(self.browser.evaluate(UNREADABLE), [])
         parts = self.browser.evaluate("document.querySelectorAll('h2').length")
         self.assertEqual(self.browser.evaluate(CONTENTS), [screen == "desktop"] * 2 if parts >= 3 else None)
         self.assertEqual(self.browser.console, [])
@@ -91,6 +108,17 @@ class PagesTest(unittest.TestCase):
 
     def test_speeds(self):
         self.assert_can_be_read(self.page("bench", arguments.isentrope, "report", Path(arguments.results, "bench.json")))
+
+    def test_a_training(self):
+        """The log of a run of two layers of four heads: heads by steps, and a line a layer."""
+        runs = json.loads(Path(arguments.results, "qk-clip.json").read_text())["runs"]
+        log = Path(self.folder.name, "attention.jsonl")
+        log.write_text("".join(json.dumps(row) + "\n" for row in runs[0]["rows"]))
+        self.assert_can_be_read(self.page("training", arguments.isentrope, "report", log))
+        heads, steps = 8, len({row["step"] for row in runs[0]["rows"]})
+        drawn = self.browser.evaluate(DRAWN)
+        self.assertEqual([figure[:2] for figure in drawn], [[heads * steps, 0]] * 3 + [[0, 2]] * 2)
+        self.assertTrue(all(colours > 10 for _, _, colours in drawn[:3]), drawn)
 
     def test_the_laws(self):
         self.assert_can_be_read(self.page("theory", arguments.isentrope, "theory", "report"))
