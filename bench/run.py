@@ -57,6 +57,14 @@ def measured(python, arguments, threads):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
+def watched_step(python, arguments):
+    """Times training steps on one thread, with a monitor or QK-clip at every step and without."""
+    command = [str(python), str(HERE / "watched_step.py"), "--json", "--rounds", "20" if arguments.quick else "100"]
+    package = os.environ | {"PYTHONPATH": str(arguments.package)}
+    print("training steps, watched and not", file=sys.stderr)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
+
+
 def write(python, arguments, text):
     """Writes bench.json atomically with the package, which this interpreter may not be able to import."""
     statement = "import sys, pathlib; from isentrope._core.files import write_text; "
@@ -107,6 +115,10 @@ def print_table(result):
             print(form.format(name, *rates, best["name"], ratio, percent[0], *errors, percent[1], eight_bits))
         for what, why in run["notes"].items():
             print(f"  without {what}: {why}")
+    print("\ntraining step, one thread, over one that nothing watches")
+    for row in result["training_step"]["rows"]:
+        low, high = row["quartiles"]
+        print(f"{row['watcher']:<8} {row['function']:<10} {row['ratio']:.3f}   quartiles {low:.3f} to {high:.3f}")
 
 
 def main():
@@ -131,6 +143,7 @@ def main():
     for threads in [1] if arguments.quick or processors == 1 else [1, processors]:
         result["runs"].append(measured(python, arguments, threads))
         add_rates(result["runs"][-1], result["limits"])
+    result["training_step"] = {key: result[key] for key in ("machine", "date")} | watched_step(python, arguments)
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write(python, arguments, json.dumps(result, indent=1) + "\n")

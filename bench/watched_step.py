@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Cost of Monitor and QKClip: a training step with each of them at every step, over one without.
 
-    bench/watched_step.py [--rounds 30] [--json]
+    bench/watched_step.py [--rounds 60] [--json]
 
-Two blocks of width 512 on 1,024 tokens, float32, forward, backward and AdamW, on one thread. The three kinds of steps take turns in
-random order. Ratios are those of medians of processor time, which other processes on the machine disturb least.
+Two blocks of width 512 on 1,024 tokens, float32, forward, backward and AdamW, on one thread. The kinds of steps take turns in random
+order. A ratio is the median over the rounds of processor time of a step over that of the unwatched step of the same round, which other
+processes on the machine disturb least.
 """
 
 import argparse
+import functools
 import json
 import random
 import statistics
@@ -19,29 +21,36 @@ from torch import nn
 import isentrope
 from isentrope.models.projections import named
 
+FUNCTIONS = {
+    "isentrope": functools.partial(isentrope.attention, causal=True),
+    "torch": lambda *qkv: torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True),
+}
+# The attention function of each watched step, and its watcher.
+WATCHED = [("isentrope", "Monitor"), ("isentrope", "QKClip"), ("torch", "Monitor"), ("torch", "QKClip")]
+
 
 class Block(nn.Module):
-    def __init__(self, width=512, heads=8):
+    def __init__(self, function, width=512, heads=8):
         super().__init__()
-        self.heads, self.norms = heads, nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.function, self.heads, self.norms = FUNCTIONS[function], heads, nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x):
         q, k, v = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.out(isentrope.attention(q, k, v, causal=True).transpose(1, 2).flatten(2))
+        x = x + self.out(self.function(q, k, v).transpose(1, 2).flatten(2))
         return x + self.inner(self.norms[1](x))
 
 
-def step_of(kind, x):
+def step_of(function, watcher, x):
     """Returns a function that takes one training step of a new model."""
     torch.manual_seed(0)
-    model = nn.Sequential(Block(), Block())
+    model = nn.Sequential(Block(function), Block(function))
     optimizer, monitor = torch.optim.AdamW(model.parameters()), isentrope.Monitor(model)
-    clip = isentrope.QKClip(model, projections=named(qkv="qkv", head_dim=64)) if kind == "QKClip" else None
+    clip = isentrope.QKClip(model, projections=named(qkv="qkv", head_dim=64)) if watcher == "QKClip" else None
 
     def step():
-        with monitor.watch(kind == "Monitor"):
+        with monitor.watch(watcher == "Monitor"):
             loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
@@ -53,10 +62,12 @@ def step_of(kind, x):
 
 
 def measure(rounds):
+    """One row for each watched step: function, watcher, ratio, the quartiles of the rounds' ratios, and the median seconds."""
     x = torch.randn(1, 1024, 512, generator=torch.Generator().manual_seed(0))
-    steps = {kind: step_of(kind, x) for kind in ("neither", "Monitor", "QKClip")}
-    times = {kind: [] for kind in steps}
-    order, generator = list(steps), random.Random(0)
+    kinds = [*((function, None) for function in FUNCTIONS), *WATCHED]
+    steps = {kind: step_of(*kind, x) for kind in kinds}
+    times = {kind: [] for kind in kinds}
+    order, generator = kinds.copy(), random.Random(0)
     for round_ in range(rounds + 1):
         generator.shuffle(order)
         for kind in order:
@@ -64,23 +75,27 @@ def measure(rounds):
             steps[kind]()
             if round_ > 0:  # the first round warms up
                 times[kind].append(time.process_time() - begin)
-    base = statistics.median(times["neither"])
-    return [
-        {"step": kind, "ratio": statistics.median(found) / base, "quartiles": [q / base for q in statistics.quantiles(found)]}
-        for kind, found in times.items()
-    ]
+    rows = []
+    for function, watcher in WATCHED:
+        ratios = [watched / plain for watched, plain in zip(times[function, watcher], times[function, None])]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        rows.append({"function": function, "watcher": watcher, "ratio": middle, "quartiles": [low, high],
+                     "seconds": statistics.median(times[function, watcher])})  # fmt: skip
+    return {"rounds": rounds, "rows": rows}
+
+
+def table_of(measured):
+    yield f"{'attention':<10} {'watched by':<11} {'over one without':>16} {'quartiles':>15}"
+    for row in measured["rows"]:
+        low, high = row["quartiles"]
+        yield f"{row['function']:<10} {row['watcher']:<11} {row['ratio']:>16.3f}    {low:.3f} {high:.3f}"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="steps of each kind (30)")
+    parser.add_argument("--rounds", type=int, default=60, help="steps of each kind (60)")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = measure(arguments.rounds)
-    if arguments.json:
-        print(json.dumps(rows, indent=1))
-    else:
-        print("step      over one without   quartiles")
-        for row in rows:
-            print(f"{row['step']:8}  {row['ratio']:16.3f}   {row['quartiles'][0]:.2f} to {row['quartiles'][2]:.2f}")
+    measured = measure(arguments.rounds)
+    print(json.dumps(measured) if arguments.json else "\n".join(table_of(measured)))

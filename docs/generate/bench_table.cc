@@ -49,4 +49,19 @@ std::string bench_table(const std::filesystem::path& bench_file) {
                                             bench.at("date").get<std::string>());
 }
 
+std::string watched_step_table(const std::filesystem::path& bench_file) {
+  const json steps = json::parse(std::ifstream(bench_file)).at("training_step");
+  Rows rows = {{"watched by", "attention", "over a step that nothing watches", "quartiles"}};
+  for (const json& row : steps.at("rows")) {
+    const json& quartiles = row.at("quartiles");
+    rows.push_back({row.at("watcher").get<std::string>(), row.at("function").get<std::string>(),
+                    fmt::format("{:.3f}", row.at("ratio").get<double>()),
+                    fmt::format("{:.3f} to {:.3f}", quartiles.at(0).get<double>(),
+                                quartiles.at(1).get<double>())});
+  }
+  return markdown_table(rows) +
+         fmt::format("\n{}, one thread, {} rounds, {}.\n", steps.at("machine").get<std::string>(),
+                     steps.at("rounds").get<int>(), steps.at("date").get<std::string>());
+}
+
 }  // namespace isentrope::docs

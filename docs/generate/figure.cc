@@ -34,10 +34,12 @@ std::string_view palette() {
 // Maps values to pixels along one axis.
 struct Scale {
   double low = std::numeric_limits<double>::infinity(), high = -low;
-  bool logarithmic = false;
+  report::Axis axis = report::Axis::linear;
   double begin = 0, end = 1;
 
-  [[nodiscard]] double mapped(double value) const { return logarithmic ? std::log(value) : value; }
+  [[nodiscard]] double mapped(double value) const {
+    return axis == report::Axis::linear ? value : std::log(value);
+  }
   void include(double value) {
     low = std::min(low, value);
     high = std::max(high, value);
@@ -49,8 +51,10 @@ struct Scale {
 
 std::vector<double> ticks_of(const Scale& scale) {
   std::vector<double> ticks;
-  if (scale.logarithmic) {
-    for (double value = scale.low; value <= scale.high * 1.001; value *= 4) ticks.push_back(value);
+  if (scale.axis != report::Axis::linear) {
+    const bool decimal = scale.axis == report::Axis::log10;
+    double value = decimal ? std::pow(10, std::ceil(std::log10(scale.low))) : scale.low;
+    for (; value <= scale.high * 1.001; value *= decimal ? 10 : 4) ticks.push_back(value);
     return ticks;
   }
   double step = std::pow(10, std::floor(std::log10(scale.high - scale.low)));
@@ -128,8 +132,7 @@ std::string bars(const report::Series& series, const std::string& style, const S
 
 std::string figure(const report::LineChart& chart) {
   Scale x, y;
-  x.logarithmic = chart.x_axis != report::Axis::linear;
-  y.logarithmic = chart.y_axis != report::Axis::linear;
+  x.axis = chart.x_axis, y.axis = chart.y_axis;
   x.begin = kLeft, x.end = kWidth - kRight, y.begin = kHeight - kBottom, y.end = kTop;
   if (chart.y_from_zero) y.include(0);
   for (const auto& series : chart.series) {

@@ -138,6 +138,30 @@ std::string gain_table(const NotesSize& large, const Study& small) {
   return markdown_table(rows);
 }
 
+using LayersByLength = std::map<std::int64_t, std::vector<double>>;
+
+// Entropy of each layer at each length, mean over the seeds; empty without that row.
+LayersByLength layer_entropy(const Cell& cell, const RowName& name) {
+  LayersByLength found;
+  std::vector<const nlohmann::json*> seeds;
+  for (const nlohmann::json& record : cell.records)
+    for (const nlohmann::json& row : record.at("rows"))
+      if (RowName{row.at("rule"), row.at("kind")} == name) seeds.push_back(&row);
+  if (seeds.empty()) return found;
+  const auto lengths =
+      cell.records.front().at("evaluation").at("lengths").get<std::vector<std::int64_t>>();
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    std::vector<double>& sums = found[lengths[i]];
+    for (const nlohmann::json* row : seeds) {
+      const auto layers = row->at("entropy_by_layer").at(i).get<std::vector<double>>();
+      sums.resize(layers.size());
+      for (std::size_t layer = 0; layer < layers.size(); ++layer)
+        sums[layer] += layers[layer] / static_cast<double>(seeds.size());
+    }
+  }
+  return found;
+}
+
 report::Series series_of(const std::string& name, int colour, bool standard,
                          const ByLength& accuracy) {
   report::Series series{.name = name, .x = {}, .y = {}, .reference = standard, .colour = colour};
@@ -156,6 +180,26 @@ std::string notes_size_tables(const std::filesystem::path& docs) {
   return "Accuracy in percent, on texts that differ from row to row:\n\n" +
          accuracy_table(large, small) + "\nGains in points of accuracy:\n\n" +
          gain_table(large, small);
+}
+
+std::string notes_entropy_table(const std::filesystem::path& docs) {
+  const NotesSize large = notes_size_of(docs);
+  const std::pair<RowName, const char*> shown[] = {
+      {kStandardRow, "1/sqrt(d)"},
+      {kTrainedRow, "log_512(n)/sqrt(d)"},
+      {kRescaledRow, "1/sqrt(d), then times log_64(n)"}};
+  Rows rows = {{"scale", "n"}};
+  for (const auto& [row, scale] : shown) {
+    for (const auto& [length, layers] : layer_entropy(large.study.cells.front(), row)) {
+      rows.push_back({scale, std::to_string(length)});
+      for (const double entropy : layers) rows.back().push_back(report::decimal(entropy, 2));
+      rows.back().push_back(report::decimal(mean(layers), 2));
+    }
+  }
+  for (std::size_t layer = 1; layer + 3 <= rows.back().size(); ++layer)
+    rows.front().push_back(fmt::format("layer {}", layer));
+  rows.front().emplace_back("mean");
+  return fmt::format("{}, nats:\n\n", large.name) + markdown_table(rows);
 }
 
 report::LineChart notes_size_chart(const std::filesystem::path& docs) {

@@ -52,6 +52,8 @@ struct ExperimentTables {
 
 // Part of laboratory.md on the note's experiment by model size: its table and its figure.
 [[nodiscard]] std::string notes_size_tables(const std::filesystem::path& docs);
+// Entropy of each layer by length in those models, for laboratory-tables.md.
+[[nodiscard]] std::string notes_entropy_table(const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart notes_size_chart(const std::filesystem::path& docs);
 
 // Tables of numerics.md, from the measurements of `make numerics`: docs/results/numerics.json.
@@ -74,6 +76,9 @@ struct ExperimentTables {
 
 // The table of speed in bench.md, from a bench.json.
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
+
+// Training steps of a bench.json, each with its ratio and spread, for bench.md.
+[[nodiscard]] std::string watched_step_table(const std::filesystem::path& bench_file);
 
 // Table of a GPU's bench.json, in TFLOP/s, decode steps in GB/s.
 [[nodiscard]] std::string device_table(const std::filesystem::path& file);

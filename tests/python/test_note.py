@@ -2,8 +2,12 @@
 
 import hashlib
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -141,20 +145,118 @@ def test_the_experiment_measures_what_it_declares():
         assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
 
 
-def test_the_study_runs_a_trainer_of_its_own(text, tmp_path):
+def start_study(text, folder, *options, tokens=1024, seeds=1):
+    """scripts/study on a plan of two rules, in a process group of its own."""
     plan = {
-        "trainer": str(ROOT / "tools/lab/note/train.py"), "common": f"--corpus {text} --tiny --tokens 1024",
+        "trainer": str(ROOT / "tools/lab/note/train.py"), "common": f"--corpus {text} --tiny --tokens {tokens}",
         "cells": {"masked": "--objective mlm"}, "rules": {"pair": "standard,log_length"}, "rescaled": {"none": "none"},
-        "order": [{"cell": "masked", "rules": "pair", "rescaled": "none", "seeds": 1}],
+        "order": [{"cell": "masked", "rules": "pair", "rescaled": "none", "seeds": seeds}],
     }  # fmt: skip
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    command = [sys.executable, ROOT / "scripts/study", tmp_path / "plan.json", "--output", tmp_path / "out", "--records",
-               tmp_path / "records.json", "--jobs", "1"]  # fmt: skip
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "2 of 2 trainings" in out and "minutes left" in out
-    written = json.loads((tmp_path / "records.json").read_text())["cells"]["masked"]["records"]
-    assert [record["rule"] for record in written] == ["log_length", "standard"]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    command = [sys.executable, ROOT / "scripts/study", folder / "plan.json", "--output", folder / "out", "--records",
+               folder / "records.json", *options]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def study_records(folder):
+    return json.loads((folder / "records.json").read_text())["cells"]["masked"]["records"]
+
+
+def wait_until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.1)
+
+
+def test_the_study_runs_a_trainer_of_its_own(text, tmp_path):
+    study = start_study(text, tmp_path, "--jobs", "1")
+    out, _ = study.communicate()
+    assert study.returncode == 0 and "2 of 2 trainings" in out and "minutes left" in out
+    assert [record["rule"] for record in study_records(tmp_path)] == ["log_length", "standard"]
     assert "step 1 of 1" in (tmp_path / "out/masked/standard-seed1/log.txt").read_text()
+
+
+@pytest.mark.long
+def test_ctrl_c_keeps_finished_models_and_the_study_goes_on(text, tmp_path):
+    study = start_study(text, tmp_path, "--jobs", "1", tokens=200_000)
+    second = tmp_path / "out/masked/log_length-seed1/log.txt"
+    wait_until(lambda: second.exists() and study_records(tmp_path))
+    os.killpg(study.pid, signal.SIGINT)
+    study.communicate()
+    (finished,) = study_records(tmp_path)
+    assert study.returncode == 130 and finished["rule"] == "standard"
+    model = tmp_path / "out/masked/standard-seed1/models/standard-seed1.json"
+    written = model.stat().st_mtime_ns
+    study = start_study(text, tmp_path, "--jobs", "1", tokens=200_000)
+    out, _ = study.communicate()
+    assert study.returncode == 0 and "2 of 2 trainings" in out
+    assert finished in study_records(tmp_path) and model.stat().st_mtime_ns == written
+
+
+@pytest.mark.long
+def test_workers_of_dask_train_the_models(text, tmp_path):
+    pytest.importorskip("distributed")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    study = start_study(text, tmp_path, "--listen", address, tokens=20_000, seeds=2)
+    workers = [
+        subprocess.Popen([sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
+                          "--local-directory", tmp_path / f"worker{i}"], stderr=subprocess.PIPE, text=True) for i in range(2)
+    ]  # fmt: skip
+    try:
+        out, _ = study.communicate(timeout=300)
+        assert study.returncode == 0 and "4 of 4 trainings" in out
+        for worker in workers:
+            worker.communicate(timeout=60)  # the study is over: they leave
+    finally:
+        for process in (study, *workers):
+            process.kill()
+    distributed = study_records(tmp_path)
+    assert [(record["seed"], record["rule"]) for record in distributed] == [
+        (seed, rule) for seed in (1, 2) for rule in ("log_length", "standard")
+    ]
+    # They measured what a process alone does.
+    assert run(text, tmp_path / "alone", "--tokens", "20000", "--rules", "standard", "--rescaled", "none") == 0
+    (alone,) = records(tmp_path / "alone").values()
+    found = next(record for record in distributed if (record["seed"], record["rule"]) == (1, "standard"))
+    assert found["rows"][0]["accuracy"] == pytest.approx(alone["rows"][0]["accuracy"], abs=1e-3)
+
+
+# Trains on the CPU while it holds one of two devices, and tells when it held which.
+HOLDER = """
+import contextlib, json, sys, time
+import torch
+import train
+
+@contextlib.contextmanager
+def held(_):
+    with train.first_free(sys.argv[1].split(",")) as i:
+        begin = time.monotonic()
+        yield torch.device("cpu")
+        print(json.dumps([i, begin, time.monotonic()]), flush=True)
+
+train.free_device = held
+sys.exit(train.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.long
+def test_a_device_has_one_training_at_a_time(text, tmp_path):
+    names = f"{tmp_path.name}-{os.getpid()}-a,{tmp_path.name}-{os.getpid()}-b"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "tools/lab/note"), os.environ.get("PYTHONPATH", "")]),
+                                "TMPDIR": str(tmp_path)}  # fmt: skip
+    processes = [
+        subprocess.Popen([sys.executable, "-c", HOLDER, names, "--corpus", text, "--tiny", "--tokens", "60000", "--seed", str(seed),
+                          "--rules", "standard", "--output", tmp_path / "out"],
+                         env=environment, stdout=subprocess.PIPE, text=True) for seed in (1, 2, 3)
+    ]  # fmt: skip
+    held = sorted(json.loads(process.communicate()[0]) for process in processes)
+    assert all(process.returncode == 0 for process in processes) and len(records(tmp_path / "out")) == 3
+    assert {index for index, _, _ in held} == {0, 1}
+    for (first, _, end), (second, begin, _) in zip(held, held[1:]):
+        assert first != second or end <= begin
 
 
 def test_prose_is_kept_and_tables_are_not():

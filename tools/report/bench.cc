@@ -137,6 +137,21 @@ LineChart roofline(const json& run, const json& limits) {
   return chart;
 }
 
+// Ratios of training steps with a monitor or QK-clip at every step.
+Table watched_steps(const json& steps) {
+  Table table{
+      {}, {"watched by", "attention", "over a step that nothing watches", "quartiles"}, {{}}};
+  for (const json& row : steps.at("rows")) {
+    const json& quartiles = row.at("quartiles");
+    table.groups[0].rows.push_back(
+        {row.at("watcher").get<std::string>(),
+         {row.at("function").get<std::string>(), decimal(row.at("ratio").get<double>(), 3),
+          fmt::format("{} to {}", decimal(quartiles.at(0).get<double>(), 3),
+                      decimal(quartiles.at(1).get<double>(), 3))}});
+  }
+  return table;
+}
+
 std::string page_of(const json& result) {
   Page page("Attention on the CPU", Text(result.at("machine").get<std::string>())
                                         .plain(", " + result.at("date").get<std::string>()));
@@ -148,6 +163,9 @@ std::string page_of(const json& result) {
     for (const LineChart& chart : charts_against_length(run)) page.plot(line_plot(chart));
     if (threads == 1) page.plot(line_plot(roofline(run, result.at("limits"))));
   }
+  if (result.contains("training_step"))
+    page.heading("A training step that is watched")
+        .table(watched_steps(result.at("training_step")));
   return page.html();
 }
 

@@ -143,13 +143,9 @@ def run(training: Training, steps: int | None, seconds: float, say: Callable[[st
 
 
 @contextlib.contextmanager
-def free_device(wanted: str | None) -> Iterator[torch.device]:
-    """Yields the requested device, or the first GPU without another training, or the CPU if there is none."""
-    if wanted or not torch.cuda.is_available():
-        yield torch.device(wanted or "cpu")
-        return
+def first_free(names: list[str]) -> Iterator[int]:
+    """Yields the index of the first device that no other process holds. Waits while all are held."""
     with contextlib.ExitStack() as files:
-        names = [torch.cuda.get_device_properties(i).uuid for i in range(torch.cuda.device_count())]
         locks = [files.enter_context(open(f"{tempfile.gettempdir()}/isentrope-note-{name}.lock", "w")) for name in names]
         while True:
             for i, lock in enumerate(locks):
@@ -157,10 +153,20 @@ def free_device(wanted: str | None) -> Iterator[torch.device]:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the file is closed
                 except BlockingIOError:
                     continue
-                torch.cuda.set_device(i)
-                yield torch.device("cuda", i)
+                yield i
                 return
             time.sleep(1)
+
+
+@contextlib.contextmanager
+def free_device(wanted: str | None) -> Iterator[torch.device]:
+    """Yields the requested device, or the first GPU without another training, or the CPU if there is none."""
+    if wanted or not torch.cuda.is_available():
+        yield torch.device(wanted or "cpu")
+        return
+    with first_free([torch.cuda.get_device_properties(i).uuid for i in range(torch.cuda.device_count())]) as i:
+        torch.cuda.set_device(i)
+        yield torch.device("cuda", i)
 
 
 def program(device: torch.device) -> dict:
