@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
+"""Benchmarks Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
 
     bench/gpu.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
-    bench/gpu.py --tiny            # one shape of each kind, in Triton's interpreter where there is no GPU: it runs, that is all
+    bench/gpu.py --tiny            # one shape of each kind, interpreted without a GPU: only shows that it runs
 
-The systems take turns, repetition by repetition, after calls for WARM seconds that warm the clocks, timed by events of the device.
+The systems alternate, repetition by repetition, after calls for WARM seconds that warm the clocks, timed by events of
+the device.
 """
 
 import argparse
@@ -37,7 +38,7 @@ OURS = "isentrope"
 BARE = OURS + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
-TOKENS = 16384  # of a call: fewer sequences where they are longer
+TOKENS = 16384  # tokens of a call: longer sequences are fewer
 TINY = [
     *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
     Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
@@ -58,7 +59,7 @@ def all_work():
 
 
 def seconds_of(run, calls):
-    """Of one call, and its output."""
+    """Returns the seconds of one call, and its output."""
     if DEVICE == "cpu":
         start = time.perf_counter()
         output = run()
@@ -73,7 +74,7 @@ def seconds_of(run, calls):
 
 
 def warmed(run):
-    """Calls until the device's clocks are up. Seconds of one then; the interpreter has no such clocks."""
+    """Calls until the device's clocks are up, and returns the seconds of one call; the interpreter needs one call."""
     seconds, spent = seconds_of(run, 1)[0], 0.0
     while DEVICE != "cpu" and spent < WARM:
         calls = max(1, int(WARM / 4 / seconds))
@@ -83,7 +84,7 @@ def warmed(run):
 
 
 def limits():
-    """What the device can do, by torch's own products of large matrices and by reading memory."""
+    """Returns the device's peak rates, measured with torch's products of large matrices and by reading memory."""
     if DEVICE == "cpu":
         return {"memory_read": 1.0, "flops": dict.fromkeys(DTYPES, 1.0)}
     side, rates = 8192, {}
@@ -119,7 +120,7 @@ def first_line(error):
 
 
 def errors_of(work, found, tensors, rule):
-    """Of the output and, where there are any, of the gradients."""
+    """Returns the errors of the output and, if any, of the gradients."""
     output, *gradients = found if isinstance(found, tuple) else (found,)
     tensors = [x.detach() for x in tensors]
     errors = {"error": error_of(work, output.detach().cpu(), *(x.cpu() for x in tensors[:3]), rule=rule)}
@@ -129,8 +130,8 @@ def errors_of(work, found, tensors, rule):
 
 
 def measured(systems, work, repetitions, notes):
-    """A row's systems: those that ran. Of the others the notes say why not."""
-    torch._dynamo.reset()  # FlexAttention would be compiled for sizes of any kind
+    """Returns the results of the systems that ran; notes say why the others did not."""
+    torch._dynamo.reset()  # otherwise FlexAttention would be compiled for dynamic sizes
     tensors = tensors_of(work)
     runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
     rules = {system.name: getattr(system, "rule", None) for system in systems}
@@ -151,7 +152,7 @@ def measured(systems, work, repetitions, notes):
 
 
 def row_of(work, systems, limit):
-    """Rates, ratio to the best peer, and the share of what the device could do, as bench/run.py has them."""
+    """Returns rates, ratio to the best peer, and the fraction of the device's peak, as bench/run.py does."""
     streams = work.kind == "decode"
     limit = limit["memory_read"] if streams else limit["flops"][work.dtype]
     for system in systems:
@@ -174,7 +175,7 @@ def print_row(row):
 
 
 def result_of(limit, rows, notes):
-    """What the report reads, however many rows there are by now."""
+    """Returns the document of the report, with the rows so far."""
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
     flops = {"flops": limit["flops"]["f32"], "bf16_flops": limit["flops"]["bf16"], "exps": 0.0}
     return {

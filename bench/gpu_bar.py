@@ -1,4 +1,4 @@
-"""What must hold of the kernels that bench/gpu_static.py compiles: a bar for each number."""
+"""Limits of numbers of the kernels that bench/gpu_static.py compiles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 def bars(kernels: list[Measured]) -> Iterator[Bar]:
-    """Of the kernels of one type and head dimension."""
+    """Yields the limits of the kernels of one type and head dimension."""
     for x in kernels:
         if not x.name.startswith((PEER, "plain")):
             yield from _of_each(x)
@@ -67,7 +67,7 @@ def _of_gradients(named: dict[str, Measured]) -> Iterator[Bar]:
     about = f"{one.dtype}, d {one.dim}, gradients: "
 
     def a_flop(prefix: str) -> float:
-        # Three products of the one, four of the other.
+        # Three products of one gradient, four of the other.
         return sum(products * named[prefix + name].a_flop for products, name in zip((3, 4), GRADIENTS))
 
     ratio = a_flop("") / a_flop(PEER)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `run` does on the machine that the folder was carried to: are the numbers right, what does a call cost, how fast are
-decode steps and the kernels beside their peers, which tiles are the fastest.
+"""Checks and measures on the machine that the folder was carried to: results, cost of calls, decode steps, kernels,
+tiles.
 
     bench/gpu_carried.py --budget 480 --output DIR [--only check,calls,decode,shapes,tune]
     bench/gpu_carried.py --tiny --budget 60 --output DIR      # the same way on a CPU, in Triton's interpreter
 
-DIR/bench.json is written anew after each thing that was measured. A second run with the same DIR goes on where the first one
-stopped. What fails is an entry that says so. Exit status 1 if a check failed.
+DIR/bench.json is written again after each measurement. A second run with the same DIR continues where the first one
+stopped. Failures are recorded as entries. Exit status 1 if a check failed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from gpu_carried_steps import check, check_generated, time_calls, time_decode, t
 
 import isentrope
 
-# In this order, with the share of the budget after which a step leaves the rest to the next.
+# Steps in order, with the share of the budget at which each stops.
 STEPS: dict[str, tuple[float, Callable[[Run, float], None]]] = {
     "check": (0.35, check),
     "calls": (0.42, time_calls),
@@ -35,7 +35,7 @@ STEPS: dict[str, tuple[float, Callable[[Run, float], None]]] = {
 
 
 def steps(text: str) -> list[str]:
-    """The names of an option, in the order of STEPS."""
+    """Returns the names of an option, in the order of STEPS."""
     if unknown := [name for name in text.split(",") if name not in STEPS]:
         raise argparse.ArgumentTypeError(f"must be some of {','.join(STEPS)}; got {unknown[0]}")
     return [name for name in STEPS if name in text.split(",")]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles the kernels that the carried folder needs, for a chip that is not here, into one archive.
+"""Compiles the kernels of the carried folder into one archive, for a chip that need not be present.
 
     bench/gpu_carried_kernels.py ARCHIVE [--chip sm_90] [--seconds 1200] [--jobs N]      # again: goes on from ARCHIVE.cache
 
-It runs under the version of Triton that the other machine has, and needs no GPU. There `unpack` fills Triton's cache from the
-archive if chip and version fit; what the archive lacks, or does not fit, is compiled there. PYTHONPATH must have isentrope.
+It runs with the version of Triton of the other machine, and needs no GPU. There `unpack` fills Triton's cache from the
+archive if chip and version match; missing kernels are compiled there. PYTHONPATH must have isentrope.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def use_portable_keys() -> None:
-    """Makes the names of Triton's cache depend on the kernel, its options, the chip and Triton's version alone.
-
-    Triton's own also depend on its files, which differ between builds of one version for several versions of Python.
-    """
+    """Makes keys of Triton's cache depend only on the kernel, its options, the chip and Triton's version. Triton's own
+    also depend on its files, which differ between builds of one version for several versions of Python."""
     import triton.compiler.compiler as compiler
 
     def key(src: Any, backend: Any, options: Any, env_vars: Any) -> str:
@@ -43,7 +41,7 @@ def use_portable_keys() -> None:
 
 
 def tasks() -> list[tuple[str, Any]]:
-    """Everything whose kernels are compiled, in the order of the other machine."""
+    """Returns all tasks whose kernels are compiled, in the order of the other machine."""
     from isentrope.gpu import plan
     from isentrope.gpu.candidates import candidates, keys
 
@@ -56,7 +54,7 @@ def tasks() -> list[tuple[str, Any]]:
 
 
 def start_worker(architecture: int) -> None:
-    """Makes calls on CPU tensors compile their kernels for the chip, and return whatever memory holds."""
+    """Makes calls on CPU tensors compile their kernels for the chip, and return undefined results."""
     from triton.backends.compiler import GPUTarget
 
     import isentrope.gpu
@@ -71,7 +69,7 @@ def start_worker(architecture: int) -> None:
 
 
 def compile_task(task: tuple[str, Any]) -> str:
-    """The error of a task, or an empty string."""
+    """Returns the error of a task, or ""."""
     from isentrope.gpu import tuning
     from isentrope.gpu.problems import Problem
 
@@ -91,7 +89,7 @@ def compile_task(task: tuple[str, Any]) -> str:
 
 
 def call(work: Work, statistics: bool) -> None:
-    """The call of gpu_systems.Isentrope, on memory that nobody fills."""
+    """Makes the call of gpu_systems.Isentrope, on uninitialised memory."""
     from gpu_systems import Isentrope
 
     queries = (work.batch, work.heads, work.queries, work.dim)
@@ -112,7 +110,7 @@ def pack(cache: Path, archive: Path, chip: str) -> int:
 
 
 def unpack(archive: Path, cache: Path, architecture: int) -> str:
-    """Fills Triton's cache folder from an archive. Returns what was found, or why nothing is used."""
+    """Fills Triton's cache folder from an archive. Returns a description of the result."""
     if not archive.exists():
         return "no kernels were compiled before: they are compiled here"
     with tarfile.open(archive) as tar:

@@ -1,4 +1,4 @@
-"""The state of a run of the carried folder: what was found so far, where it is written, and how much time is left."""
+"""State of a run of the carried folder: results so far, their file, and the time left."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def every_minute(show: Callable[[], None]) -> Iterator[None]:
 
 
 class Run:
-    """Results by step: verdicts of problems by line, rows of shapes, calls and decode steps by name. bench.json has them all, and a
-    run that finds one of the same device and versions goes on from it."""
+    """Results by step: verdicts of problems by line, rows of shapes, calls and decode steps by name. bench.json has
+    them all, and a run continues from one of the same device and versions."""
 
     def __init__(self, output: Path, budget: float, tiny: bool) -> None:
         self.output, self.budget, self.tiny = output, budget, tiny
@@ -60,7 +60,7 @@ class Run:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Takes over what an earlier run with this folder found."""
+        """Takes over the results of an earlier run with this folder."""
         try:
             found = json.loads((self.output / "bench.json").read_text())
             if found["versions"] != versions() or found["machine"] != self.machine:
@@ -78,18 +78,18 @@ class Run:
         return torch.cuda.get_device_name() if gpu.DEVICE == "cuda" else "interpreter"
 
     def left(self, share: float = 1.0) -> float:
-        """Seconds of that share of the budget, from the start."""
+        """Returns the seconds left of that share of the budget."""
         return self.began + share * self.budget - time.monotonic()
 
     def begin(self, step: str) -> None:
         self.step, self.done, self.of = step, 0, 0
 
     def status(self) -> str:
-        """One line: the time, the step, and how far it is."""
+        """Returns one line: the time, the step, and its progress."""
         return f"[run] {time.monotonic() - self.began:.0f} of {self.budget:g} s: {self.step}, {self.done} of {self.of}"
 
     def within(self, what: str, items: list, share: float) -> Iterator[Any]:
-        """Yields items as long as there is time, and writes what was found after each. A note says how many were left out."""
+        """Yields items while there is time, and writes the results after each. A note counts the items left out."""
         self.of = len(items)
         self.notes.pop(what, None)
         for self.done, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""The steps of a run of the carried folder. Each takes the run and the share of its budget at which it must stop."""
+"""Steps of a run of the carried folder. Each takes the run and the share of its budget at which it must stop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from isentrope.gpu import tuning
 from isentrope.gpu.candidates import keys
 from isentrope.gpu.tile_table import Key
 
-HOST_CALLS = 100  # that are timed in a row
+HOST_CALLS = 100  # timed in a row
 
 
 def judged(item: str | int) -> tuple[str, dict[str, Any]]:
-    """In a process of its own: an item, and the verdict on its problem, a line or the number of a generated one."""
+    """Runs in a separate process. Returns an item, and the verdict on its problem: a line or the number of a generated
+    one."""
     from isentrope.gpu.problems import Problem
 
     size = carried.SIZE if gpu.DEVICE == "cuda" else 8000
@@ -39,17 +40,17 @@ def judged(item: str | int) -> tuple[str, dict[str, Any]]:
 
 
 def check(run: Run, share: float) -> None:
-    """Problems that were wrong before, and those that models call."""
+    """Checks problems that failed before, and those that models call."""
     judge(run, "checks", carried.TINY_LINES if run.tiny else carried.problem_lines(), share)
 
 
 def check_generated(run: Run, share: float) -> None:
-    """Generated problems, in the time that nothing else takes."""
+    """Checks generated problems, in the remaining time."""
     judge(run, "generated checks", list(range(2 if run.tiny else carried.GENERATED)), share)
 
 
 def judge(run: Run, what: str, items: list[Any], share: float) -> None:
-    """Problems against the float64 reference, in a process for each core, as far as they are not judged yet."""
+    """Compares problems with the float64 reference, in a process for each core, unless they have a verdict."""
     items = [item for item in items if str(item) not in run.verdicts]
     processes = 1 if run.tiny else max(1, min(16, os.cpu_count() or 1, len(items)))
     with multiprocessing.get_context("spawn").Pool(processes, use_portable_keys) as pool:
@@ -67,7 +68,7 @@ def judge(run: Run, what: str, items: list[Any], share: float) -> None:
 
 
 def host_microseconds(step: Any, calls: int) -> float:
-    """Time that a call takes the host, which does not wait for the device."""
+    """Returns the host's time for a call, without waiting for the device."""
     synchronize = torch.cuda.synchronize if gpu.DEVICE == "cuda" else lambda: None
     for _ in range(max(1, calls // 5)):
         step()
@@ -81,7 +82,7 @@ def host_microseconds(step: Any, calls: int) -> float:
 
 
 def captured(step: Any) -> torch.cuda.CUDAGraph:
-    """The step as a CUDA graph. Raises RuntimeError without a device."""
+    """Returns the step as a CUDA graph. Raises RuntimeError without a device."""
     if gpu.DEVICE != "cuda":
         raise RuntimeError("a CUDA graph needs a CUDA device; got none")
     graph = torch.cuda.CUDAGraph()
@@ -98,7 +99,7 @@ def seconds_under_a_graph(step: Any) -> dict[str, Any]:
 
 
 def time_calls(run: Run, share: float) -> None:
-    """Host time of small calls beside scaled_dot_product_attention's, and their time under a CUDA graph."""
+    """Measures the host time of small calls and of scaled_dot_product_attention, and their time in a CUDA graph."""
     for work in run.within("calls", carried.TINY_SHAPES[:2] if run.tiny else carried.CALLS, share):
         if work.name in run.calls:
             continue
@@ -116,7 +117,7 @@ def time_calls(run: Run, share: float) -> None:
 
 
 def time_decode(run: Run, share: float) -> None:
-    """Decode steps launched kernel by kernel, and replayed as a graph, with lse alone and with all statistics."""
+    """Times decode steps as separate launches and as a graph, with lse alone and with all statistics."""
     for work in run.within("decode", carried.TINY_SHAPES[-1:] if run.tiny else carried.DECODED, share):
         for statistics in (False, True):
             system = Isentrope(statistics)
@@ -136,7 +137,7 @@ def time_decode(run: Run, share: float) -> None:
 
 
 def time_shapes(run: Run, share: float) -> None:
-    """Isentrope with all statistics and with none, and its peers; each row when it is measured."""
+    """Times Isentrope with all statistics and with none, and its peers; records each row at once."""
     run.limit = run.limit or gpu.limits()
     works: list[Work] = carried.TINY_SHAPES if run.tiny else carried.SHAPES
     for work in run.within("shapes", [work for work in works if work.name not in run.rows], share):
@@ -152,7 +153,7 @@ def time_shapes(run: Run, share: float) -> None:
 
 
 def tune(run: Run, share: float) -> None:
-    """The tiles of this card, as isentrope tune measures them, in tiles.json."""
+    """Measures the tiles of this card, as isentrope tune does, into tiles.json."""
     if gpu.DEVICE != "cuda":
         run.notes["tune"] = "left out: tiles are timed on a device alone"
         return

@@ -1,4 +1,5 @@
-"""Work of the carried folder: checks and timings, in this order. Its kernels are compiled before the folder is carried."""
+"""Work of the carried folder: checks and timings, in this order. Its kernels are compiled before the folder is
+carried."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ SHAPES = [
     square("forward", 4, 16, 4096, 128, "f16", True), square("gradient", 4, 16, 4096, 128, "f16", True),
     square("gradient", 1, 16, 16384, 128, "bf16", True), Work("decode", 1, 32, 1, 131072, 128, "bf16", False, 8),
 ]  # fmt: skip
-# Calls whose time is the host's.
+# Calls whose time is spent on the host.
 CALLS = [square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient")]
 DECODED = [
     Work("decode", batch, 32, 1, keys, 128, "bf16", False, 8) for batch, keys in ((8, 32768), (1, 8192), (8, 8192), (64, 8192))
@@ -33,7 +34,8 @@ TINY_SHAPES = [
 
 
 def problem_lines() -> list[str]:
-    """Lines that are checked first: those that were wrong on a device, some that cover every pair of features, then COMMON."""
+    """Returns the lines to check first: former failures on a device, lines that cover every pair of features, then
+    COMMON."""
     from isentrope.gpu.pairwise import problem_lines as covering
 
     return [*covering(), *COMMON]

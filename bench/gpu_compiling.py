@@ -1,6 +1,6 @@
-"""Kernels compiled for chips that are not here: which ones a call launches, and what becomes of them.
+"""Compiles the kernels of a call for chips that need not be present, and reads their resources.
 
-Triton compiles for NVIDIA and AMD chips without a driver, and brings the tools that tell registers, spills, shared
+Triton compiles for NVIDIA and AMD chips without a driver, and includes tools that report registers, spills, shared
 memory and instructions of the result.
 """
 
@@ -31,7 +31,7 @@ from isentrope.gpu import plan
 
 
 class Target(NamedTuple):
-    """A chip as the plan and as Triton know it, and the shared memory that a kernel may have there, in bytes."""
+    """A chip for the plan and for Triton, and the bytes of shared memory that a kernel may have there."""
 
     chip: plan.Chip
     gpu: GPUTarget
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 TARGETS = {
-    # Others take the tiles of sm_80, and have less.
+    # Others use the tiles of sm_80, with less shared memory.
     "sm_80": Target(plan.Chip("sm80", 108), GPUTarget("cuda", 80, 32), 99 << 10),
     "sm_90": Target(plan.Chip("sm90", 132), GPUTarget("cuda", 90, 32), 227 << 10),
     "sm_100": Target(plan.Chip("sm100", 148), GPUTarget("cuda", 100, 32), 227 << 10),
@@ -48,7 +48,7 @@ TARGETS = {
     "sm_120": Target(plan.Chip("sm80", 170), GPUTarget("cuda", 120, 32), 99 << 10),
     "gfx942": Target(plan.Chip("gfx", 304), GPUTarget("hip", "gfx942", 64), 64 << 10),
 }
-# Where most kernels spill: of no use to what compiles all of them for every target.
+# Most kernels spill here, so it is not among the targets of tests that compile all kernels.
 RDNA = Target(plan.Chip("rdna", 96), GPUTarget("hip", "gfx1100", 32), 64 << 10)
 
 _TYPES = {
@@ -58,7 +58,7 @@ _TYPES = {
 
 
 class Launch(NamedTuple):
-    """A kernel as it would have been launched: everything that its compilation depends on."""
+    """A launch: everything that a kernel's compilation depends on."""
 
     kernel: JITFunction
     signature: tuple[tuple[str, str], ...]
@@ -68,14 +68,15 @@ class Launch(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the kernel, and whether it is the one behind it that repairs what was no number."""
+        """Name of the kernel, and whether it is the repair launch that recomputes programs with non-finite sums."""
         repair = "_repair" if dict(self.constants).get("REPAIR") else ""
         return self.kernel.__name__.removesuffix("_kernel") + repair
 
 
 class Compiled(NamedTuple):
-    """registers of a thread; spilled: bytes of local memory (NVIDIA) or vector registers (AMD) that did not fit;
-    shared memory in bytes; instructions of the whole kernel, and of them those of tensor cores by name; its loops (NVIDIA)."""
+    """Resources of a compiled kernel. registers of a thread; spilled: bytes of local memory (NVIDIA) or vector
+    registers (AMD); shared memory in bytes; instructions of the whole kernel, and of them those of tensor cores by
+    name; its loops (NVIDIA)."""
 
     registers: int
     spilled: int
@@ -86,7 +87,7 @@ class Compiled(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A launch that would have happened: its kernel, its programs, and what is passed by the names of the kernel."""
+    """A launch that was recorded: its kernel, its programs, and its arguments by the names of the kernel."""
 
     launch: Launch
     grid: tuple[int, ...]
@@ -95,7 +96,7 @@ class Call(NamedTuple):
 
 @contextmanager
 def _instead(target: Target, take: Callable[[Call], None]) -> Iterator[None]:
-    """Nothing runs in the block: what would be launched is taken."""
+    """Records launches inside the block instead of running them."""
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
         values = dict(zip(self.arg_names, args)) | {name: x for name, x in options.items() if name in self.arg_names}
@@ -108,7 +109,7 @@ def _instead(target: Target, take: Callable[[Call], None]) -> Iterator[None]:
 
 @contextmanager
 def calls(target: Target) -> Iterator[list[Call]]:
-    """Each launch in the block, with tensors on the CPU, as the plan has it for the target; nothing runs."""
+    """Yields the launches inside the block, with CPU tensors, as planned for the target; nothing runs."""
     found: list[Call] = []
     with _instead(target, found.append):
         yield found
@@ -116,7 +117,7 @@ def calls(target: Target) -> Iterator[list[Call]]:
 
 @contextmanager
 def launches(target: Target) -> Iterator[list[Launch]]:
-    """The different kernels among them."""
+    """Yields the distinct kernels of the launches inside the block."""
     found: list[Launch] = []
 
     def take(call: Call) -> None:
@@ -153,12 +154,13 @@ def _source(launch: Launch, aligned: bool) -> ASTSource:
 
 
 def binary(launch: Launch, target: Target, aligned: bool = True) -> Any:
-    """As Triton compiles it. aligned: 16 divides the addresses and strides that it divides in most calls."""
+    """Returns the kernel compiled by Triton. aligned: addresses and strides are multiples of 16, as in most calls."""
     return triton.compile(_source(launch, aligned), target=target.gpu, options=dict(launch.options))
 
 
 def ttgir(launch: Launch, target: Target) -> str:
-    """TTGIR of a kernel: its operations with their layouts. Compiles no further, which takes half a second."""
+    """Returns the TTGIR of a kernel: its operations with their layouts. Compiles no further, which takes half a
+    second."""
     made = _source(launch, aligned=True)
     backend = make_backend(target.gpu)
     options = backend.parse_options(dict(launch.options) | made.parse_options())
@@ -174,12 +176,14 @@ def ttgir(launch: Launch, target: Target) -> str:
     return str(module)
 
 
-# A product by mma of version 2: rows and columns of its first operand, their type, and how many columns a lane holds side by side.
+# A product by mma of version 2: rows and columns of its first operand, their type, and the contiguous columns of a
+# lane.
 _PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opIdx = 0, parent = #mma\d*, kWidth = (\d+)\}>>")
 
 
 class Product(NamedTuple):
-    """A product of tiles in TTGIR: its first operand [rows, columns], of which each of four lanes holds `width` columns at a time."""
+    """A product of tiles in TTGIR: its first operand [rows, columns], of which each of four lanes holds `width` columns
+    at once."""
 
     rows: int
     columns: int
@@ -188,7 +192,8 @@ class Product(NamedTuple):
 
 
 def wrong_products(code: str) -> list[Product]:
-    """Products in TTGIR whose lanes would hold more columns than there are, which Triton 3.6 and 3.7 multiply wrongly (decision 35)."""
+    """Returns products in TTGIR whose lanes would hold too many columns, which Triton 3.6 and 3.7 compute wrongly
+    (decision 35)."""
     found = (Product(int(x[1]), int(x[2]), x[3], int(x[4])) for x in _PRODUCT.finditer(code))
     return sorted({product for product in found if 4 * product.width > product.columns})
 
@@ -217,7 +222,7 @@ def of_cubin(kernel: Any) -> Compiled:
     counts = collections.Counter(word.partition(".")[0] for word, _ in disassembly.instructions(code) if word)
     products = {name: counts[name] for name in ("HGMMA", "HMMA", "UTCHMMA", "UTCQMMA") if counts[name]}
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    # Some kernels have a stack of 8 bytes that no instruction touches.
+    # Some kernels have an unused stack of 8 bytes.
     spilled = stack if counts["LDL"] + counts["STL"] else 0
     loops = tuple(disassembly.loops(code))
     return Compiled(registers, spilled, kernel.metadata.shared, sum(counts.values()), products, loops)

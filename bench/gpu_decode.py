@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What Triton makes of a decode step for sm_90: what its loop does a key, and how much of the cache is in flight.
+"""Reports the compiled decode step for sm_90: instructions of its loop for each key, and bytes of the cache in flight.
 
     bench/gpu_decode.py         # a table; exit status 1 if a limit is missed
 
-Nothing is timed and no device is needed. The loop of the kernel is read in the disassembly, with the branch that only tiles
-with hidden keys take. Calls have 8 sequences of 32768 keys, 32 query heads and 8 key heads.
+Nothing is timed and no device is needed. The loop of the kernel is read in the disassembly, with the branch of tiles
+with hidden keys. Calls have 8 sequences of 32768 keys, 32 query heads and 8 key heads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INSTRUCTIONS = {64: (12.0, 16.0), 128: (19.0, 24.0)}
 
 
 class Decoding(NamedTuple):
-    """A decode step's kernel: its tile, what it was compiled to and its loop. page: keys of a page, 0: contiguous."""
+    """A decode step's kernel: its tile, its compiled resources and its loop. page: keys of a page, 0: contiguous."""
 
     dtype: str
     dim: int
@@ -52,12 +52,12 @@ class Decoding(NamedTuple):
 
     @property
     def barriers(self) -> int:
-        """Barriers of a round at which warps wait for each other."""
+        """Barriers of an iteration at which warps wait for each other."""
         return self.loop.kinds.get("BAR", 0) if self.warps > 1 else 0
 
     @property
     def in_flight(self) -> int:
-        """Bytes of the cache that the programs of a multiprocessor load while each computes with a tile of its own."""
+        """Bytes of the cache that a multiprocessor's programs load while each computes with a tile."""
         tile = 2 * self.keys * self.dim * 2
         return self.programs * (self.kernel.shared // tile - 1) * tile
 
@@ -67,13 +67,13 @@ class Decoding(NamedTuple):
 
     @property
     def table_loads(self) -> int:
-        """Loads of a warp in a round beyond those of keys and values: of the page table."""
+        """Loads of a warp in an iteration besides keys and values: those of the page table."""
         tile = 2 * self.keys * self.dim * 2 // (16 * 32 * self.warps)
         return self.loop.kinds.get("LDGSTS", 0) + self.loop.kinds.get("LDG", 0) - tile
 
 
 def measured(dtype: str, dim: int, statistics: bool, page: int = 0) -> Decoding:
-    """The decode kernel that the plan chooses, compiled for sm_90."""
+    """Returns the planned decode kernel, compiled for sm_90."""
     kind, wanted, pages = DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
     q = torch.empty(dim, dtype=kind).expand(_SEQUENCES, _HEADS, 1, dim)
     k = torch.empty(pages, dim, dtype=kind).expand(_SEQUENCES * _KEYS // pages, _KEY_HEADS, pages, dim)
@@ -91,7 +91,7 @@ def measured(dtype: str, dim: int, statistics: bool, page: int = 0) -> Decoding:
 
 
 def bars(x: Decoding) -> Iterator[Bar]:
-    """What must hold of a decode kernel."""
+    """Yields the limits of a decode kernel."""
     about = f"{x.dtype}, d {x.dim}, {x.results}, {f'pages of {x.page}' if x.page else 'contiguous'}: "
     yield Bar(about + "instructions a key", x.a_key, INSTRUCTIONS[x.dim][x.results != "lse"])
     yield Bar(about + "barriers between warps in a round", x.barriers, 0)
@@ -102,7 +102,7 @@ def bars(x: Decoding) -> Iterator[Bar]:
 
 
 def waves() -> Iterator[Bar]:
-    """How full the waves of programs are, of calls of 1 to 64 sequences with 8 key heads."""
+    """Yields the fullness of the waves of programs, for calls of 1 to 64 sequences with 8 key heads."""
     chip = TARGETS["sm_90"].chip
     tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
     for sequences, keys in ((8, 32768), (16, 32768), (64, 8192), (64, 131072), (1, 131072)):

@@ -1,4 +1,4 @@
-"""The loops of a kernel compiled for an NVIDIA chip, out of its disassembly: where its time goes, and into what."""
+"""Finds the loops of a kernel compiled for an NVIDIA chip in its disassembly, and counts their instructions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _LABEL = re.compile(r"^(\.L_x_\d+):$")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)(.*?);")
 # A branch names its label in the last operand.
 _BRANCH = re.compile(r"`\((\.L_x_\d+)\)")
-# One instruction of a warp group: 64 rows by N columns, 16 deep for 16-bit types; and of a warp, rows x columns x depth.
+# One instruction of a warp group: 64 rows by N columns, 16 deep for 16-bit types; and of a warp, rows x columns x
+# depth.
 _OF_WARP_GROUP = re.compile(r"^HGMMA\.(\d+)x(\d+)x(\d+)\.")
 _OF_WARP = re.compile(r"^HMMA\.(16)(8)(8|16)\.")
 
 
 class Loop(NamedTuple):
-    """An innermost loop that multiplies tiles, as one warp runs it once. `kinds` counts its instructions by opcode, without
-    modifiers; `products` those of tensor cores by rows, columns and depth, for four warps or for one."""
+    """An innermost loop with tile products, as one warp runs it once. `kinds` counts its instructions by opcode,
+    without modifiers; `products` those of tensor cores by rows, columns and depth, for four warps or for one."""
 
     instructions: int
     kinds: dict[str, int]
@@ -27,7 +28,7 @@ class Loop(NamedTuple):
 
     @property
     def fences(self) -> int:
-        """Where a warp group starts or waits for products: none overlaps what lies on the other side."""
+        """Number of places where a warp group starts or waits for products, which do not overlap across them."""
         return self.kinds.get("WARPGROUP", 0)
 
     @property
@@ -36,7 +37,7 @@ class Loop(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """Multiplications and additions of tensor cores, a warp."""
+        """Multiplications and additions of tensor cores, for each warp."""
         return sum(2 * m * n * k * count for (m, n, k), count in self.products.items()) / self.warps_a_product
 
     @property
@@ -46,7 +47,7 @@ class Loop(NamedTuple):
 
 
 def instructions(code: str) -> Iterator[tuple[str, str | None]]:
-    """Opcode with modifiers, and the label a branch goes to, in the order of nvdisasm -c; labels as ("", label)."""
+    """Yields opcodes with modifiers, and labels of branches, in the order of nvdisasm -c; labels as ("", label)."""
     for line in code.splitlines():
         if label := _LABEL.match(line):
             yield "", label[1]
@@ -56,7 +57,7 @@ def instructions(code: str) -> Iterator[tuple[str, str | None]]:
 
 
 def loops(code: str) -> list[Loop]:
-    """The innermost loops with products, as they lie in the code: between a label and a branch back to it."""
+    """Returns the innermost loops with products in code order: from a label to a branch back to it."""
     listed = list(instructions(code))
     labels = {label: at for at, (word, label) in enumerate(listed) if not word}
     spans = [(labels[to], at) for at, (word, to) in enumerate(listed) if word.startswith("BRA") and labels.get(to, at) < at]

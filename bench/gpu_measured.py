@@ -1,4 +1,4 @@
-"""What is measured of a compiled kernel without a device: instructions a score, and programs at once."""
+"""Numbers of a compiled kernel without a device: instructions for each score, and concurrent programs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from gpu_compiling import Compiled, Loop
 def programs_of(registers: int, shared: int, warps: int) -> int:
     """Number of programs that a multiprocessor of sm_90 runs at once.
 
-    It has 65536 registers, which warps get by the 256, and 64 warps. Of its 227 KB of shared memory each program takes
-    1 KB more than it asks for.
+    It has 65536 registers, which warps get by the 256, and 64 warps. Each program takes 1 KB more than it requests of its 227 KB of shared memory.
     """
     by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
     return max(1, min(by_registers, (227 << 10) // (shared + 1024), 64 // warps))

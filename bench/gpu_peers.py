@@ -1,5 +1,7 @@
-"""Kernels that ours are compared with where there is no device to time any: fused attention as it was published, with
-pointers and lse alone, and the templates of torch's FlexAttention, as torch would have Triton compile them for an H100."""
+"""Compiles published kernels for comparison without a device.
+
+They are fused attention with pointers and lse alone, and the templates of torch's FlexAttention, as torch would have
+Triton compile them for an H100."""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Source(NamedTuple):
-    """A kernel to compile: its arguments' types, what is constant, which pointers and integers 16 divides, its options, and
-    the queries and keys of its tiles."""
+    """A kernel to compile: types of arguments, constants, pointers and integers divisible by 16, options, and tile
+    sizes."""
 
     kernel: JITFunction
     signature: dict[str, str]
@@ -36,8 +38,8 @@ def plain_kernel(
     q, k, v, output, lse, scale, to_batch, to_head, to_row, heads, queries,
     ROWS: tl.constexpr, KEYS: tl.constexpr, DIM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Causal attention of tensors of one layout whose length is a multiple of ROWS: FlashAttention-2's loop over keys
-    (arXiv 2307.08691, algorithm 1), in two parts, of which the second one masks."""
+    """Causal attention of tensors of one layout whose length is a multiple of ROWS. FlashAttention-2's loop over keys
+    (arXiv 2307.08691, algorithm 1), in two parts; the second one masks."""
     tile, lane = tl.program_id(0), tl.program_id(1)
     first = (lane // heads).to(tl.int64) * to_batch + (lane % heads).to(tl.int64) * to_head
     row, key, column = tile * ROWS + tl.arange(0, ROWS), tl.arange(0, KEYS), tl.arange(0, DIM)
@@ -88,7 +90,7 @@ def flex_forward(dtype: torch.dtype, dim: int) -> Source:
 
 
 def flex_backward(dtype: torch.dtype, dim: int) -> Source:
-    """Both gradients, in one kernel: some of its programs have one, the others the other."""
+    """Both gradients in one kernel: some programs compute one, the others the other."""
     with mock.patch.object(torch.cuda, "get_device_capability", lambda *_: (9, 0)):
         chosen = _heuristics().get_flex_attn_bwd_configs(dim, dtype)[0]
     blocks = {f"BLOCK_{x}": getattr(chosen, f"block_{x.lower()}") for x in ("M1", "N1", "M2", "N2")} | {"WRITE_DQ": True}
@@ -97,7 +99,7 @@ def flex_backward(dtype: torch.dtype, dim: int) -> Source:
 
 
 def _flex(files: tuple[str, ...], masks: set[int], dtype: torch.dtype, dim: int, blocks: dict[str, Any], chosen: Any) -> Source:
-    """With a causal block mask, no score_mod, tensors of one static shape: what torch makes of the first call of all."""
+    """Compiles with a causal block mask, no score_mod and static shapes, as torch does for a first call."""
     from torch._inductor.kernel.flex import common
 
     text = "\n".join(common.load_flex_template(file) for file in files)
@@ -122,7 +124,7 @@ def _type_of(name: str, dtype: torch.dtype) -> str:
 
 
 def _rendered(text: str, masks: set[int], dim: int, constants: dict[str, Any], arguments: list[str]) -> str:
-    """The template's source, with what torch's code generator would put in its places."""
+    """Returns the template's source with torch's code generator's replacements."""
     blocks = LENGTH // 128
     strides = {"NUM_BLKS": (blocks, blocks, 1), "IDX": (blocks * blocks, blocks * blocks, blocks, 1)}
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What Triton makes of our kernels for sm_90, of a plain fused kernel and of FlexAttention's: a table, JSON, and the bar.
+"""Compares compiled kernels for sm_90 with a plain fused kernel and FlexAttention's: a table, JSON, and limits.
 
-    bench/gpu_static.py [--json FILE] [--dtypes bf16 f16]     # exit status 1 if something that must hold does not
+    bench/gpu_static.py [--json FILE] [--dtypes bf16 f16]     # exit status 1 if a limit is exceeded
 
-Nothing is timed and no device is needed: kernels of one call each (long causal rows) are compiled, and the loops that hide
-nothing read in the disassembly. Instructions are those of all warps for each score, or for 1000 multiplications and additions.
-Tiles are those of a plan without measured ones, which are as large as those of the kernels that they are compared with.
+Nothing is timed and no device is needed. Kernels of one call each (long causal rows) are compiled, and their loops over
+tiles without hidden keys are read in the disassembly. Instructions are those of all warps for each score, or for 1000
+multiplications and additions. Tiles are those of a plan without measured ones, as large as those of the compared
+kernels.
 """
 
 from __future__ import annotations
@@ -35,18 +36,20 @@ from isentrope.statistics import ALL
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DIMS = (64, 128)
 LSE, ENTROPY = BITS["lse"], BITS["lse"] | BITS["entropy"]
-# Tiles of the plain kernel that run best where they were published: 8 warps, 128 rows.
+# Tiles of the plain kernel that are fastest in its publication: 8 warps, 128 rows.
 PLAIN = {64: [(128, 64, 8, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 128, 8, 2)]}
 
 
 def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
-    """Of each work done, in the order of how much of it a round does, the loop of fewest instructions: the other one masks."""
+    """Returns, for each kind of loop in the order of its work, the one with the fewest instructions: the other one
+    masks."""
     works = sorted({loop.operations for loop in loops})
     return [min((loop for loop in loops if loop.operations == work), key=lambda loop: loop.instructions) for work in works]
 
 
 def ours(dtype: str, dim: int) -> Iterator[Measured]:
-    """Forward with lse, with entropy and with all statistics, lse in their tile, and the gradients of a call without."""
+    """Yields forward with lse, with entropy and with all statistics, lse in their tile, and the gradients without
+    statistics."""
     with mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE):
         with mock.patch.object(plan, "_BARE", {}):
             yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)

@@ -1,4 +1,4 @@
-"""What is timed on a GPU: Isentrope, what torch brings, and what people do today for the entropy of rows."""
+"""Systems to time on a GPU: Isentrope, torch's, and usual ways to compute the entropy of rows."""
 
 import math
 
@@ -13,7 +13,7 @@ BASE = 512
 
 
 def backward_of(work, run, q, k, v, upstream):
-    """The same with a backward pass where the work has one; it returns the output, and behind it the gradients."""
+    """Returns the call with a backward pass if the work has one: the output, followed by the gradients."""
     if work.kind != "gradient":
         return run
     leaves = [x.requires_grad_() for x in (q, k, v)]
@@ -26,7 +26,7 @@ def backward_of(work, run, q, k, v, upstream):
 
 
 class Isentrope:
-    """With all statistics, or with none."""
+    """Isentrope with all statistics, or with none."""
 
     def __init__(self, statistics):
         self.statistics = statistics
@@ -59,15 +59,15 @@ class Sdpa:
 
 
 class Flex:
-    """FlexAttention with entropy_invariant as its score_mod, compiled where there is a GPU: the softmax scale of another
-    rule than 1/sqrt(d) is what it is used for. Its error is that of a call with this rule."""
+    """FlexAttention with entropy_invariant as its score_mod, compiled if there is a GPU. It is used for softmax scales
+    other than 1/sqrt(d), so its error is that of a call with this rule."""
 
     name = "torch FlexAttention"
     options = None
 
     @staticmethod
     def rule(n):
-        """What it makes of 1/sqrt(d) where a row sees n keys."""
+        """Returns the rule's factor on 1/sqrt(d) for a row that sees n keys."""
         return n.log() / math.log(BASE)
 
     def prepare(self, work, q, k, v, upstream):
@@ -95,7 +95,8 @@ class Flex:
 
 
 class FlexFlash(Flex):
-    """FlexAttention by its backend of FlashAttention's kernels, which recent versions of torch have if that package is there."""
+    """FlexAttention with the backend of FlashAttention's kernels, in recent versions of torch if that package is
+    installed."""
 
     name = "torch FlexAttention, FLASH"
     options = {"BACKEND": "FLASH"}
@@ -105,7 +106,7 @@ class FlexFlash(Flex):
 
 
 class DenseEntropy:
-    """Softmax of a block of rows at a time, and its entropy: what there is without a fused kernel."""
+    """Softmax of a block of rows at a time, and its entropy: the way without a fused kernel."""
 
     name = "torch, dense in blocks"
 
@@ -128,7 +129,7 @@ class DenseEntropy:
 
 
 class TwoPasses:
-    """Entropy = lse - E[z], and E[z] out of attention to the keys: a second pass of a kernel that has no statistics."""
+    """Entropy = lse - E[z], with E[z] from attention to the keys: a second pass of a kernel without statistics."""
 
     name = "torch, two passes"
 

@@ -1,6 +1,6 @@
 // A call on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these are:
-// rows, query blocks against the keys they see, and those of them again that met non-finite
-// numbers.
+// rows, query blocks against the keys they see, and the repair launch of programs with non-finite
+// sums.
 
 #include "isentrope/cuda/attention.h"
 
@@ -16,7 +16,7 @@
 namespace isentrope::cuda {
 namespace {
 
-// A decode step's rows lie side by side in one tile, of all query heads that share a key head.
+// Rows of a decode step, of all query heads that share a key head, are in one tile.
 constexpr std::int64_t kFewRows = 16;
 
 std::int64_t blocks_of(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
@@ -27,12 +27,12 @@ std::string upper(std::string_view name) {
   return result;
 }
 
-// As Triton has it.
+// Returns the type by Triton's name.
 std::string pointer_to(DType type) {
   return "*" + std::string(type == DType::f16 ? "fp16" : name_of(type));
 }
 
-// Whether rows of a query block may see other keys of a tile than its other rows.
+// Returns whether rows of a query block may see different keys of a tile.
 bool hides(const Mask& mask, std::int64_t queries) {
   bool ranges = mask.causal != Causal::none;
   for (const MaskNumber& part : kMaskNumbers) {
@@ -41,13 +41,13 @@ bool hides(const Mask& mask, std::int64_t queries) {
   return mask.cu_seqlens_q || (ranges && queries > 1);
 }
 
-// Whether no row sees a key behind the one at its own position.
+// Returns whether no row sees a key after its own position.
 bool own_is_last(const Mask& mask) {
   return (mask.causal != Causal::none || mask.window_right == 0) && !mask.prefix_keys;
 }
 
-// Number of shares that the keys are split into, so that programs fill whole waves; 1: not split.
-// `wave`: programs that the device runs at once. As in plan.py.
+// Returns the number of shares that the keys are split into, so that programs fill whole waves; 1:
+// not split. wave: programs that the device runs at once. Same as in plan.py.
 std::int64_t shares_of(std::int64_t wave, std::int64_t blocks, std::int64_t keys,
                        std::int64_t tile) {
   if (blocks >= wave) return 1;
@@ -64,7 +64,7 @@ std::int64_t shares_of(std::int64_t wave, std::int64_t blocks, std::int64_t keys
   return shares;
 }
 
-// Of the kernel's tensor of statistics.
+// Returns the slices of the kernel's tensor of statistics.
 std::int64_t slices_of(const Kernel& kernel) {
   std::int64_t slices = 0;
   for (const auto& [name, slice] : kernel.constants) {
@@ -88,10 +88,10 @@ class Forward {
     Loaded forward;
     std::optional<Loaded> repair;
     std::int64_t blocks = 0, shares = 1;
-    bool checked = false;  // sums that are no numbers are marked, for `repair`
+    bool checked = false;  // programs with non-finite sums are flagged for the repair launch
   };
   [[nodiscard]] Plan plan() const;
-  // What is left out may be either way.
+  // Requirements that are empty may have either value.
   [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
                             std::optional<bool> checked = {}) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, std::int64_t shares) const;
@@ -191,11 +191,10 @@ Arguments Forward::arguments(const Rows& rows, std::int64_t shares) const {
 Forward::Plan Forward::plan() const {
   const std::int64_t queries = in_.q.extents[2];
   const bool hidden = hides(options_.mask, queries);
-  // Its tile is that of all others of the call.
+  // All kernels of the call have the same tile.
   const Kernel& any = *device_.find(needs(false)).kernel;
   Plan plan;
-  // A logit of -inf makes a moment that is no number. Those of few rows are taken with care at
-  // once.
+  // A logit of -inf makes a moment NaN. Few rows are masked at once instead of repaired.
   plan.checked = hidden || (!packed() && any.constant("WANTED.MOMENTS") > 0);
   const std::int64_t lanes = packed() ? in_.k.extents[1] : in_.q.extents[1];
   const std::int64_t length = packed() ? group() * queries : queries;
@@ -208,7 +207,7 @@ Forward::Plan Forward::plan() const {
 }
 
 void Forward::run() const {
-  const Plan plan = this->plan();  // finds all kernels before one is started
+  const Plan plan = this->plan();  // finds all kernels before one is launched
   const Kernel& kernel = *plan.forward.kernel;
   const auto scratch = [&](std::int64_t count, std::size_t size) {
     return Scratch(static_cast<std::size_t>(count) * size, stream_);
@@ -217,7 +216,7 @@ void Forward::run() const {
   const Scratch statistics = scratch(slices_of(kernel) * plane(), 4);
   const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * plane(), 8);
   const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
-  // As large as the tiles of query blocks, for each share.
+  // Rounded up to whole tiles of query blocks, for each share.
   const std::int64_t own_rows = split * plan.blocks * kernel.constant("SHAPE.ROWS");
   const Scratch states = scratch(own_rows * 7, 4);
   const Scratch sums = scratch(own_rows * kernel.constant("SHAPE.COLUMNS"), 4);
@@ -235,7 +234,7 @@ void Forward::run() const {
   if (split > 0) passed["counters"] = counters.at();
   const Grid grid{.x = plan.blocks, .z = plan.shares};
   launch(plan.forward, grid, passed, stream_);
-  // Returns at once where nothing is to repair.
+  // Returns at once if there is nothing to repair.
   if (plan.repair) launch(*plan.repair, grid, passed, stream_);
   copy_statistics(kernel, rows, statistics.at(), supports.at());
 }

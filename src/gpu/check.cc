@@ -36,7 +36,7 @@ class Lies {
  public:
   explicit Lies(int ordinal) : ordinal_(ordinal) {}
 
-  // The driver knows no memory of the host that is not its own.
+  // The driver reports host memory that it does not own as unknown.
   void on_device(std::string_view name, const void* data) const {
     if (data == nullptr) return;
     int found = -1;

@@ -15,7 +15,7 @@ int attribute_of(int device, int attribute) {
   return value;
 }
 
-// For destructors: what fails there has nobody to tell.
+// For destructors, which cannot report errors.
 template <typename Body>
 void quietly_within(Handle context, const Body& body) {
   Handle before = nullptr;
@@ -78,7 +78,7 @@ Loaded Device::State::find(const Needs& needs) {
   if (!is_new) return at->second;
   try {
     const Kernel& kernel = manifest_.find(choice_.chip, needs);
-    // Different needs may be served by one kernel.
+    // One kernel may serve different requirements.
     for (const auto& [text, other] : found_) {
       if (other.kernel == &kernel) return at->second = other;
     }

@@ -42,12 +42,12 @@ class Device::State {
 
   [[nodiscard]] Handle context() const { return context_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
-  // Multiprocessors.
+  // Number of multiprocessors.
   [[nodiscard]] int units() const { return units_; }
 
   // Loads each kernel once. The context must be current.
   [[nodiscard]] Loaded find(const Needs& needs);
-  // Never freed while the device exists, since a captured graph may read it.
+  // Never freed while the device exists, because a captured graph may read it.
   [[nodiscard]] RuleTable table(const ScaleRule& rule, LengthSource source, std::int64_t dim,
                                 std::int64_t first, std::int64_t count);
 

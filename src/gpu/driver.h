@@ -9,8 +9,7 @@ namespace isentrope::cuda {
 using Address = std::uint64_t;  // of a device's memory
 using Handle = void*;           // of a context, a module, a function or a stream
 
-// Functions of libcuda.so.1, in the versions that CUDA 12 and later have. They return 0, or the
-// number of an error.
+// Functions of libcuda.so.1, in the versions of CUDA 12 and later. They return 0, or an error code.
 struct Driver {
   int (*init)(unsigned flags);
   int (*error_text)(int error, const char** text);
@@ -37,7 +36,7 @@ struct Driver {
   int (*copy_in_order)(Address to, Address from, std::size_t bytes, Handle stream);
   int (*pointer_attribute)(void* value, int attribute, Address address);
 
-  // Throws Error if a call failed; `what` says what it was for.
+  // Throws Error if a call failed. what: purpose of the call.
   void require(int result, const char* what) const;
 };
 
@@ -47,7 +46,7 @@ struct Driver {
 // Constants of the driver's interface.
 inline constexpr int kMajor = 75, kMinor = 76, kUnits = 16, kOrdinalOfPointer = 9,
                      kSharedMemory = 8;
-// The shared memory of a kernel that does not request more.
+// Shared memory of a kernel without a request for more.
 inline constexpr int kSharedUnasked = 48 << 10;
 
 }  // namespace isentrope::cuda

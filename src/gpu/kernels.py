@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles the kernels that isentrope_cuda loads, for chips that are not here, and writes the manifest of them.
+"""Compiles the kernels that isentrope_cuda loads, for chips that need not be present, and writes their manifest.
 
     src/gpu/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all] [--pages 16]
 
-PYTHONPATH must have isentrope, as in the build's python folder. The kernels are those that the front doors of Python
-launch, for the same tiles: each call below is made as Python makes it, and what it would have launched is compiled.
+PYTHONPATH must have isentrope, as in the build's python folder. The kernels and tiles are those of Python's functions:
+each call below is made in Python, and its launches are compiled instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Before Triton is imported: its kernels are compiled, not interpreted.
+# Set before Triton is imported, so that its kernels are compiled, not interpreted.
 os.environ["TRITON_INTERPRET"] = "0"
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
@@ -37,16 +37,15 @@ TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
 PAGES = (16,)
 NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
-# One that reads each of the lengths that a row has besides its keys: none, its position, the call's, both.
+# A rule for each length of a row besides its keys: none, its position, the call's, both.
 _TOTAL = "log_length(length=total)"
 _RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_temperature_tuning")
-# The oldest chip's: chips that came after the last cubin compile it when they load it. What is written for sm_90
-# runs on no other.
+# The oldest chip: newer chips without a cubin compile its PTX when they load it. PTX for sm_90 runs on no other chip.
 _PORTABLE = "sm_80"
 
 
 class Made(NamedTuple):
-    """A call whose kernels are wanted. documents: packed; page: of a cache, 0 for none; padded: with key_end."""
+    """A call whose kernels are compiled. documents: packed; page: of a cache, 0 for none; padded: with key_end."""
 
     batch: int
     heads: int
@@ -75,9 +74,8 @@ class Made(NamedTuple):
 
 
 def made(pages: Iterable[int]) -> Iterator[Made]:
-    """Calls that between them launch every kernel: of many rows and of few, whose keys are split or not, with a mask
-    that hides keys from some rows of a tile or without, of caches in pages of so many keys, and of rows whose rule reads every
-    length."""
+    """Yields calls that together launch every kernel. They have many rows or few, whose keys are split or not, and masks that hide keys from some rows of a tile or
+    none. Caches have pages of the given sizes, and rules read every length."""
     for causal, few in product((False, True), (False, True)):
         queries = (2 if causal else 1) if few else 1024
         for page in (0, *pages) if few else (0,):
@@ -99,7 +97,7 @@ def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int, p
 
 
 def flat(constants: Any) -> dict[str, int]:
-    """What a kernel is compiled for, as numbers: SHAPE.DIM, WANTED.LSE, PACKED, stride_qd."""
+    """Returns a kernel's compile-time parameters as numbers: SHAPE.DIM, WANTED.LSE, PACKED, stride_qd."""
     found: dict[str, int] = {}
     for name, value in constants:
         members = value._asdict() if isinstance(value, tuple) else {"": value}
@@ -110,7 +108,7 @@ def flat(constants: Any) -> dict[str, int]:
 
 
 def entry(launch: Launch, chip: str, folder: Path) -> dict[str, Any]:
-    """Compiles a kernel into the folder. Returns what is to be known to launch it."""
+    """Compiles a kernel into the folder. Returns the data needed to launch it."""
     kernel = binary(launch, TARGETS[chip])
     metadata, file = kernel.metadata, f"{launch.name}-{chip}-{kernel.hash[:12]}"
     if metadata.global_scratch_size or metadata.profile_scratch_size or metadata.num_ctas != 1:
@@ -130,7 +128,7 @@ def entry(launch: Launch, chip: str, folder: Path) -> dict[str, Any]:
 
 
 def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> None:
-    """Compiles the kernels, each with the name of its chip, into the folder, and writes their manifest."""
+    """Compiles the kernels, each for the chip named with it, into the folder, and writes their manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         entries = list(pool.map(lambda one: entry(one[1], one[0], folder), found))
@@ -139,7 +137,7 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
 
 
 def each_of(names: Collection[str]) -> Callable[[str], list[str]]:
-    """The type of an option that takes some of these names, with commas between them."""
+    """Returns the type of an option that takes some of these names, separated by commas."""
 
     def read(text: str) -> list[str]:
         if unknown := [name for name in text.split(",") if name not in names]:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kDivisor = 16;
 
-// As the driver takes a parameter: the bytes of its type, from the lowest address on.
+// Returns a parameter in the driver's form: the bytes of its type, lowest address first.
 std::uint64_t packed(const Parameter& parameter, const Argument& argument) {
   const Checks check("attention");
   std::uint64_t bytes = 0;
@@ -37,7 +37,7 @@ std::uint64_t packed(const Parameter& parameter, const Argument& argument) {
   return bytes;
 }
 
-// What is compiled in must be what the call has: a stride of 1.
+// Throws Error unless compiled-in values, strides of 1, match the call.
 void check_constants(const Kernel& kernel, const Arguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const std::int64_t* integer = std::get_if<std::int64_t>(&argument);
@@ -75,7 +75,7 @@ void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, 
     }
     values.push_back(packed(parameter, found->second));
   }
-  // Triton's kernels have two more, for memory of their own, which these have none of.
+  // Triton's kernels have two more parameters for scratch memory, which these do not use.
   values.resize(values.size() + 2, 0);
   std::vector<void*> pointers;
   for (std::uint64_t& value : values) pointers.push_back(&value);

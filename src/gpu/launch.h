@@ -1,4 +1,4 @@
-// Arguments by their names in the kernels, and how a kernel is started with them.
+// Arguments by their names in the kernels, and launching of a kernel with them.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Scratch {
       : address_(std::exchange(other.address_, 0)), stream_(other.stream_) {}
   Scratch& operator=(Scratch&&) = delete;
 
-  // The address of the element of `size` bytes at `index`; 0 if there is no memory.
+  // Returns the address of element `index` of `size` bytes; 0 if there is no memory.
   [[nodiscard]] Address at(std::int64_t index = 0, std::size_t size = 1) const {
     return address_ == 0 ? 0 : address_ + static_cast<Address>(index) * size;
   }
@@ -38,7 +38,7 @@ class Scratch {
   Handle stream_;
 };
 
-// Throws Error if an argument is not what the kernel was compiled for.
+// Throws Error if an argument does not match the compiled kernel.
 void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, Handle stream);
 
 }  // namespace isentrope::cuda

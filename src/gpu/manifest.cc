@@ -39,7 +39,7 @@ bool fits(const Kernel& kernel, const Needs& needs) {
          std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, tells);
 }
 
-// Less is better: how many statistics it tells, and whether for rows that may see keys behind
+// Cost of a kernel, lower is better: number of statistics, and whether rows may see keys after
 // their own.
 std::pair<std::int64_t, bool> burden(const Kernel& kernel) {
   const auto told = std::ranges::count_if(kernel.constants, [](const auto& constant) {

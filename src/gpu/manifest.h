@@ -1,4 +1,4 @@
-// The kernels that src/gpu/kernels.py compiled into a folder, and how each is launched.
+// Kernels that src/gpu/kernels.py compiled into a folder, with the data to launch them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace isentrope::cuda {
 
-// type: as Triton has it: *bf16, i32, i64, fp32. divisible: 16 must divide the address or number.
+// Parameter of a kernel. type: by Triton's name: *bf16, i32, i64, fp32. divisible: address or
+// number must be a multiple of 16.
 struct Parameter {
   std::string name, type;
   bool divisible = false;
@@ -23,13 +24,13 @@ struct Kernel {
   std::map<std::string, std::int64_t> constants;
   std::vector<Parameter> parameters;
 
-  // 0 if there is no such number.
+  // Returns the number of that name; 0 if there is none.
   [[nodiscard]] std::int64_t constant(const std::string& name) const;
-  // "" if it is compiled in.
+  // Returns the type; "" if the parameter is compiled in.
   [[nodiscard]] std::string_view type_of(std::string_view parameter) const;
 };
 
-// What a kernel must have been compiled for.
+// Requirements of a call on a kernel.
 struct Needs {
   std::string_view kernel;
   std::map<std::string, std::int64_t> constants;
@@ -37,12 +38,12 @@ struct Needs {
   std::vector<std::string> wanted{};           // statistics, as WANTED names them
 };
 
-// One line, different for different needs.
+// Returns one line that identifies the requirements.
 [[nodiscard]] std::string text_of(const Needs& needs);
 
 class Manifest {
  public:
-  // Throws Error if the folder has none, or one that this library cannot read.
+  // Throws Error if the folder has no manifest, or one that this library cannot read.
   explicit Manifest(std::filesystem::path folder);
 
   // The chip whose files run on a device of this compute capability, and whether those are cubins.
@@ -53,10 +54,11 @@ class Manifest {
   };
   [[nodiscard]] Choice choice(int capability) const;
 
-  // The fitting kernel that computes the least beyond what is needed. Throws Error if none fits.
+  // Returns the matching kernel that computes the least beyond the requirements. Throws Error if
+  // there is none.
   [[nodiscard]] const Kernel& find(int chip, const Needs& needs) const;
 
-  // Throws Error if the file cannot be read.
+  // Reads a kernel's file. Throws Error if it cannot be read.
   [[nodiscard]] std::string image(const Kernel& kernel, bool cubin) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace isentrope::cuda {
 namespace {
 
-// Beyond, tables of a rule would be what fills the device.
+// Limit of lengths, beyond which tables of a rule would fill the device.
 constexpr std::int64_t kLongest = std::int64_t{1} << 26;
 
 struct Tables {
@@ -20,7 +20,7 @@ struct Tables {
   }
 };
 
-// Lengths that grow by a key at each step of decoding find their table for a long time.
+// Rounds a length up, so that lengths that grow in decoding reuse their table for a long time.
 std::int64_t rounded_up(const char* name, std::int64_t needed) {
   if (needed > kLongest) {
     Checks("attention").fail(name, "be below 2^26 on a device", std::to_string(needed));
@@ -62,7 +62,7 @@ Needs needs_of(const Mask& mask, const Tables& tables, std::int64_t tile) {
 }
 
 void add_mask(const Mask& mask, Address anything, Arguments& arguments) {
-  // Beyond every position, and far from the ends of the type.
+  // Beyond every position, and far from overflow.
   constexpr std::int64_t kFar = std::int64_t{1} << 62;
   arguments["causal"] = static_cast<std::int64_t>(mask.causal);
   for (const MaskNumber& part : kMaskNumbers) {
@@ -98,7 +98,7 @@ Rows rows_of(const AttentionInput& in, const AttentionOptions& options, std::int
   rows.heads = tables.heads() > 1 ? heads : 1;
   const std::int64_t tiles = (queries + tile - 1) / tile, own = rows.batches * queries;
   rows.plane = own * rows.heads;
-  // Each begins where kernels expect an address: at a multiple of 16 bytes.
+  // Each array begins at a multiple of 16 bytes, as kernels expect.
   const std::int64_t apart = (own + 3) / 4 * 4;
   rows.integers.emplace(static_cast<std::size_t>(3 * apart + rows.batches * 4 * tiles) * 4, stream);
   rows.floats.emplace(static_cast<std::size_t>(4 * rows.plane) * sizeof(float), stream);

@@ -25,7 +25,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _by_kernels(function: _Function) -> _Function:
-    """The function of the package, signature and all, which refuses tensors that the kernels cannot take."""
+    """Returns the package's function with its signature, refusing tensors that the kernels do not support."""
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:

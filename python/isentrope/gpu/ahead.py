@@ -1,6 +1,6 @@
-"""Compiles kernels for a chip without running them, as calls on that chip would: in a process of its own, with CPU tensors.
+"""Compiles kernels for a chip without running them, in a separate process with CPU tensors.
 
-Triton's cache on disk keeps them, and a process that runs them finds them there.
+Triton's cache on disk keeps them for processes that run them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from isentrope.gpu import plan
 
 
 class _Driver:
-    """What Triton asks of a driver before it compiles."""
+    """Functions of a driver that Triton calls before it compiles."""
 
     def __init__(self, target: GPUTarget) -> None:
         self.target = target
@@ -31,7 +31,7 @@ class _Driver:
 
 
 def compile_instead_of_running(target: GPUTarget, chip: plan.Chip) -> None:
-    """From now on launches in this process only compile, for this chip, and results hold anything."""
+    """Makes launches in this process compile only, for this chip; results are undefined."""
     run = JITFunction.run
 
     def compiled(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:

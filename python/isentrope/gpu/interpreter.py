@@ -1,5 +1,7 @@
-"""Triton's interpreter, ten times faster: it prepares Triton's language anew at every call of every device function,
-which takes most of its time. Once for each module does it as well, as long as nothing else in the process interprets.
+"""Speeds Triton's interpreter up tenfold.
+
+It prepares Triton's language at every call of every device function, which takes most of its time. Once for each module
+suffices, if nothing else in the process is interpreted.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from typing import Any
 
 
 def speed_up() -> None:
-    """For tests and conformance problems, in a process of their own. Leaves a Triton alone that works otherwise."""
+    """Patches the interpreter, for tests and conformance problems in a separate process. Leaves unknown versions of
+    Triton alone."""
     try:
         from triton.runtime import interpreter
         from triton.runtime.interpreter import InterpretedFunction, _patch_lang

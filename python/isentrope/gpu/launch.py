@@ -1,4 +1,4 @@
-"""From the arguments of an operator to launched kernels. Nothing here waits for the device or reads its tensors."""
+"""Launches the kernels for the arguments of an operator. Nothing here waits for the device or reads its tensors."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Operands, RuleTables
 
 _FEW_ROWS = 16
-# Multiplications and additions in one, which Triton from 3.10 on leaves apart unless it is asked.
+# Fused multiply-adds, which Triton from 3.10 on enables only on request.
 _FUSED = {"enable_fp_fusion": True}
-# Beyond every position, and far from the ends of int64.
+# Beyond every position, and far from the limits of int64.
 _FAR = 1 << 62
-# Keys are below 2^31 here, so that no row sees two of them this far apart, and no further step tells more.
+# Keys are below 2^31 here, so larger dilations have the same effect.
 _FURTHEST_KEY = (1 << 31) - 1
 _PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
-# Those that a row's sums become.
+# Statistics computed from a row's sums.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
 refuse_unknown(
     "isentrope.gpu: the kernels", "statistic of the library", BITS, (*_STATISTICS, "lambda_", "support")
@@ -49,7 +49,7 @@ refuse_unknown(
 
 
 def _slice(name: str, wanted: int) -> int:
-    """Which slice of the tensor of statistics it is; -1 if nobody asked for it."""
+    """Returns the slice of a statistic in their tensor; -1 if it was not requested."""
     bit = BITS[name]
     return (wanted & (bit - 1)).bit_count() if wanted & bit else -1
 
@@ -61,7 +61,7 @@ def _wanted(wanted: int) -> Wanted:
 
 
 def _beside_lse(wanted: Wanted) -> bool:
-    """Whether a statistic is wanted whose sum a tile has to take."""
+    """Returns whether a statistic is requested that needs sums over tiles besides that of lse."""
     return any(getattr(wanted, s["name"].upper()) >= 0 for s in STATISTICS if s["sums"])
 
 
@@ -70,19 +70,19 @@ def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
 
 
 def _some(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Kernels take a pointer for every argument, also for what they do not read."""
+    """Returns `tensor`, or `other` as a placeholder: kernels take a pointer for every argument, even if unused."""
     return other if tensor is None else tensor
 
 
 def _mask_arguments(masks: Masks, other: Tensor) -> dict[str, Any]:
-    """Every part by its name, and of each list whether it is there."""
+    """Returns every mask argument by name, and whether each list is given."""
     given = {f"HAS_{name.upper()}": x is not None for name, x in masks.lists().items()}
     lists = {name: _some(x, other) for name, x in masks.lists().items()}
     return given | lists | {name: min(number, _FAR) for name, number in masks.numbers().items()}
 
 
 class _Rows:
-    """What rows_kernel leaves: see there."""
+    """Results of rows_kernel, which documents them."""
 
     def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
                  needs_lambda: bool = False, counters: Tensor | None = None) -> None:  # fmt: skip
@@ -120,7 +120,7 @@ class _Rows:
 
 
 def _dropout(call: Operands) -> tuple[Any, ...]:
-    """The seed, the least bits of a weight that is kept, what it counts for, and where its position counts from."""
+    """Returns the seed, the least bits of a kept weight, its factor, and the offsets of positions."""
     p = ctypes.c_float(call.dropout_p).value
     seed = call.q if call.dropout_seed is None else call.dropout_seed
     return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
@@ -131,14 +131,16 @@ def _dilation(call: Operands) -> int:
 
 
 def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
-    """What a tile kernel is compiled for, and how it is launched. statistics: others than lse are wanted, or gradients of
-    some arrive."""
+    """Returns a tile kernel's compile-time parameters and launch options.
+
+    statistics: whether statistics besides lse are requested, or have upstream gradients."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
     masked = call.attn_mask is not None or call.bias is not None or call.dilation > 1
     padded = (dim, columns) != (call.dim, call.value_dim)
     widest = max(dim, columns)
-    # At 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128, and forward with all statistics 8: padding is a
-    # mask too. So is dropout beside gradients of statistics: 216 bytes of the key gradient at 128, 144 of the query gradient at 64.
+    # Padding counts as a mask, because at 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128, and
+    # forward with all statistics 8. So does dropout with gradients of statistics: 216 bytes in the key gradient at 128,
+    # 144 in the query gradient at 64.
     crowded = masked or (padded and (kernel == "key gradient" or (statistics and chip.kind == "sm90")))
     crowded |= kernel in ("query gradient", "key gradient") and statistics and call.dropout_p > 0
     other = padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None
@@ -156,8 +158,8 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
 
 
 def _hides(call: Operands, by_key: bool = False) -> bool:
-    """Whether rows of a query block may see other keys of a tile than its other rows; by_key: or whether keys of a tile
-    may be seen by other rows than its other keys."""
+    """Returns whether rows of a query block may see different keys of a tile; by_key: or keys of a tile different
+    rows."""
     lists = [x for name, x in call.masks.lists().items() if by_key or "batch" not in AXES[name]]
     if call.dilation > 1 or any(x is not None for x in (call.attn_mask, call.bias, *lists)):
         return True
@@ -166,20 +168,20 @@ def _hides(call: Operands, by_key: bool = False) -> bool:
 
 
 def _own_is_last(call: Operands) -> bool:
-    """Whether no row sees a key behind the one at its own position, whatever the tensors of the call hold."""
+    """Returns whether no row sees a key after its own position, whatever the tensors of the call hold."""
     return (call.causal != 0 or call.window_right == 0) and call.prefix_keys is None
 
 
 def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
-    """A kernel, and behind it the same for those of its programs that met numbers that are none. Where there are none,
-    they return at once; to look first would be to wait for the device."""
+    """Launches a kernel, then the same kernel again in repair mode: programs whose sums were finite return at once.
+    Checking first would synchronize with the device."""
     launched(wrong, REPAIR=False)
     if wrong is not None:
         launched(wrong, REPAIR=True)
 
 
 def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, statistics and support of operands that were checked. used [batch]: keys of each sequence of a cache."""
+    """Returns output, statistics and support of checked operands. used [batch]: keys of each sequence of a cache."""
     output, statistics, support = results_of(call.q, call.value_dim, wanted)
     if output.numel() == 0:
         return output, statistics, support
@@ -200,7 +202,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     if place >= 0:
         statistics[place] = rows.scales[3]
     states = sums = rows.scales
-    # A logit of -inf makes a moment that is no number. Those of few rows are taken with care at once.
+    # A logit of -inf makes a moment NaN. Few rows are masked at once instead of repaired.
     checked = _hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
     wrong = torch.empty(splits * blocks, dtype=torch.int32, device=call.q.device) if checked else None
     if splits > 1:
@@ -227,7 +229,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
 
 
 def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """isentrope::attention."""
+    """Implements isentrope::attention."""
     *shared, wanted = arguments
     call = Operands(shared)
     call.check()
@@ -235,7 +237,8 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _norms(call: Operands) -> Tensor:
-    """Of values, f32 [batch, kv_heads, keys]: 0 where a boolean mask or a bias hides the key from every row."""
+    """Returns norms of values, f32 [batch, kv_heads, keys]: 0 if a boolean mask or a bias hides the key from every
+    row."""
     norms = torch.linalg.vector_norm(call.v, dim=-1, dtype=torch.float32)
     for seen in (
         None if call.attn_mask is None else call.attn_mask.any(2),
@@ -249,7 +252,7 @@ def _norms(call: Operands) -> Tensor:
 def _gradient_rows(
     call: Operands, rows: _Rows, saved: Wanted, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What gradient_rows_kernel leaves: see there. Without sinks the last one is nothing; only float16 has bounds."""
+    """Returns the results of gradient_rows_kernel. Without sinks the last one is empty; only float16 has bounds."""
     sink, columns = call.sinks is not None, plan.padded(call.value_dim)
     terms = torch.empty((*call.rows, TERMS.value), dtype=torch.float32, device=call.q.device)
     d_sinks = torch.empty(call.rows, dtype=torch.float32, device=call.q.device) if sink else terms
@@ -269,7 +272,7 @@ def _gradient_rows(
 
 
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """isentrope::attention_backward."""
+    """Implements isentrope::attention_backward."""
     *shared, wanted, output, statistics, d_output, d_statistics, wants_bias, wants_lambda, wants_sink, in_float32 = arguments
     call = Operands(shared)
     call.check()
@@ -291,7 +294,7 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     lanes = call.batch * call.heads
     terms, bounds, d_sinks = _gradient_rows(call, rows, saved, output, statistics, d_output, d_statistics)
     if wants_sink:
-        # Rows in one order, whoever computed them.
+        # Rows are summed in a fixed order, whichever program computed them.
         d_sink.copy_(d_sinks.sum((0, 2)))
     if wants_bias:
         d_bias.zero_()
@@ -339,12 +342,13 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """isentrope::decode."""
+    """Implements isentrope::decode."""
     *shared, table, used, wanted = arguments
     for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1)):
         if tensor.dim() != rank:
             raise ValueError(f"[decode] {name} must have {rank} dimensions; got {tensor.dim()}")
-    call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int().contiguous())  # beyond there is no page either
+    # Larger page numbers are invalid too.
+    call = Operands(shared, table.clamp(-1, torch.iinfo(torch.int32).max).int().contiguous())
     if len(used) != call.batch or len(table) != call.batch:
         raise ValueError(
             f"[decode] block_table and seqused_k must have a row for each of the {call.batch} sequences; got "
@@ -355,7 +359,7 @@ def decode(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def row_lengths(*arguments: Any) -> Tensor:
-    """isentrope::row_lengths."""
+    """Implements isentrope::row_lengths."""
     call = Operands(arguments)
     call.check()
     lengths = torch.empty(call.rows, dtype=torch.int64, device=call.q.device)

@@ -1,4 +1,4 @@
-"""The arguments of a call, checked by the library's one validator, as the kernels want them."""
+"""Arguments of a call in the kernels' form, checked by the library's validator."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
-# Beyond, tables of a rule would be what fills the device.
+# Limit of lengths, beyond which tables of a rule would fill the device.
 LONGEST = 1 << 26
 
 _NAMES = Call._fields
-# Those that the kernels compute with, beside the masks: rows_kernel has their names.
+# Arguments that the kernels use besides the masks, by the names of rows_kernel.
 _KNOWN = {
     "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "dropout_seed", "rule", "soft_cap",
     "dropout_p",
 }  # fmt: skip
-# Their contents are checked as well, so that the validator is given some that are always right.
+# Their contents are also checked, so the validator gets valid placeholders.
 _STARTS = ("cu_seqlens_q", "cu_seqlens_k")
 # Arguments of one dimension, of which the kernels take no strides.
 _LISTS = [name for name, axes in AXES.items() if len(axes) == 1]
@@ -35,7 +35,7 @@ refuse_unknown("isentrope.gpu: the kernels", "argument of the library", DEFAULTS
 
 
 class Operands:
-    """The arguments the operators share, under the names of their schema, and what follows from their shapes."""
+    """Common arguments of the operators, by the names of their schema, and properties derived from their shapes."""
 
     q: Tensor
     k: Tensor
@@ -61,8 +61,8 @@ class Operands:
         return self.batch, self.heads, self.queries
 
     def check(self) -> None:
-        """Raises what the CPU operator would raise, but for the contents of tensors: to read them would stall the
-        device. Wrong documents and pages are cut to what there is instead."""
+        """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
+        device. Invalid documents and pages are clamped to valid ranges instead."""
         tensors = {name: getattr(self, name) for name in _NAMES if isinstance(getattr(self, name), Tensor)}
         for name, tensor in tensors.items():
             if tensor.device != self.q.device:
@@ -75,7 +75,7 @@ class Operands:
 
 @lru_cache(4096)
 def _validate(like: tuple, table: tuple | None) -> None:
-    # Tensors of the same shapes and types that occupy no memory.
+    # Placeholders of the same shapes and types that take no memory.
     arguments = dict(zip(_NAMES, (torch.empty((), dtype=x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
     for name, side in zip(_STARTS, "qk"):
         starts = arguments[name]
@@ -91,7 +91,7 @@ def _validate(like: tuple, table: tuple | None) -> None:
             )
 
 
-# What a captured graph reads lives as long as the process, whatever rules came after it.
+# Tables that a captured graph reads must stay alive for the whole process.
 _CAPTURED: dict[int, Tensor] = {}
 
 
@@ -105,11 +105,11 @@ def _rule_table(rule: str, source: int, dim: int, first: int, count: int, capped
 
 
 class RuleTables:
-    """A rule as the kernels read it: for each length a row may have, the factors before the soft-cap, after it and on
+    """A rule as tables for kernels. For each length of a row they have the factors before the soft-cap, after it and on
     the bias, computed by the library in double. Rules of a product that read different lengths have a table each."""
 
     def __init__(self, call: Any) -> None:
-        # Lengths that grow by a key at each step of decoding find their table for a long time.
+        # Rounded up, so that lengths that grow in decoding reuse their table for a long time.
         longest = max(call.sequence_keys, call.keys, 1)
         furthest = call.query_offset + call.queries + longest
         for name, needed in (("keys, or sequence_keys,", longest), ("query_offset", furthest)):

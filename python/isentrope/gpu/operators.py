@@ -1,4 +1,4 @@
-"""The operators of the library, implemented by the kernels of this package."""
+"""Implements the library's operators by the kernels of this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isentrope.gpu import launch
 
 
 def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Triton launches on the current device, which need not be the one where tensors lie."""
+    """Makes the tensors' device current, because Triton launches on the current device."""
 
     def run(q: Tensor, *rest: Any) -> Any:
         if q.is_cpu:  # interpreted
@@ -24,31 +24,31 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _goes_the_long_way(*_: Any) -> Any:
+def _refuse_plain_calls(*_: Any) -> Any:
     raise ValueError("[attention] plain calls are the CPU's own; got one for other kernels")
 
 
 _IMPLEMENTATIONS = {
     "attention": on_its_device(launch.attention),
-    "attention.plain": _goes_the_long_way,
+    "attention.plain": _refuse_plain_calls,
     "attention_backward": on_its_device(launch.attention_backward),
     "decode": on_its_device(launch.decode),
     "row_lengths": on_its_device(launch.row_lengths),
 }
-# A registration lasts as long as its library.
+# Kept alive, because their registrations end with them.
 _LIBRARIES: list[torch.library.Library] = []
 
 
 def implementation(name: str) -> Any:
-    """Of the operator isentrope::name, with its schema."""
+    """Returns the implementation of isentrope::name, with its schema."""
     return _IMPLEMENTATIONS[name]
 
 
 def register(key: str) -> None:
-    """Makes these the implementations for a dispatch key, whatever was there before."""
+    """Registers the implementations for a dispatch key, replacing earlier ones."""
     library = torch.library.Library("isentrope", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there was another one
+        warnings.simplefilter("ignore")  # an earlier registration is replaced
         for name, function in _IMPLEMENTATIONS.items():
             library.impl(name, function, key, allow_override=True)
     _LIBRARIES.append(library)

@@ -1,11 +1,12 @@
-"""Conformance problems that a device runs first: those that once failed on one, then some that cover every pair of features."""
+"""Conformance problems to run first on a device: former failures, then problems that cover every pair of features."""
 
 from __future__ import annotations
 
 import itertools
 import random
 
-# Lines that passed in the interpreter and failed on an H200: kWidth of a product's operand, and a contracted difference.
+# Lines that passed in the interpreter and failed on an H200: kWidth of a product's operand, and a contracted
+# difference.
 ONCE_FAILED = [
     "shape=1x1x71x37x37 admitted=1 dropout=0.25 dropout_seed=3247048918431359 bwd=1 seed=16",
     "dt=bf16 shape=2x1x3x256x2 special=1 seed=15",
@@ -15,7 +16,7 @@ ONCE_FAILED = [
     " dropout_seed=1816752153120331 bwd=1 scale=1e-06 seed=164",
     "shape=2x8:1x3x1023x2 rule=logn(train_len=32) admitted=1 dropout=0.25 dropout_seed=4777061554320694 bwd=1 scale=0.001 seed=180",
 ]
-# Features of a problem, as a line has them; "" is the absence of one. A single query against 4100 keys is split into shares.
+# Features of a problem as words of its line; "" is absence. A single query against 4100 keys is split into shares.
 FACTORS: dict[str, tuple[str, ...]] = {
     "type": ("dt=f32", "dt=bf16", "dt=f16"),
     "dim": ("2", "37", "64", "64:32", "128", "24:160", "192:128", "256"),
@@ -37,7 +38,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "scale": ("", "scale=100", "scale=0.001"),
     "pages": ("", "pages=16"),
 }  # fmt: skip
-# What a paged cache goes with: `Problem.unsupported` says the same of lines.
+# Features that exclude a paged cache; `Problem.unsupported` says the same of lines.
 _ONLY_EMPTY_WITH_PAGES = ("attn_mask", "bias", "dilation", "dropout", "gradients")
 _STRUCTURES_WITH_PAGES = ("", "causal:bottom_right", "causal:top_left,window=9:5", "causal:bottom_right,chunk=7")
 
@@ -46,17 +47,17 @@ Pair = frozenset[tuple[str, str]]
 
 
 def is_possible(choice: Choice) -> bool:
-    """Whether some problem has all of these features."""
+    """Returns whether some problem has all of these features."""
     if choice.get("pages", "") and (
         any(choice.get(name, "") for name in _ONLY_EMPTY_WITH_PAGES) or choice.get("structure", "") not in _STRUCTURES_WITH_PAGES
     ):
         return False
-    # A dilation would part the keys of a prefix.
+    # A dilation would split the keys of a prefix.
     return not (choice.get("dilation", "") and "prefix" in choice.get("structure", ""))
 
 
 def pairs() -> set[Pair]:
-    """Every pair of values of different factors that some problem has."""
+    """Returns every pair of values of different factors that some problem has."""
     found = set()
     for (a, values_a), (b, values_b) in itertools.combinations(FACTORS.items(), 2):
         found |= {
@@ -66,20 +67,18 @@ def pairs() -> set[Pair]:
 
 
 def pairs_of(choice: Choice) -> set[Pair]:
-    """Pairs of values that a choice covers."""
+    """Returns the pairs of values that a choice covers."""
     return {frozenset(pair) for pair in itertools.combinations(choice.items(), 2)}
 
 
 def choices(seed: int = 1) -> list[Choice]:
-    """Choices of a value for each factor that together cover every pair of `pairs`, found greedily.
-
-    Each choice starts with a pair that is not covered, and takes the factors in a random order: of each the value that covers most
-    pairs more. The same seed gives the same choices.
-    """
+    """Returns choices of a value for each factor that together cover every pair of `pairs`, found greedily. Each choice
+    starts with an uncovered pair and takes the factors in a random order: of each the value that covers most further
+    pairs. The same seed gives the same choices."""
     source, found = random.Random(seed), []
     left = pairs()
     while left:
-        # In an order that no process's hashes of strings decide.
+        # In an order that does not depend on string hashes.
         choice = dict(source.choice(sorted(left, key=sorted)))
         others = [name for name in FACTORS if name not in choice]
         source.shuffle(others)
@@ -94,7 +93,7 @@ def choices(seed: int = 1) -> list[Choice]:
 
 
 def line_of(choice: Choice, seed: int) -> str:
-    """The problem of a choice, as `isentrope check` reads it."""
+    """Returns the problem of a choice as a line of `isentrope check`."""
     masks = ",".join(choice[name] for name in ("structure", "dilation") if choice[name])
     fields = [choice["type"], f"shape={choice['heads']}x{choice['size']}x{choice['dim']}", f"mask={masks}" * bool(masks)]
     fields += [choice[name] for name in ("rule", "cap", "attn_mask", "bias", "sink", "special", "dropout", "pages", "gradients", "scale")]
@@ -102,7 +101,7 @@ def line_of(choice: Choice, seed: int) -> str:
 
 
 def problem_lines(seed: int = 1, coverings: int = 3) -> list[str]:
-    """Lines of the problems that a device runs first: ONCE_FAILED, then as many times as there are coverings every pair, each time
-    among other features."""
+    """Returns lines of the problems to run first: ONCE_FAILED, then every pair `coverings` times, among other
+    features."""
     found = [choice for number in range(coverings) for choice in choices(seed + number)]
     return ONCE_FAILED + [line_of(choice, index) for index, choice in enumerate(found, 1)]

@@ -1,4 +1,4 @@
-"""How a call is cut: tile sizes, warps and stages by chip, type and head size, and into how many shares keys go.
+"""Plans a call: tile sizes, warps and stages by chip, type and head size, and the number of shares of its keys.
 
 Tiles come from the user's table, else from the package's table of the chip (`tile_table`), else from the tables below.
 """
@@ -15,13 +15,13 @@ from isentrope.gpu.tile_table import Key, Tiles, table_of
 
 
 def padded(columns: int) -> int:
-    """Head dimensions as tensor cores take them: a power of two, 16 at least."""
+    """Returns the head dimension padded for tensor cores: a power of two, at least 16."""
     return max(16, 1 << (columns - 1).bit_length())
 
 
 class Chip(NamedTuple):
-    """kind: "sm80" (Ampere, Ada, and the Blackwell of workstations), "sm90", "sm100", "gfx" (CDNA), "rdna", "xpu" or
-    "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for."""
+    """A kind of device. kind: "sm80" (Ampere, Ada, and Blackwell workstations), "sm90", "sm100", "gfx" (CDNA), "rdna",
+    "xpu" or "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for."""
 
     kind: str
     units: int
@@ -63,16 +63,16 @@ _FLOATS = {
     "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
     "masked forward": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
     "few rows": {64: Tiles(16, 32, 4, 2), 128: Tiles(16, 32, 8, 2), 256: Tiles(16, 16, 8, 1)},
-    # Left to itself the compiler cuts registers down to where 16 bytes no longer fit.
+    # Without a limit the compiler reduces registers until 16 bytes spill.
     "query gradient": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1, 128)},
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1, 128), 256: Tiles(16, 16, 8, 1, 168)},
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
-# Of a decode step, in 16-bit types: with one warp a row's keys lie in one warp, and no barrier waits for another. Tiles of keys and of
-# values have two buffers each. places: what the shared memory of sm_90 and 255 registers a thread leave room for.
+# Tiles of decode steps, in 16-bit types: with one warp a row's keys are in one warp, and no barrier is needed. Tiles of
+# keys and of values have two buffers each. places: limited by the shared memory of sm_90 and 255 registers a thread.
 _ONE_WARP = {64: Tiles(16, 64, 1, 3, places=6), 128: Tiles(16, 32, 1, 3, places=6), 256: Tiles(16, 32, 2, 3, places=3)}
-# Where a chip cannot take the tiles of all: {(kind, kernel): {columns: Tiles}}, of 16-bit types.
+# Exceptions for chips that cannot take the common tiles: {(kind, kernel): {columns: Tiles}}, in 16-bit types.
 _OWN = {
     **dict.fromkeys((("sm80", "few rows"), ("sm90", "few rows"), ("sm100", "few rows")), _ONE_WARP),
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
@@ -83,7 +83,7 @@ _OWN = {
     # Together at 128, the terms of statistics leave registers for 16 x 64: 2.4 times the instructions a score, as on sm_90.
     ("sm80", "key gradient"): _HALVES["key gradient"] | {128: Tiles(16, 128, 8, 2, apart=True)},
     ("sm80", "masked key gradient"): _HALVES["masked key gradient"] | {64: Tiles(16, 32, 8, 1)},
-    # A warp group's products want 64 rows or more for each of its 4 warps, and columns that are not split further.
+    # Products of a warp group need at least 64 rows for each of its 4 warps, and unsplit columns.
     ("sm90", "forward"): _HALVES["forward"] | {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 2)},
     ("sm90", "masked forward"): _HALVES["masked forward"] | {64: Tiles(128, 64, 8, 1), 128: Tiles(128, 32, 8, 1)},
     ("sm90", "query gradient"): _HALVES["query gradient"] | {64: Tiles(128, 64, 8, 2), 128: Tiles(128, 32, 8, 2)},
@@ -96,16 +96,16 @@ _OWN = {
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
     ("rdna", "forward"): _HALVES["forward"] | {64: Tiles(128, 16, 8, 1)},
 }
-# What lifts gradients into the range of float16 takes registers too.
+# Scaling gradients into the range of float16 takes registers too.
 _OWN_F16 = {
-    # Left to itself the compiler cuts registers down to 128, where 8 to 24 bytes no longer fit.
+    # Without a limit the compiler reduces registers to 128, where 8 to 24 bytes spill.
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm100", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
-    # One register of 512 too few with 32 keys.
+    # With 32 keys one register more than 512 is needed.
     ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
 }
-# Tiles of bare calls, in 16-bit types: those without statistics, soft-cap, dropout, sinks and padding.
+# Tiles of calls without statistics, soft-cap, dropout, sinks and padding, for bf16 and f16.
 _BARE = {
     ("sm80", "key gradient"): {128: Tiles(16, 128, 8, 2)},
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
@@ -117,7 +117,7 @@ _BARE = {
     ("rdna", "query gradient"): {64: Tiles(64, 16, 4, 1)},
 }
 _BARE_F16 = {
-    # Left to itself the compiler cuts registers down to 80, where 8 bytes no longer fit.
+    # Without a limit the compiler reduces registers to 80, where 8 bytes spill.
     ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
 }
 _INTERPRETED = {"few rows": Tiles(16, 16, 1, 1), "key gradient": Tiles(32, 32, 4, 1, apart=True)}
@@ -139,7 +139,7 @@ def tiles(kernel: str, chip: Chip, dtype: torch.dtype, columns: int, masked: boo
 
 
 def unmeasured(key: Key, chip: Chip) -> Tiles:
-    """The tiles of the tables above, for a key of `tile_table` or with the results "other"."""
+    """Returns the tiles of the tables above, for a key of `tile_table` or with the results "other"."""
     name, dtype, columns = key.kernel, key.dtype, key.columns
     bare = key.results == "lse" and not name.startswith("masked ")
     if chip.kind == "interpreter":
@@ -155,23 +155,25 @@ def unmeasured(key: Key, chip: Chip) -> Tiles:
     if chip.kind == "rdna":
         return found._replace(stages=1, registers=0)
     if chip.kind in ("gfx", "xpu"):
-        # A warp has 64 lanes there, and half as many of them twice the registers. The tile at hand counts as a stage.
+        # A warp has 64 lanes there, and half as many warps have twice the registers. The current tile counts as a
+        # stage.
         return found._replace(warps=4, stages=1, registers=0)
     return found
 
 
 def precision(kernel: str, chip: Chip, columns: int) -> str:
-    """Of float32 products: three products by tensor cores of its parts keep its digits, where there are any. The parts of
-    wide rows leave no registers for anything else."""
+    """Returns the precision of float32 products: three tensor core products of parts, if available, keep all digits.
+    Wide rows use plain products, because their parts leave no registers."""
     widest = 64 if kernel == "key gradient" else 128
     return "tf32x3" if chip.kind.startswith("sm") and columns <= widest else "ieee"
 
 
 def chained(kernel: str, chip: Chip, dtype: torch.dtype, masked: bool, warps: int) -> int:
-    """How many sums of each kind a row has which keys join one behind the other (`sums`): 4 of pairs of keys, 8, or 0, for a tree.
-    With all statistics a round on sm_90 at 64 takes 532 instructions with 8 and, where it hides nothing from causal rows, 474 with 4; on
-    sm_80 344 by trees and 299. With masks of their own 8 and a tree take fewest. Elsewhere the keys of a row lie among several warps, or otherwise in
-    a thread: 12 % more for few rows that several warps share, 14 in kernels of sm_100. In float32, where a tile has but 32 keys, 16 bytes spilled."""
+    """Returns how many chained sums of each kind a row has (`sums`): 4 of pairs of keys, 8, or 0 for a tree. With all
+    statistics an iteration on sm_90 at 64 takes 532 instructions with 8 and, if it hides nothing from causal rows, 474
+    with 4; on sm_80 344 by trees and 299. With a boolean mask or bias, 8 and a tree take fewest. On other chips the
+    keys of a row are in several warps, or in another order in a thread: 12 % more for few rows that several warps
+    share, 14 % in kernels of sm_100. In float32, with tiles of only 32 keys, 16 bytes spilled."""
     if (kernel, warps) != ("few rows", 1) and kernel != "forward":
         return 0
     if chip.kind not in ("sm80", "sm90", "interpreter") or dtype == torch.float32:

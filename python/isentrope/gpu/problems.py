@@ -1,4 +1,4 @@
-"""Conformance problems, as `isentrope check` reads them, through this package's kernels, judged by the library."""
+"""Conformance problems of `isentrope check` on this package's kernels, checked by the library."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 class Problem:
-    """One attention call, its numbers and its reference. Raises ValueError for a line that is none."""
+    """One attention call, its numbers and its reference. Raises ValueError for an invalid line."""
 
     def __init__(self, handle: int | None) -> None:
         if not handle:
@@ -103,7 +103,7 @@ class Problem:
         return _copied(data, torch.float64, shape).to(dtype)
 
     def run(self, device: str = "cpu") -> None:
-        """Computes everything the problem asks for, at the front doors that users take."""
+        """Computes all results of the problem through public functions."""
         q, k, v = (self.tensor(name).to(device) for name in "qkv")
 
         def other(name: str) -> Tensor | None:
@@ -125,7 +125,7 @@ class Problem:
         for leaf in leaves.values():
             if leaf is not None:
                 leaf.requires_grad_(backward)
-        # A problem may have documents and a batch, which no single function takes.
+        # Calls the operator, because no public function takes both documents and a batch.
         call = call_of(
             q, k, v, masks=masks, lambda_=leaves["d_lambda"], attn_mask=other("attn_mask"), bias=leaves["d_bias"],
             sinks=leaves["d_sinks"], rule=rule, soft_cap=soft_cap, dropout_p=dropout_p,
@@ -138,7 +138,7 @@ class Problem:
 
     @property
     def unsupported(self) -> str:
-        """Why no function of the package takes this call; empty when one does."""
+        """Returns why no function of the package supports this call; "" if one does."""
         if self.tensor("block_table") is None:
             return ""
         if _call("number", self._handle, b"dropout_p") > 0:
@@ -171,7 +171,8 @@ class Problem:
             self._put(name, gradient)
 
     def verdict(self) -> dict[str, Any]:
-        """outcome, reason, and of forward and backward error_over_budget, where it is worst, and of each result."""
+        """Returns outcome, reason, and for forward and backward error_over_budget, where it is largest, and of each
+        result."""
         text = _call("verdict", self._handle, True)
         if text is None:
             raise ValueError(_call("error").decode())

@@ -48,8 +48,10 @@ class Tiles(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A row of a table. kernel: one of KERNELS, or "masked " and one of them. results: "lse" for calls without other statistics,
-    or without their gradients; "all" with them. Calls with soft-cap, dropout, sinks or padding have no row."""
+    """A row of a table. kernel: one of KERNELS, or "masked " and one of them.
+
+    results: "lse" for calls without other statistics or their gradients; "all" with them. Calls with soft-cap, dropout,
+    sinks or padding have no row."""
 
     kernel: str
     dtype: str
@@ -58,7 +60,7 @@ class Key(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Measured tiles, the name of the card, and what `isentrope doctor` says of their origin."""
+    """Measured tiles, the name of the card, and the text of `isentrope doctor` about their origin."""
 
     tiles: dict[Key, Tiles]
     card: str
@@ -70,7 +72,7 @@ NONE = Table({}, "", "tiles that were not measured on this card; isentrope tune 
 
 @cache
 def kernels_hash() -> str:
-    """Identifies the source of the kernels: a table that was measured with other kernels says nothing about these."""
+    """Returns a hash of the kernels' source: tables of other kernels are not used."""
     digest = hashlib.sha256()
     for file in sorted((Path(__file__).parent / "kernels").glob("*.py")):
         digest.update(file.read_bytes())
@@ -78,18 +80,18 @@ def kernels_hash() -> str:
 
 
 def user_file(card: str) -> Path:
-    """Where `isentrope tune` writes the table of a card: the user's cache folder."""
+    """Returns the file of a card's table from `isentrope tune`, in the user's cache folder."""
     cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache_folder) / "isentrope" / f"tiles-{re.sub('[^A-Za-z0-9]+', '-', card).strip('-')}.json"
 
 
 def as_json(tiles: Tiles) -> dict[str, Any]:
-    """Tiles without the fields that have their default value."""
+    """Returns the tiles without fields at their default."""
     return {name: value for name, value in tiles._asdict().items() if value != Tiles._field_defaults.get(name)}
 
 
 def parse(text: str, source: str) -> Table:
-    """The table of a JSON text. Raises ValueError if it is malformed, and names `source`."""
+    """Parses a table from JSON. Raises ValueError naming `source` if it is malformed."""
     try:
         found = json.loads(text)
         if found["version"] != VERSION:
@@ -113,7 +115,7 @@ def _check(key: Key, tiles: Tiles) -> None:
 
 @cache
 def shipped(chip: str) -> Table:
-    """The package's table for a kind of chip; NONE without one."""
+    """Returns the package's table for a kind of chip; NONE without one."""
     file = _SHIPPED / f"{chip}.json"
     if not file.exists():
         return NONE
@@ -123,7 +125,7 @@ def shipped(chip: str) -> Table:
 
 @cache
 def of_user(card: str) -> Table:
-    """The table that `isentrope tune` wrote for a card. NONE without one; NONE with a warning if it cannot be used."""
+    """Returns the table of `isentrope tune` for a card. NONE without one; NONE with a warning if it cannot be used."""
     file = user_file(card)
     if not card or not file.exists():
         return NONE
@@ -140,7 +142,7 @@ def of_user(card: str) -> Table:
 
 
 def _outdated(found: dict[str, Any]) -> str:
-    """Why a table of this machine no longer holds; empty if it does."""
+    """Returns why a table of this machine is out of date; "" if it is not."""
     if found.get("triton") != triton.__version__:
         return f"it was measured with Triton {found.get('triton')}, this is {triton.__version__}"
     if found.get("kernels") != kernels_hash():
@@ -150,7 +152,7 @@ def _outdated(found: dict[str, Any]) -> str:
 
 @cache
 def table_of(chip: str, card: str) -> Table:
-    """The tiles of a card: the user's table, and for rows that it lacks the package's table for this kind of chip."""
+    """Returns the tiles of a card: the user's table, completed by the package's table for this kind of chip."""
     own, package = of_user(card), shipped(chip)
     if not own.tiles:
         reason = own.source.removeprefix(NONE.source)

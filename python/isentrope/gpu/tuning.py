@@ -1,7 +1,7 @@
-"""Measures the fastest tiles of each kernel on a card, and keeps them in a table.
+"""Measures the fastest tiles of each kernel on a card, and saves them in a table.
 
-Candidates are compiled on all cores, in processes without a device. Then each is checked against the float64 reference on a
-small call, and timed on a large one if it is right.
+Candidates are compiled on all cores, in processes without a device. Then each is checked against the float64 reference
+on a small call and, if right, timed on a large one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from isentrope.gpu.candidates import candidates
 from isentrope.gpu.tile_table import Key, Tiles
 from isentrope.statistics import ALL
 
-# Largest error of a right result, over the largest number of the reference. A wrong kernel is off by far more.
+# Largest error of a right result, over the largest number of the reference. A wrong kernel has far larger errors.
 _TOLERANCE = {"bf16": 0.02, "f16": 0.004, "f32": 1e-4}
 _TYPES = {name: dtype for dtype, name in plan.DTYPES.items()}
-# Called with a stage, how many of its candidates are done, and how many there are.
+# Called with a stage, the number of its candidates that are done, and their total.
 Progress = Callable[[str, int, int], None]
 
 
 class Trial(NamedTuple):
-    """A candidate that was measured: milliseconds of the call, or why there are none."""
+    """Measurement of a candidate: milliseconds of the call, or why there are none."""
 
     key: Key
     tiles: Tiles
@@ -55,11 +55,11 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(key: Key, timed: bool) -> Sizes:
-    """Shape of the call that is timed, or of the smaller one that is checked. Both are compiled to the same kernel."""
+    """Returns the shape of the timed call, or of the smaller checked one. Both compile to the same kernel."""
     if key.kernel == "few rows":
         return Sizes(8, 32, 8, 1, 32768) if timed else Sizes(1, 32, 8, 1, 4096)
     if not timed:
-        # Too few keys to be split into shares, as those of the timed call are not.
+        # Too few keys to be split into shares, like the timed call.
         count = 240 if key.columns < 256 else 112
         return Sizes(1, 4, 4, count, count)
     heads = max(2, 2048 // key.columns)
@@ -94,8 +94,9 @@ class Inputs(NamedTuple):
 
 
 def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, ...]]:
-    """A function that makes the call: it returns the output and each statistic, or dq, dk and dv. operators: has the
-    functions `attention` and `attention_backward` of the library."""
+    """Returns a function that makes the call and returns the output and each statistic, or dq, dk and dv.
+
+    operators: has the functions `attention` and `attention_backward` of the library."""
     arguments = call_of(x.q, x.k, x.v, causal=key.kernel != "few rows", attn_mask=x.attn_mask)
     wanted = ALL if key.results == "all" else LSE
 
@@ -128,7 +129,7 @@ def _start_worker(target: tuple[str, Any, int], chip: plan.Chip, setup: Callable
 
 
 def _compiled(item: tuple[Key, Tiles, plan.Chip]) -> tuple[Key, Tiles, str]:
-    """In a worker process: the error of a candidate, or an empty string."""
+    """Runs in a worker process. Returns the error of a candidate, or ""."""
     key, tiles, chip = item
     try:
         compile_candidate(key, tiles, chip)
@@ -144,8 +145,8 @@ def _first_line(error: Exception) -> str:
 class Device:
     """Checks and times candidates on a device.
 
-    operators: what computes there. timer: returns the milliseconds of a call of a function. setup: called first in each process
-    that compiles.
+    operators: functions to call. timer: returns the milliseconds of a call of a function. setup: called first in each
+    process that compiles.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Device:
             yield from pool.imap_unordered(_compiled, [(*item, self.chip) for item in items])
 
     def measure(self, key: Key, tiles: Tiles) -> float:
-        """Milliseconds of a call with these tiles. Raises ValueError if its results are wrong."""
+        """Returns the milliseconds of a call with these tiles. Raises ValueError if its results are wrong."""
         inputs, wanted = self._reference(key)
         with tile_table.trying(self.chip.kind, self.chip.card, key, tiles):
             got = prepared(key, inputs.to(self.device), self._operators)()
@@ -190,8 +191,8 @@ def _milliseconds(run: Callable[[], Any]) -> float:
 
 
 class Record:
-    """The table of a card with all trials, in a file that is written after each of them. A run that was interrupted goes on
-    from it, as long as Triton and the kernels are the same."""
+    """Table of a card with all trials, in a file that is written after each of them. An interrupted run continues from
+    it if Triton and the kernels are the same."""
 
     def __init__(self, file: Path, chip: plan.Chip, again: bool = False) -> None:
         self.file, self.chip = file, chip
@@ -206,7 +207,7 @@ class Record:
                 return []
             return [Trial(Key(*key), Tiles(*tiles), ms, error) for key, tiles, ms, error in found["trials"]]
         except (KeyError, TypeError, ValueError):
-            return []  # a table of another version, or none: it is measured anew
+            return []  # missing, or of another version: measured anew
 
     def _head(self) -> dict[str, Any]:
         return {
@@ -219,7 +220,7 @@ class Record:
         write_text(self.file, json.dumps(self.as_json()) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """The fastest right tiles of each key, with the time of the plan's own."""
+        """Returns the fastest right tiles of each key, with the time of the plan's own."""
         by_key: dict[Key, list[Trial]] = {}
         for trial in self.trials.values():
             by_key.setdefault(trial.key, []).append(trial)
@@ -264,7 +265,7 @@ def tune(
             break
         try:
             record.add(Trial(key, tiles, round(device.measure(key, tiles), 5)))
-        except Exception as error:  # also of shared memory that the card lacks
+        except Exception as error:  # such as a lack of shared memory
             record.add(Trial(key, tiles, None, _first_line(error)))
         show("checked and timed", done, len(right))
     tile_table.forget()
@@ -272,7 +273,7 @@ def tune(
 
 
 def with_time_left(show: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:
-    """Progress that also says how many seconds the rest of a stage should take."""
+    """Returns a progress function that adds the expected seconds of the rest of a stage."""
     began: dict[str, float] = {}
 
     def shown(stage: str, done: int, all_: int) -> None:

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """numpy says aloud what a GPU computes in silence: 0 / 0, and exp2 beyond its range."""
+    """Suppresses numpy's warnings for operations that a GPU does silently: 0 / 0, and overflow of exp2."""
     torch.manual_seed(0)
     with numpy.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

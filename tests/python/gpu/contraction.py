@@ -1,6 +1,7 @@
-"""Triton's interpreter with the multiply-adds of a device: a product of float32 that is added to or subtracted is not rounded before.
+"""Triton's interpreter with a device's fused multiply-adds: float32 products are not rounded before an addition.
 
-A device's compiler may contract any such pair, so that a difference is 0 with it only if it is 0 for every rounding of its terms.
+A device's compiler may contract any such pair, so a difference is reliably 0 only if it is 0 for every rounding of its
+terms.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _add(add: Callable[..., Any], operation: Callable[..., Any]) -> Callable[...
 
 
 def _view(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Moving values about does not keep a compiler from contracting them."""
+    """Moving values does not prevent contraction."""
 
     def create(self: Any, handle: TensorHandle, *arguments: Any) -> TensorHandle:
         result = view(self, handle, *arguments)
@@ -56,7 +57,7 @@ def _view(view: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def contracted() -> Iterator[None]:
-    """Contracts every product with the sum or difference that takes it, in every kernel interpreted in the block."""
+    """Contracts every product with the sum or difference that uses it, in every kernel interpreted in the block."""
     methods = {"create_fmul": _multiply(InterpreterBuilder.create_fmul)}
     methods["create_fadd"] = _add(InterpreterBuilder.create_fadd, np.add)
     methods["create_fsub"] = _add(InterpreterBuilder.create_fsub, np.subtract)

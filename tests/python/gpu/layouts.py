@@ -30,7 +30,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def worst() -> list[Variant]:
-    """Calls of a dozen kernels with what made products wrong: a boolean mask and dropout together, in the smallest tiles."""
+    """Returns calls of a dozen kernels with what made products wrong: a boolean mask and dropout together, in the
+    smallest tiles."""
     wrong_forward = [Variant(dtype, 160, False, True, dropout=True) for dtype in TYPES[1:]]
     return wrong_forward + [
         Variant(dtype, dim, False, True, backward=True, dropout=True)
@@ -39,7 +40,7 @@ def worst() -> list[Variant]:
 
 
 def every() -> list[Variant]:
-    """Each type and width of tile with each choice of what is in the slice of an operand: masks, dropout, statistics, dilation."""
+    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation."""
     found = []
     for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
         for kind in ({}, {"few": True}, {"backward": True}):
@@ -49,7 +50,7 @@ def every() -> list[Variant]:
 
 
 def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterator[tuple[Launch, str]]:
-    """The different kernels with products that calls launch on a chip, each with the name of the first such call."""
+    """Yields the distinct kernels with products on a chip, each with the name of the first call that launches it."""
     seen = set()
     for variant in variants:
         with launches(TARGETS[chip]) as found:
@@ -61,12 +62,13 @@ def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterato
 
 
 def faults(code: str) -> list[str]:
-    """Wrong products in the TTGIR of a kernel, and joins, which made them wrong: whichever Triton is installed."""
+    """Returns wrong products in the TTGIR of a kernel, and joins, which made them wrong with some versions of
+    Triton."""
     return [str(product) for product in wrong_products(code)] + ["tt.join"] * ("tt.join" in code)
 
 
 def wrong(variants: list[Variant], chip: str, repairs: bool = True) -> tuple[list[str], int]:
-    """Faults of kernels on a chip, each with the call that has it, and the number of kernels."""
+    """Returns faults of kernels on a chip, each with its call, and the number of kernels."""
 
     def scanned(item: tuple[Launch, str]) -> list[str]:
         return [f"{item[1]}: {fault}" for fault in faults(ttgir(item[0], TARGETS[chip]))]

@@ -1,4 +1,4 @@
-"""Every variant that the plan can choose, and others that take its tiles, for every chip."""
+"""Every variant that the plan can choose, and others with the same tiles, for every chip."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_compiles(chip, variant):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("statistics, kernel", [(True, "forward"), (False, "forward"), (False, "query_gradient")])
 def test_waves_of_32_lanes(dtype, statistics, kernel):
-    """What does not spill on RDNA."""
+    """Kernels that must not spill on RDNA."""
     call = variants.Variant(dtype, 64, statistics, backward=kernel != "forward")
     (found,) = [compiled for one, compiled in call.on(RDNA) if one.name == kernel]
     assert found.spilled == 0 and found.products["WMMA"] > 0 and found.shared <= RDNA.shared, found

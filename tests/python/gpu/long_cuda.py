@@ -1,7 +1,7 @@
-"""isentrope_cuda without a device: what it hands to a driver of the tests' own, against what Triton's launcher would.
+"""isentrope_cuda without a device: its calls to an emulated driver against those of Triton's launcher.
 
 CUDA_PROGRAM calls it from C++, CUDA_EXAMPLE is that of examples, CUDA_DRIVER is the folder of a libcuda.so.1 that
-writes down what it is told (tests/src/gpu). Kernels are compiled for the calls at hand, by src/gpu/kernels.py.
+records its calls (tests/src/gpu). Kernels are compiled for the calls at hand, by src/gpu/kernels.py.
 """
 
 import io
@@ -50,7 +50,7 @@ class Case(NamedTuple):
         return " ".join(parts + ["mask=" + ",".join(words)] * bool(words) + [f"pages={self.page}"] * (self.page > 0))
 
     def run(self):
-        """Makes the call in Python. Returns the addresses of what it was given and gave, by the names that C++ has."""
+        """Makes the call in Python. Returns the addresses of arguments and results, by their names in C++."""
         batch, heads, kv_heads, queries, keys, dim = self.shape
         table = torch.zeros(batch, -(-keys // self.page), dtype=torch.int32) if self.page else None
         dtype, caches = kernels.TYPES[self.type], table.numel() if self.page else batch
@@ -74,8 +74,8 @@ class Case(NamedTuple):
         return found
 
 
-# Full, causal, window, packed and padded; few rows; keys that are split; a cache in pages; each of the three sets of
-# statistics, both types and both dimensions.
+# Full, causal, window, packed and padded calls, few rows, split keys, a paged cache; each set of statistics, both types
+# and both dimensions.
 CASES = [
     Case("lse", (4, 32, 8, 256, 256, 64)),
     Case("lse", (4, 32, 8, 256, 256, 64), causal=True),
@@ -91,13 +91,13 @@ CASES = [
 
 
 def with_units(chip):
-    """The driver of the tests says so of its device."""
+    """Environment that sets the number of multiprocessors of the emulated device."""
     return TARGETS[chip]._replace(chip=plan.Chip(TARGETS[chip].chip.kind, 132))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What every case launches on sm_90, and the first one on sm_80 too."""
+    """Folder with the kernels of every case on sm_90, and of the first one on sm_80 too."""
     found = [("sm_90", one) for case in CASES for one in case.launches(with_units("sm_90"))]
     found += [("sm_80", one) for one in CASES[0].launches(with_units("sm_80"))]
     path = tmp_path_factory.mktemp("kernels")
@@ -106,7 +106,7 @@ def folder(tmp_path_factory):
 
 
 def called(folder, wanted, line, tmp_path, **environment):
-    """What the program says, what it wrote of an error, and what the driver was told."""
+    """Returns the program's output, its errors, and the driver's recorded calls."""
     told = tmp_path / "calls"
     told.unlink(missing_ok=True)
     environment = {"LD_LIBRARY_PATH": os.environ["CUDA_DRIVER"], "ISENTROPE_CUDA_CALLS": str(told), **environment}
@@ -125,7 +125,7 @@ class Passed(NamedTuple):
 
 
 def expected(case, target):
-    """What Triton's launcher makes of the call: each kernel, its programs, its parameters; and addresses by name."""
+    """Returns the launches of Triton's launcher: kernels, programs, parameters; and addresses by name."""
 
     def passed(name, kind, value):
         if kind.startswith("*"):
@@ -145,7 +145,7 @@ def expected(case, target):
 
 
 def told_as(one, wanted):
-    """The parameters that the driver was told, of which those of `wanted` say which are addresses."""
+    """Returns the recorded parameters; `wanted` says which are addresses."""
     *passed, global_scratch, profile_scratch = one["parameters"]
     assert (int(global_scratch, 16), int(profile_scratch, 16)) == (0, 0)
     assert len(passed) == len(wanted), one["symbol"]
@@ -156,7 +156,7 @@ def told_as(one, wanted):
 
 
 def renamed(launches, named):
-    """With what lies at an address in its place: its name, or as the how-manieth address it is met."""
+    """Replaces addresses by names, or by the order of their first use."""
     names = {0: "nothing"} | {at: name for name, at in named.items()}
 
     def place(address):
@@ -166,7 +166,7 @@ def renamed(launches, named):
 
 
 def code_of(kernel):
-    """Bytes of instructions, by which kernels of one name can be told apart."""
+    """Returns the bytes of instructions, which distinguish kernels of one name."""
     elf = ELFFile(io.BytesIO(kernel.asm["cubin"]))
     return elf.get_section_by_name(f".text.{kernel.metadata.name}")["sh_size"]
 
@@ -180,7 +180,7 @@ def compare(case, folder, chip, tmp_path, **environment):
     wanted, wanted_named = expected(case, with_units(chip))
     assert [(one["symbol"], one["grid"]) for one in made] == [(one.kernel.__name__, grid) for one, grid, _ in wanted]
     for one, (kernel, *_) in zip(made, wanted):
-        # PTX has none before the driver compiles it.
+        # PTX has no instructions before the driver compiles it.
         assert one["kind"] == "ptx" or one["code"] == code_of(kernels.binary(kernel, TARGETS[chip])), one["symbol"]
     parameters = [x for _, _, x in wanted]
     its = {name: named[name] for name in wanted_named}
@@ -199,7 +199,7 @@ def test_the_driver_is_told_what_triton_would_tell_it(case, folder, tmp_path):
         assert one["block"][1:] == [1, 1]
         if one["symbol"] == "forward_kernel":
             assert (one["block"][0], one["shared"]) in of_forward
-            # More than every kernel has must be asked for.
+            # Shared memory above the default must be requested.
             asked = {x["value"] for x in told if x["call"] == "attribute" and x["attribute"] == 8}
             assert one["shared"] <= 48 << 10 or one["shared"] in asked
             assert one["shared"] <= TARGETS["sm_90"].shared
@@ -210,7 +210,7 @@ def test_the_driver_is_told_what_triton_would_tell_it(case, folder, tmp_path):
 
 
 def test_parameters_of_a_cubin_are_those_of_the_manifest(folder):
-    """As pyelftools reads them out of the cubin: number and size of each."""
+    """Compares number and size of parameters in the manifest with the cubin, parsed by pyelftools."""
     manifest = json.loads((folder / "kernels.json").read_text())["kernels"]
     for kernel in manifest:
         with (folder / f"{kernel['file']}.cubin").open("rb") as file:
@@ -255,7 +255,7 @@ def test_errors_say_what_is_missing(words, environment, text, folder, tmp_path):
 
 
 def test_the_example_runs_to_its_end(folder):
-    """Which makes a call that is a case above."""
+    """It makes a call that is a case above."""
     environment = os.environ | {"LD_LIBRARY_PATH": os.environ["CUDA_DRIVER"]}
     done = subprocess.run([os.environ["CUDA_EXAMPLE"], folder], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("mean entropy of 8192 rows: "), done.stderr

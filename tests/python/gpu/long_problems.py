@@ -1,4 +1,4 @@
-"""The same by the thousand, and larger."""
+"""Generated problems by the thousand, and larger."""
 
 import problem_sets
 

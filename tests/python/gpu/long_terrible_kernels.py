@@ -1,4 +1,4 @@
-"""Every argument of the functions on GPUs, given what nobody means: it is refused by its name, or kernels compute it."""
+"""Every argument of the functions on GPUs with invalid values: refused by its name, or computed."""
 
 import pytest
 from long_terrible_values import ALSO, CALLS, every_argument, refusal, wrong_answers

@@ -1,4 +1,4 @@
-"""Sets of conformance problems that the interpreter gets through in time, and how they are judged."""
+"""Sets of conformance problems that the interpreter completes in time, and their verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OF_A_DECODE_STEP = ("dt", "shape", "rule", "cap", "sink", "special", "scale", "
 
 
 def forward(seed: int, count: int, work: int) -> Iterator[Problem]:
-    """Generated problems without a cache, their backward pass left out."""
+    """Yields generated problems without a cache or a backward pass."""
     return _first(count, (_without(Problem.generated(seed, i, work), "bwd") for i in _forever()))
 
 
@@ -19,7 +19,7 @@ def backward(seed: int, count: int, work: int) -> Iterator[Problem]:
 
 
 def decode(seed: int, count: int, work: int) -> Iterator[Problem]:
-    """The same as steps over a paged cache: of masks causal and windows alone, and pages of 1 to 40 keys."""
+    """Yields them as steps over a paged cache: causal masks and windows only, and pages of 1 to 40 keys."""
     return _first(count, (_paged(Problem.generated(seed, i, work).line, i) for i in _forever()))
 
 
@@ -64,7 +64,7 @@ def _paged(line: str, index: int) -> Problem | None:
 
 
 def failures(problems: Iterator[Problem]) -> tuple[int, list[str]]:
-    """How many problems passed whose verdict tells something, and what the others got wrong."""
+    """Returns the number of problems with an informative pass, and descriptions of failures."""
     passed, wrong = 0, []
     for problem in problems:
         problem.run()

@@ -1,4 +1,4 @@
-"""The table of docs/contributors/gpu.md."""
+"""Table of docs/contributors/gpu.md."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import torch
 from gpu_compiling import TARGETS, Compiled, Launch
 from variants import Variant
 
-# sm_86, 89 and 120 take the tiles of sm_80.
+# sm_86, 89 and 120 use the tiles of sm_80.
 CHIPS = ("sm_80", "sm_90", "sm_100", "gfx942")
 CALLS = [
     (chip, dim, backward)

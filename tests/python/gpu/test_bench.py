@@ -1,4 +1,4 @@
-"""make bench-gpu on one tiny shape of each kind, so that it runs the first time somebody has a device."""
+"""make bench-gpu on one tiny shape of each kind, so that it runs the first time a device is available."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ BENCH = Path(__file__).parents[3] / "bench/gpu.py"
 
 
 def test_clocks_are_warmed_for_as_long_as_it_says(monkeypatch):
-    """By calls of 4 ms, or in the interpreter by one."""
+    """Warms up by calls of 4 ms, or in the interpreter by one call."""
     monkeypatch.syspath_prepend(str(BENCH.parent))
     bench = importlib.import_module("gpu")
     done = []
@@ -36,12 +36,12 @@ def test_it_runs_and_writes_what_the_report_reads(tmp_path):
         # FlexAttention has no backward pass on the CPU, and torch's own kernels have no entropy anywhere.
         assert set(systems) == peers[row["work"]["kind"]] | {"isentrope", "isentrope, lse alone"}
         assert all(system["error"] < 2e-6 for system in systems.values())
-        # Which peer is the fastest here is the machine's business; that the row names it is ours.
+        # The fastest peer depends on the machine; the row must name it.
         best = min(peers[row["work"]["kind"]], key=lambda name: systems[name]["seconds"])
         assert row["best_peer"] == best
         assert row["ratio"] == pytest.approx(systems[best]["seconds"] / systems["isentrope"]["seconds"])
         assert "statistics_cost" in row
-    # What did not run is said: nothing is left out in silence.
+    # Systems that did not run are listed.
     assert any("cuDNN" in what for what in result["runs"][0]["notes"])
     report = subprocess.run(["isentrope", "report", str(tmp_path / "bench.json")], capture_output=True, text=True, check=False)
     assert report.returncode == 0, report.stderr

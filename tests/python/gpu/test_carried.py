@@ -1,4 +1,4 @@
-"""The programs of the carried folder: a run goes on where the last one stopped, and kernels compiled before it are found."""
+"""Programs of the carried folder: a run continues where the last one stopped, and finds precompiled kernels."""
 
 import json
 import os

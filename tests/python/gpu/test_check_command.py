@@ -1,4 +1,4 @@
-"""isentrope check --backend gpu, as it is called: in a process of its own, interpreted where there is no GPU."""
+"""isentrope check --backend gpu as a separate process, interpreted without a GPU."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_what_is_no_problem_is_an_error():
 
 
 def test_the_command_line_finds_it(tmp_path):
-    """Beside itself or on PATH, where pip puts it."""
+    """The program is found next to it or on PATH, where pip puts it."""
     program = tmp_path / "isentrope-check-gpu"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m isentrope.commands.check "$@"\n')
     program.chmod(0o755)
@@ -46,7 +46,7 @@ def test_the_command_line_finds_it(tmp_path):
 
 
 def test_without_the_package_the_command_line_says_how_to_come_by_it(tmp_path):
-    """Where its programs lie neither beside it nor on PATH."""
+    """Its programs are neither next to it nor on PATH."""
     alone = shutil.copy(shutil.which("isentrope"), tmp_path)
     done = check(LINE, command=(alone, "check", "--backend", "gpu"), PATH="")
     assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr

@@ -1,4 +1,4 @@
-"""Kernels compiled for chips that are not here: nothing spills, everything fits, tensor cores do the products."""
+"""Kernels compiled for chips that need not be present: no spills, fitting resources, products by tensor cores."""
 
 import re
 
@@ -12,8 +12,8 @@ from isentrope._core.call import call_of
 from isentrope.gpu import launch, plan, tile_table
 
 HALVES = (torch.bfloat16, torch.float16)
-# Every entry of the plan on the chip with the fewest registers to spare, with all that takes registers; on the others the
-# widest tiles of the commonest type. long_compiled.py has the rest.
+# Every entry of the plan on the chip with the fewest spare registers, with all options that take registers; on the
+# others the widest tiles of the most common type. long_compiled.py has the rest.
 EVERY = [variant for variant in variants.every() if variant.statistics]
 DROPPED = [Variant(torch.bfloat16, 128, statistics=False, backward=backward, dropout=True) for backward in (False, True)]
 BARE = [
@@ -24,10 +24,10 @@ WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False
 CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + BARE + variants.with_tiles_of_others()] + [
     (chip, variant) for chip in TARGETS if chip != "sm_90" for variant in WIDEST
 ]  # fmt: skip
-# One of each kind is compiled by make test, the others by make test-all.
+# make test compiles one of each kind, make test-all the others.
 OF_EACH_KIND = [("sm_90", variant) for variant in (*WIDEST, Variant(torch.bfloat16, 128, few=True))]
-# Tiles that were the fastest on a device may spill: bytes, and instructions that touch them in an iteration of a loop. The most is
-# that of the key gradient at 128 with gradients of statistics.
+# Limits for measured tiles, which may spill: bytes, and instructions that access them in an iteration. The most is the
+# key gradient at 128 with gradients of statistics.
 MEASURED_SPILLS, MEASURED_SPILLS_IN_LOOP = 360, 72
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")
 
@@ -43,14 +43,14 @@ def check(chip, variant):
         if one.name in WITH_PRODUCTS:
             assert kernel.products or variant.dtype == torch.float32, what
         if chip == "sm_90" and one.name in WITH_PRODUCTS and variant.dtype in HALVES and variant.dim in (64, 128):
-            # A decode step has too few rows for a warp group, and so have tiles that masks of their own leave registers for.
+            # Decode steps have too few rows for a warp group, and so have tiles with masks, for lack of registers.
             without = variant.few or (variant.crowded and variant.dim == 128 and one.name == "key_gradient")
             assert ("HGMMA" in kernel.products) != without, what
             assert min(loop.narrowest for loop in kernel.loops) >= narrowest(variant, one.name), what
 
 
 def is_measured(one, chip, variant):
-    """Whether the kernel has the tiles of a row of the package's table."""
+    """Returns whether the kernel has tiles from the package's table."""
     constants, options = dict(one.constants), dict(one.options)
     if "SHAPE" not in constants or variant.dtype != torch.bfloat16:
         return False
@@ -60,8 +60,8 @@ def is_measured(one, chip, variant):
 
 
 def narrowest(variant, name):
-    """Columns of the narrowest product of a loop. Masks of their own leave registers for few queries at a time in the key
-    gradient, and for few keys in the query gradient."""
+    """Returns the columns of the narrowest product of a loop. Masks leave registers for few queries at a time in the
+    key gradient, and for few keys in the query gradient."""
     if variant.few or (name == "key_gradient" and variant.crowded):
         return 8
     if name == "query_gradient" and variant.crowded:
@@ -72,7 +72,8 @@ def narrowest(variant, name):
 
 
 def chosen(backward, others):
-    """Backward passes are compiled in a process of their own, at the same time. others: the mark of those not of each kind."""
+    """Returns the chosen variants; backward passes are compiled in a parallel process. others: mark of all but one of
+    each kind."""
     found = [
         pytest.param(chip, variant, marks=() if (chip, variant) in OF_EACH_KIND else others)
         for chip, variant in CHOSEN
@@ -110,7 +111,7 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize("variant", WIDEST, ids=lambda variant: variant.name)
 def test_repairs_fit(variant):
-    """Kernels that hardly ever start may spill."""
+    """Repair kernels, which rarely run, may spill."""
     for one, kernel in variant.on(TARGETS["sm_90"], repairs=True):
         assert kernel.shared <= TARGETS["sm_90"].shared and "HGMMA" in kernel.products, one.name
 
@@ -118,7 +119,7 @@ def test_repairs_fit(variant):
 @pytest.mark.long
 @pytest.mark.parametrize("variant", [variant for variant in BARE if variant.dtype == torch.bfloat16], ids=lambda variant: variant.name)
 def test_numbers_that_lie_anywhere_compile_too(variant):
-    """Addresses and strides that 16 does not divide: numbers are loaded one by one, which takes registers."""
+    """Addresses and strides that are no multiples of 16: numbers are loaded one by one, which takes registers."""
     with launches(TARGETS["sm_90"]) as found:
         variant.call()
     for one in found:
@@ -128,7 +129,7 @@ def test_numbers_that_lie_anywhere_compile_too(variant):
 
 
 def test_rows_of_lengths_alone_and_of_given_lambda():
-    """What rows_kernel does for no other call."""
+    """Cases of rows_kernel that no other call has."""
     q = torch.empty(64, 64, dtype=torch.bfloat16).expand(4, 8, 64, 64)
     with launches(TARGETS["sm_90"]) as found:
         launch.row_lengths(*call_of(q, q, q))
@@ -138,7 +139,7 @@ def test_rows_of_lengths_alone_and_of_given_lambda():
 
 
 def without_statistics(source):
-    """The source of a kernel with all that statistics but lse and support add to it cut out."""
+    """Returns the source of a kernel without the code of statistics other than lse and support."""
     kept, inside = [], None
     for line in source.splitlines():
         depth = len(line) - len(line.lstrip())
@@ -152,7 +153,7 @@ def without_statistics(source):
 
 @pytest.mark.long
 def test_a_call_that_asks_for_no_statistics_pays_nothing():
-    """It compiles to the same instructions as a kernel that has none in its source."""
+    """It compiles to the same instructions as a kernel without statistics in its source."""
     from isentrope.gpu.kernels import block, forward, results, sums
 
     def compiled_forward(statistics):

@@ -1,4 +1,4 @@
-"""The limits of bench/gpu_decode.py: what Triton makes of a decode step for sm_90."""
+"""Limits of bench/gpu_decode.py on the compiled decode step for sm_90."""
 
 import gpu_decode
 import pytest
@@ -6,7 +6,7 @@ from gpu_decode import bars, measured, waves
 
 from isentrope.gpu import plan
 
-# The loop of several warps with one buffer for keys and one for values, which these limits are to refuse.
+# A loop of several warps with one buffer each for keys and values, which these limits must refuse.
 EIGHT_WARPS = plan.Tiles(16, 64, 8, 2)
 FAST = ("bf16", 128, False, 64)
 EVERY = [

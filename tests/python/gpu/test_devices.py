@@ -1,4 +1,4 @@
-"""The front doors with tensors of a GPU, as far as a machine without one can follow: fakes of them have shapes alone."""
+"""Functions with GPU tensors, as far as possible without a GPU: fake tensors have only shapes."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_the_operators_have_an_implementation_for_gpus():
 
 
 def test_kernels_are_launched_where_their_tensors_lie(monkeypatch):
-    """Of several devices another one may be the current one."""
+    """Another device may be the current one."""
     current = [0]
 
     @contextmanager
@@ -126,7 +126,8 @@ def test_errors_have_the_words_of_the_cpu(name, wrong, message):
 
 
 class NothingIsRead(TorchDispatchMode):
-    """Refuses what waits for a device: numbers out of tensors, results whose size lies in them, copies elsewhere."""
+    """Raises an error for operations that wait for a device: reading numbers, results of dynamic size, copies to other
+    devices."""
 
     refused = ("_local_scalar_dense", "equal", "nonzero", "masked_select")
 
@@ -138,14 +139,14 @@ class NothingIsRead(TorchDispatchMode):
 
 @pytest.fixture
 def grids(monkeypatch):
-    """Kernels that only say with which grid they were launched."""
+    """Replaces kernels by recorders of their grids."""
     found = []
     monkeypatch.setattr(launch.forward_kernel.__class__, "run", lambda *_, grid, **__: found.append(grid))
     return found
 
 
 def everything(queries=5):
-    """Calls of all functions, with every kind of operand that lies on the device, and a backward pass."""
+    """Yields calls of all functions, with every kind of operand on the device, and a backward pass."""
     q = torch.randn(2, 2, queries, 16, requires_grad=True)
     k = torch.randn(2, 1, 7, 16, requires_grad=True)
     bias, sinks = torch.zeros(queries, 7, requires_grad=True), torch.zeros(2, requires_grad=True)
@@ -160,7 +161,7 @@ def everything(queries=5):
 
 
 def test_nothing_is_read_back_from_the_device(grids):
-    """Neither a wait nor a copy: what CUDA graphs need."""
+    """There is neither a wait nor a copy, as CUDA graphs require."""
     for call in everything():
         call()  # copies a rule's table, once
         with NothingIsRead():
@@ -168,13 +169,13 @@ def test_nothing_is_read_back_from_the_device(grids):
             results = pytree.tree_leaves(result)
             if any(x.requires_grad for x in results):
                 sum(x.sum() for x in results if x.requires_grad).backward()
-    # Of each but row_lengths rows, forward pass and its repair, twice; of its backward pass rows, what they start with,
-    # spans, and each gradient with its repair; where statistics have gradients, the largest key.
+    # Each function but row_lengths launches rows, forward pass and repair, twice; its backward pass rows, terms, spans,
+    # and each gradient with its repair; with gradients of statistics, the largest key.
     assert len(grids) == 3 * (3 + 3 + 7) + 2 + 2
 
 
 def test_tables_that_a_captured_graph_reads_are_kept(monkeypatch):
-    """However many rules come after it."""
+    """Tables are kept, whatever number of rules follows."""
 
     def table(scale):
         call = SimpleNamespace(
@@ -192,7 +193,7 @@ def test_tables_that_a_captured_graph_reads_are_kept(monkeypatch):
 
 
 def test_a_decode_step_reads_nothing_back():
-    """Its front door looks into pages that lie on the CPU, so that it is fakes of a GPU's that may not be read."""
+    """decode() reads page tables on the CPU, so the fake tensors must be a GPU's."""
     with FakeTensorMode():
         cache, table = gpu(9, 2, 16, 16), gpu(3, 3, dtype=torch.int32)
         used = gpu(3, dtype=torch.int32)
@@ -201,7 +202,7 @@ def test_a_decode_step_reads_nothing_back():
 
 
 def test_grids_stay_within_the_limits_of_devices(grids):
-    """Of its axes all but the first end at 65535: that many sequences and heads are not many."""
+    """All grid axes but the first end at 65535, which sequences times heads may exceed."""
     q = torch.empty(1, 1, 3, 16).expand(40000, 2, 3, 16).requires_grad_()
     isentrope.gpu.attention(q, q, q, return_stats=True)[0].sum().backward()
     assert len(grids) == 7
@@ -244,7 +245,7 @@ def test_samples_of_a_batch_are_mapped():
 
 
 def test_offsets_beyond_32_bits():
-    """Rows so far apart that the third of them lies beyond 2^31 numbers. Memory that nobody touches is none."""
+    """The third row is beyond 2^31 numbers. Untouched memory takes no space."""
     step = (1 << 30) + 16
     far, plain = torch.empty(2 * step + 256, dtype=torch.float16), torch.randn(4, 3, 16).half()
     tensors = [far.as_strided((1, 1, 3, 16), (0, 0, step, 1), 16 * i) for i in range(4)]
@@ -287,7 +288,7 @@ def test_torchs_own_function_is_taken_on_gpus():
     {"attn_mask": torch.zeros(9, 9).masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)},
 ])  # fmt: skip
 def test_torchs_own_function_computes_the_same(options):
-    """With the interpreter in the place of a device: gradients included."""
+    """The interpreter replaces a device; gradients are compared, too."""
     q, k, v = (torch.randn(2, heads, 9, 16, requires_grad=True) for heads in (4, *[2 if "enable_gqa" in options else 4] * 2))
     library = torch.library.Library("aten", "IMPL")
 

@@ -1,4 +1,4 @@
-"""Tiles of dilated windows that no row sees are passed over, forward and back: what is visited is counted."""
+"""Tiles of dilated windows that no row sees are skipped, forward and backward: visited tiles are counted."""
 
 import importlib
 
@@ -13,7 +13,7 @@ TILE = plan.tiles("forward", plan.Chip("interpreter", 4), torch.float32, 16)
 
 
 def seen_tiles(dilation):
-    """Of a causal window, tiles in which some row sees some key."""
+    """Returns the tiles of a causal window in which some row sees some key."""
     away = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
     seen = (away >= 0) & (away <= WINDOW) & (away % dilation == 0)
     rows, keys = (-(-LENGTH // size) for size in (TILE.rows, TILE.keys))
@@ -24,7 +24,7 @@ def seen_tiles(dilation):
 
 @pytest.fixture
 def visits(monkeypatch):
-    """How many tiles each kernel has visited."""
+    """Counts the tiles that each kernel visits."""
     found = {}
 
     def count(name, function):
@@ -38,8 +38,8 @@ def visits(monkeypatch):
         monkeypatch.setattr(module, function, counted)
 
     for name in ("forward", "query_gradient", "largest_key"):
-        count(name, "visit_keys")
-    count("key_gradient", "visit_queries")
+        count(name, "process_key_tile")
+    count("key_gradient", "process_query_block")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Dropout by the kernels in Triton: the mask of the documented function, whatever the tiles, forward and back."""
+"""Dropout in the Triton kernels: the documented mask with any tiles, forward and backward."""
 
 import pytest
 import torch
@@ -9,13 +9,13 @@ import isentrope
 P, SEED = 0.3, -7_000_000_011
 
 
-# Query blocks of one head, rows of several heads in one block, keys that are split, and parts of a sequence that begin with four keys and in
-# their midst.
+# Query blocks of one head, rows of several heads in one block, split keys, and parts of a sequence that begin at and
+# within groups of four keys.
 @pytest.mark.parametrize("place", [{}, {"query_offset": 11, "key_offset": 4}, {"query_offset": 2, "key_offset": 5}])
 @pytest.mark.parametrize("heads, kv_heads, queries, keys", [(3, 3, 20, 40), (4, 1, 2, 40), (1, 1, 1, 300)])
 def test_the_mask_is_the_documented_function(heads, kv_heads, queries, keys, place):
     q, k = torch.zeros(2, heads, queries, 16), torch.randn(2, kv_heads, keys, 16)
-    # The values that show what became of a weight are as long as there are keys: some of them at a time.
+    # Values that show each weight have as many columns as keys: some of them at a time.
     for first in range(0, keys, 200):
         v = torch.zeros(2, kv_heads, keys, 200)
         v[:, :, first : first + 200] = torch.eye(200)[: keys - first]
@@ -32,7 +32,7 @@ def test_values_and_gradients_equal_dense_float64(dtype, place):
         torch.manual_seed(2)
         leaves = [torch.randn(2, h, n, d).to(dtype) for h, n, d in ((4, 33, 16), (2, 70, 16), (2, 70, 24))]
         leaves = [(x.double() if wide else x).requires_grad_() for x in leaves]
-        # Factors of 10 take weights out of the range of float16, if they are applied to what lies near its end.
+        # A factor of 10 would take weights out of the range of float16 if it were applied near its limit.
         output = attention(*leaves, dropout_p=0.9, dropout_seed=SEED, **place)
         output = output[0] if wide else output
         upstream = torch.randn(output.shape).to(dtype)

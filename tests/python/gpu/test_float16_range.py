@@ -1,4 +1,4 @@
-"""Gradients of float16 are lifted into its range row by row, by what each row sees."""
+"""float16 gradients are scaled into range row by row, by the keys that each row sees."""
 
 import math
 
@@ -31,7 +31,8 @@ def in_double(q, k, v, upstream):
 
 @pytest.mark.parametrize("power", [-9, 0, 9])
 def test_gradients_keep_their_digits_whatever_their_size(power):
-    """Of one head, 2^power times those of the other: of each row of dq that is no denormal, and of dk and dv."""
+    """One head's gradients are 2^power times those of the other: checks each row of dq that is not denormal, and dk and
+    dv."""
     q, k, v, upstream = inputs()
     upstream[:, 1] *= 2.0**power
     for name, got, want in zip("qkv", gradients(q, k, v, upstream), in_double(q, k, v, upstream)):
@@ -50,7 +51,7 @@ BIAS = torch.zeros(LENGTH).masked_fill(~SEEN_BY_ALL, -math.inf).half()
     ids=["causal", "attn_mask", "bias"],
 )
 def test_values_that_a_mask_hides_have_no_part_in_the_range(options):
-    """The last one: from the rows before it, or from all."""
+    """The hidden value is the last one, hidden from earlier rows or from all."""
     q, k, v, upstream = inputs()
     before = gradients(q, k, v, upstream, **options)[0][:, :, :-1]
     v[:, :, -1] = 6e4
@@ -66,7 +67,7 @@ def test_a_dilation_hides_values_between():
 
 
 def test_what_arrives_at_a_row_without_keys_is_nobodys():
-    """Not even in the range of the keys whose tile has the row's block."""
+    """Its gradient also has no influence on the range of keys whose tile meets the row's block."""
     q, k, v, upstream = inputs()
 
     def with_lse(d_lse):

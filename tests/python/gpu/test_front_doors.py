@@ -1,4 +1,4 @@
-"""What users call, through the kernels: launched for every door, with the numbers of the CPU, and on a GPU without a word more."""
+"""Public functions run on the kernels, with the CPU's numbers, and on a GPU without further arguments."""
 
 from contextlib import contextmanager
 
@@ -26,7 +26,7 @@ SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_lay
 
 @pytest.fixture
 def launched(monkeypatch):
-    """The kernels that were launched, by name."""
+    """Records the names of launched kernels."""
     names, kind = [], launch.forward_kernel.__class__
     run = kind.run
 
@@ -40,7 +40,7 @@ def launched(monkeypatch):
 
 @contextmanager
 def by_the_cpu():
-    """With the library's own implementation for CPU tensors, which `isentrope.gpu` has taken the place of."""
+    """Runs the library's CPU implementation, which `isentrope.gpu` has replaced."""
     operators._LIBRARIES.pop()._destroy()
     try:
         yield
@@ -87,7 +87,7 @@ def inspected():
 
 
 def torchs_own():
-    """As `isentrope.sdpa.activate` has it on GPUs."""
+    """Runs torch's function as `isentrope.sdpa.activate` replaces it on GPUs."""
     q, k, v = tensors()
     library = torch.library.Library("aten", "IMPL")
     try:
@@ -98,7 +98,8 @@ def torchs_own():
 
 
 def torchs_flash_attention():
-    """As `activate_flash_attention_impl("ISENTROPE")` has it on GPUs: dense, packed, and packed over pages."""
+    """Runs torch's operators as `activate_flash_attention_impl("ISENTROPE")` replaces them: dense, packed, and over
+    pages."""
     leaves, starts = tensors(), torch.tensor([0, 2, 2, 9], dtype=torch.int32)
     packed = [x[0].transpose(0, 1) for x in leaves]
     cache, table = torch.randn(5, 4, 2, 16), torch.tensor([[3, 1], [0, 0], [4, 2]], dtype=torch.int32)
@@ -153,7 +154,7 @@ def compiled():
 
 
 def sharded():
-    """DTensors on a mesh of one device: a head's shards are whole."""
+    """DTensors on a mesh of one device, whose shards are whole."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
@@ -208,7 +209,7 @@ def test_texts_go_where_the_model_lies(function, monkeypatch):
         raise Reached(input_ids.device.type)
 
     made, tokens = model("causal"), torch.ones(12, dtype=torch.int64)
-    # The one device beside the CPU that every machine has.
+    # The only device besides the CPU that every machine has.
     monkeypatch.setattr(hf.LlamaForCausalLM, "device", torch.device("meta"))
     monkeypatch.setattr(made.model, "forward", forward)
     with pytest.raises(Reached, match="meta"):

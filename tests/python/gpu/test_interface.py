@@ -1,4 +1,4 @@
-"""What the package shows of itself, and what it knows of the library."""
+"""The package's public interface, and its knowledge of the library."""
 
 import inspect
 import subprocess
@@ -29,14 +29,14 @@ def test_functions_have_the_signatures_of_the_package(name):
     ("library.STATISTICS[6]['differentiable'] = True", "know every gradient of a statistic of the library; got max_logit"),
 ])  # fmt: skip
 def test_what_the_kernels_do_not_know_is_an_error(grown, message):
-    """They would ignore what the library has learnt since."""
+    """Otherwise arguments that were added to the library would be ignored."""
     code = f"from isentrope._core import library\n{grown}\nimport isentrope.gpu"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(message), done.stderr
 
 
 def test_an_argument_too_many_is_an_error():
-    """As when an operator's own come in front of those that all of them share."""
+    """As if an operator's own arguments came before the common ones."""
     q = torch.zeros(1, 1, 2, 16)
     with pytest.raises(ValueError, match="zip"):
         Operands((*call_of(q, q, q), 1))

@@ -1,4 +1,4 @@
-"""Operands of products are laid out for the columns that they have: docs/adr/0035-no-join-before-a-product.md."""
+"""Operands of products have layouts that fit their columns: docs/adr/0035-no-join-before-a-product.md."""
 
 import layouts
 from gpu_compiling import Product, wrong_products

@@ -1,4 +1,5 @@
-"""Distances of long causal rows, whose tiles count them from their own last keys: as exact near the row as over all of it."""
+"""Distances of long causal rows, which tiles count from their own last keys, are as exact near the row as over all of
+it."""
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from isentrope._core.library import BITS
 from isentrope.gpu import launch
 
 ROWS, DIM, UNIT = 32, 16, 2**-24
-# How much a logit falls with each key that lies further back: weights on one key in two, and on all of them.
+# Decrease of logits for each key farther back: weights on every second key, and on all of them.
 SLOPES = (1.0, 0.25, 2**-4, 2**-6, 2**-8, 2**-10, 2**-12, 0.0)
 
 
@@ -16,7 +17,7 @@ SLOPES = (1.0, 0.25, 2**-4, 2**-6, 2**-8, 2**-10, 2**-12, 0.0)
 def test_the_distance_of_a_long_row(keys):
     key, own = torch.arange(keys), torch.arange(keys - ROWS, keys)[:, None]
     k, q = torch.zeros(1, 1, keys, DIM), torch.zeros(1, len(SLOPES), ROWS, DIM)
-    # A head for each slope, whose logit of key 64 a + b is slope (64 a + b): every product is exact.
+    # One head for each slope; the logit of key 64 a + b is slope (64 a + b), with exact products.
     k[..., 0], k[..., 1] = key // 64, key % 64
     q[..., 0], q[..., 1] = (torch.tensor(SLOPES)[:, None] * step for step in (64, 1))
     q, k = q.half(), k.half()
@@ -27,7 +28,7 @@ def test_the_distance_of_a_long_row(keys):
     p = logits.masked_fill(away < 0, float("-inf")).softmax(-1)
     distance = (p * away.abs()).sum(-1, keepdim=True)
     spread = (p * (away.abs() - distance).abs()).sum(-1)
-    # The budget of docs/contributors/numerics.md, without what it leaves for sums that cancel.
+    # The budget of docs/contributors/numerics.md, without its part for cancelling sums.
     chain = min(keys, 256) + keys / 256 + 4
     of_logits = torch.expm1(2 * (DIM + 4) * UNIT * logits.amax(-1)) * (spread + UNIT)
     budget = of_logits + 2 * (2.2 + chain) * UNIT * distance[..., 0]

@@ -61,7 +61,7 @@ MUTANTS = {
         "block.py", "table += place.batch * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
     ),
     "maps_query_heads_to_the_wrong_key_heads": (
-        "block.py", "(own // group).to(tl.int64), batches)", "(own % kv_heads).to(tl.int64), batches)", "shape=1x4:2x40x33x16",
+        "block.py", "(own // group).to(tl.int64), batches, heads", "(own % kv_heads).to(tl.int64), batches, heads", "shape=1x4:2x40x33x16",
     ),
     "turns_the_sink_round": ("results.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
     "takes_the_lift_of_f16_from_the_logarithm": (
@@ -133,7 +133,7 @@ MUTANTS = {
 
 
 def outcomes(folder: Path, lines: list[str]) -> list[str]:
-    """What becomes of problems with the gpu package in a folder, in this process."""
+    """Returns the outcomes of problems with the gpu package in a folder, in this process."""
     for name in [name for name in sys.modules if name.startswith("isentrope.gpu")]:
         del sys.modules[name]
     isentrope.__path__.insert(0, str(folder))

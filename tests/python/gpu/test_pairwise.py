@@ -26,12 +26,12 @@ def test_lines_are_problems_that_the_kernels_take():
     lines = pairwise.problem_lines()
     assert len(set(lines)) == len(lines) and 150 <= len(lines) <= 250
     assert lines[: len(pairwise.ONCE_FAILED)] == pairwise.ONCE_FAILED
-    # Their references take time: a third of them here, all of them in the run that takes long.
+    # Their references take time: a third of them here, all of them in the long run.
     assert not any(Problem.of_line(line).unsupported for line in pairwise.problem_lines(coverings=1))
 
 
 def test_each_value_stands_in_its_line():
-    """A line that left a feature out would cover pairs in name alone."""
+    """A line without its feature would cover pairs in name only."""
     for choice in pairwise.choices():
         line = pairwise.line_of(choice, 1)
         assert all(value in line for value in choice.values()), line
@@ -46,7 +46,7 @@ def test_they_are_within_budget():
 
 @pytest.mark.long
 def test_every_process_has_the_same_lines():
-    """A second run of the carried folder goes on from the lines of the first."""
+    """A second run of the carried folder continues from the lines of the first."""
     code = "from isentrope.gpu.pairwise import problem_lines; print(problem_lines(coverings=1))"
     printed = {
         subprocess.run(

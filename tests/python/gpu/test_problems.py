@@ -1,11 +1,11 @@
-"""Generated problems through Triton's interpreter, against the float64 reference."""
+"""Generated problems in Triton's interpreter, against the float64 reference."""
 
 import problem_sets
 import pytest
 
 from isentrope.gpu.problems import Problem
 
-# Small enough for the interpreter, and odd enough to have several tiles and a tail each.
+# Small enough for the interpreter, with several tiles and remainders.
 WORK = 8000
 
 
@@ -38,6 +38,6 @@ def test_backward_is_within_budget():
 
 
 def test_a_sink_that_hardly_counts_has_a_gradient():
-    """Its weight is below the last digit of the keys', from which it cannot be told."""
+    """Its weight is below the last digit of the keys' weights, so it cannot be computed as their complement."""
     line = "shape=1x2:1x15x32x7:4 mask=causal:top_left,offset=3:1 rule=scaled(gain=[2.5,3.2]) sink=1 bwd=1 scale=100 seed=1539"
     assert problem_sets.failures(iter([Problem.of_line(line)])) == (1, [])

@@ -1,4 +1,4 @@
-"""What is no number, where no mask hides it: problems and mutants have what masks hide."""
+"""NaN and Inf that no mask hides; problems and mutants have hidden ones."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import isentrope
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_key_whose_score_is_minus_infinity_counts_nothing(causal):
-    """Its weight is 0, and 0 times its logit is NaN unless the sums are taken with care."""
+    """Its weight is 0, and 0 times its logit is NaN without the repair launch."""
     q, k, v = torch.rand(1, 1, 40, 16) + 0.5, torch.randn(1, 1, 70, 16), torch.randn(1, 1, 70, 16)
     k[0, 0, 3, 2] = -float("inf")
     others = [i for i in range(70) if i != 3]
@@ -20,7 +20,7 @@ def test_a_key_whose_score_is_minus_infinity_counts_nothing(causal):
 
 
 def test_rows_that_a_repair_took_again_have_the_same_bits():
-    """Of a causal call, the rows that do not see the last key, whose value is NaN."""
+    """Rows of a causal call that do not see the last key, whose value is NaN."""
     q, k, v = (torch.randn(1, 2, 70, 16) for _ in range(3))
     before, its = isentrope.attention(q, k, v, causal=True, return_stats=True)
     v[:, :, -1] = float("nan")

@@ -1,4 +1,4 @@
-"""Decode steps whose keys are split into shares: the last program of a block merges them, whichever that is."""
+"""Decode steps with split keys: the last program of a block merges its shares, in any order of programs."""
 
 import random
 
@@ -14,7 +14,7 @@ STATISTICS = ("lse", "entropy", "collision", "variance", "max_logit", "support")
 
 @pytest.fixture
 def order(monkeypatch):
-    """Makes the programs of a launch run in an order that the seed gives. Returns the function that sets the seed."""
+    """Runs the programs of a launch in an order given by a seed. Returns the function that sets the seed."""
     builder = interpreter.interpreter_builder
     place = builder.set_grid_idx
     seed = None
@@ -34,7 +34,7 @@ def order(monkeypatch):
 
 
 def step(dtype, queries=1, nan_at=None):
-    """Output and statistics of a decode step over 200 keys in pages of 16, in three shares."""
+    """Returns output and statistics of a decode step over 200 keys in pages of 16, in three shares."""
     torch.manual_seed(4)
     q, (k, v) = torch.randn(1, 2, queries, 16).to(dtype), (torch.randn(30, 1, 16, 16).to(dtype) for _ in range(2))
     table = torch.randperm(30)[:13].view(1, 13).int()
@@ -59,7 +59,7 @@ def test_any_program_may_be_the_last(order, dtype, queries):
 
 
 def test_a_repair_merges_again(order):
-    """The last query sees a value that is NaN, the ones before it do not: programs with it are run again."""
+    """The last query sees a NaN value and earlier ones do not: programs with it run again."""
     expected = step(torch.float32, queries=3)
     for seed in (None, 1, 2):
         order(seed)

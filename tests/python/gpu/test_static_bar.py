@@ -1,4 +1,4 @@
-"""The bar of bench/gpu_bar.py: what Triton makes of the kernels for sm_90, beside what it makes of published ones."""
+"""Limits of bench/gpu_bar.py on the compiled kernels for sm_90, beside published ones."""
 
 import gpu_measured
 import gpu_static
@@ -8,7 +8,7 @@ from gpu_disassembly import Loop, loops
 
 from isentrope.gpu import plan
 
-# Before the plan knew what is wanted: the same tiles for every call, small enough for all statistics.
+# Tiles of earlier versions: the same for every call, small enough for all statistics.
 SMALL = {
     ("sm90", "forward"): dict.fromkeys((64, 128), plan.Tiles(128, 32, 8, 2)),
     ("sm90", "query gradient"): {64: plan.Tiles(64, 64, 8, 2), 128: plan.Tiles(64, 16, 8, 2)},

@@ -1,4 +1,4 @@
-"""Tables of measured tiles: which one the plan reads, what becomes of a bad one, and that the package's are right."""
+"""Tables of measured tiles: the plan's choice, invalid tables, and correctness of the package's."""
 
 import json
 import subprocess
@@ -100,7 +100,7 @@ def test_measured_tiles_compute_right_numbers(key):
     queries = 2 if key.kernel == "few rows" else 70
     gradient = " bwd=1" if "gradient" in key.kernel else ""
     problem = Problem.of_line(f"dt=bf16 shape=1x2:1x{queries}x150x{key.columns} mask=causal:bottom_right{gradient}")
-    # A problem asks for all statistics, so that these tiles are taken, whatever results they were measured for.
+    # Problems request all statistics, so the tiles are used for those, whatever results they were measured with.
     asked = key._replace(results="all")
     with tile_table.trying("interpreter", "", asked, PACKAGE[key]):
         chip = plan.chip_of(torch.device("cpu"))

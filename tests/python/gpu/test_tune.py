@@ -1,4 +1,4 @@
-"""isentrope tune without a device: stand-ins compile, compute and time, so that what it chooses and keeps is known."""
+"""isentrope tune without a device: stand-ins compile, compute and time, so that choices and results are known."""
 
 import json
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ class StandIn:
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """The table of the stand-in, in an empty cache folder."""
+    """Returns the table of the stand-in, in an empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tile_table.forget()
     yield tile_table.user_file(CHIP.card)
@@ -112,7 +112,7 @@ def test_the_time_left_is_told():
 
 @pytest.mark.parametrize("key", [FORWARD, QUERY, Key("few rows", "bf16", 64, "all"), Key("masked key gradient", "f16", 32, "all")])
 def test_results_are_compared_with_the_reference(key, monkeypatch):
-    """On the CPU with the library's own kernels in the place of a device's, right and with one number changed."""
+    """The library's CPU kernels replace a device's, with and without one changed number."""
 
     def changed(*arguments):
         first, *others = CPU.attention_backward(*arguments) if "gradient" in key.kernel else CPU.attention(*arguments)
@@ -138,7 +138,8 @@ def test_each_key_has_candidates_that_a_table_may_hold():
 
 @pytest.mark.long
 def test_candidates_are_compiled_in_other_processes(monkeypatch, tmp_path):
-    """For a card that is not here, into Triton's cache; tiles that need more shared memory than any chip has as well."""
+    """For a card that is not present, into Triton's cache; also tiles that need more shared memory than any chip
+    has."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(plan, "chip_of", lambda _: CHIP)
     monkeypatch.setattr(triton.runtime.driver, "_active", ahead._Driver(GPUTarget("cuda", 90, 32)))

@@ -1,4 +1,4 @@
-"""Calls that between them choose every entry of the plan, and what becomes of their kernels on chips that are not here."""
+"""Calls that together choose every entry of the plan, and their kernels compiled for chips that need not be present."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.statistics import ALL
 
-# Which reads each of the lengths that a row has.
+# Reads each of the lengths that a row has.
 _RULE = "log_length(length=total)*attn_temperature_tuning"
 _PAGE = 16
 
 
 class Variant(NamedTuple):
-    """A call: its type and head dimension, whether with all statistics, with everything that is added to logits (bias,
-    boolean mask, soft-cap, sinks), of a few rows against a long cache, with a backward pass, with dropout, with all that
-    says which keys rows see and how they are counted (documents, padding, prefixes, a boolean mask, a rule of every
-    length), of a cache in pages, the head dimension of values where it is another one, and of which keys rows see every so many-th."""
+    """A call, and the features of its kernels.
+
+    masked: bias, boolean mask, soft-cap and sinks. few: a few rows against a long cache. documents: with padding,
+    prefixes, a boolean mask and a rule of every length. value_dim: 0: same as dim."""
 
     dtype: torch.dtype
     dim: int
@@ -38,7 +38,8 @@ class Variant(NamedTuple):
 
     @property
     def crowded(self) -> bool:
-        """Whether any tile is masked, or dropout joins gradients of statistics, which takes as many registers."""
+        """Returns whether tiles are masked, or dropout is combined with gradients of statistics, which takes as many
+        registers."""
         return self.masked or self.dilation > 1 or (self.dropout and self.statistics and self.backward)
 
     @property
@@ -87,8 +88,8 @@ class Variant(NamedTuple):
         return found
 
     def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
-        """The kernels the call launches there, compiled; those that repair what was no number, which take the tiles of the
-        ones before them, or all others."""
+        """Returns the compiled kernels of the call on a target; repairs: only those of repair launches, otherwise all
+        others."""
         with launches(target) as found:
             self.call()
         for one in found:
@@ -106,7 +107,7 @@ def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:
 
 
 def every() -> list[Variant]:
-    """All that choose among the plan's tiles."""
+    """Returns all variants that choose among the plan's tiles."""
     return [
         *_halves(torch.bfloat16, (64, 128, 256)), *_halves(torch.float16, (64, 128, 256)),
         *_halves(torch.float32, (64, 128, 256)),
@@ -114,12 +115,12 @@ def every() -> list[Variant]:
 
 
 def with_tiles_of_others() -> list[Variant]:
-    """What takes the tiles of a variant above and is another kernel: padded and small dimensions, pages, masks of rows, dropout
-    with gradients of statistics."""
+    """Returns variants with the tiles of one above and other kernels: padded and small dimensions, pages, masks of
+    rows, dropout with gradients of statistics."""
     bf16 = torch.bfloat16
     dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
     dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
-    # Of steps within a tile of keys, and of wider ones, whose empty tiles are passed over.
+    # Dilations within a tile of keys, and wider ones, whose empty tiles are skipped.
     dilated = [
         Variant(bf16, 128, statistics=False, backward=backward, dilation=dilation)
         for dilation in (4, 256) for backward in (False, True)
@@ -131,5 +132,5 @@ def with_tiles_of_others() -> list[Variant]:
 
 
 def padded() -> list[Variant]:
-    """As many dimensions more as long_compiled.py has time for."""
+    """Returns further dimensions, as many as long_compiled.py has time for."""
     return [Variant(torch.bfloat16, dim, backward=backward) for dim in (32, 96) for backward in (False, True)]

@@ -1,4 +1,4 @@
-"""A query block: which rows a program has, what they know and see, and the keys and values that they read."""
+"""Query block: rows of a program with their scales and masks, and the keys and values that they read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout
 from isentrope.gpu.kernels.softmax import Scales, View, load_scales
-from isentrope.gpu.kernels.span import each_hides, program_from_the_end, share_of, span_of_keys
-from isentrope.gpu.kernels.tile import Matrix, load_rows, load_tile, moved, offset
+from isentrope.gpu.kernels.span import all_masked, program_from_the_end, share_of, span_of_keys
+from isentrope.gpu.kernels.tile import Matrix, advance, load_rows, load_tile, offset
 
 
 class QueryBlock(NamedTuple):
-    """A tile of queries, the scales of its rows, what they see, the key at each row's own position, and by what dropout
-    tells them."""
+    """Tile of queries: scales and masks of its rows, the key at each row's own position, and the state of dropout."""
 
     q: tl.tensor
     scales: Scales
@@ -27,7 +26,7 @@ class QueryBlock(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values, in pages that `table` lists, or all in one, of which some row of the block sees start ... stop - 1."""
+    """Keys and values, contiguous or in the pages of `table`; some row of the block sees start ... stop - 1."""
 
     k: Matrix
     v: Matrix
@@ -39,8 +38,8 @@ class Cache(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which rows a query block has: those that there are, their sequence, heads and queries, the key head that they
-    read, and how many sequences, heads and queries there are."""
+    """Rows of a query block. They are: which rows exist, their sequence, heads and queries, the key head that they
+    read, and the numbers of sequences, heads and queries."""
 
     rows: tl.tensor
     batch: tl.tensor
@@ -60,7 +59,7 @@ class Strides(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """What rows_kernel left, of so many sequences, heads and queries."""
+    """Results of rows_kernel, and the numbers of sequences, heads and queries."""
 
     begins: tl.tensor
     ends: tl.tensor
@@ -75,7 +74,7 @@ class Resolved(NamedTuple):
 def place_of_rows(
     first, heads, kv_heads, queries, COUNT: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr
 ):  # fmt: skip
-    """COUNT of a program's ROWS rows: of one query head, or, packed, of all those that share a key head."""
+    """Returns COUNT of a program's ROWS rows: of one query head or, packed, of all heads that share a key head."""
     group = heads // kv_heads
     own_heads, length = heads, queries
     if PACKED:
@@ -93,13 +92,13 @@ def place_of_rows(
 
 @triton.jit
 def index_of(place):
-    """Numbers of the rows among all [batch, heads, queries], and how many there are."""
+    """Returns the indices of the rows among all [batch, heads, queries], and the number of all."""
     return (place.batch * place.heads + place.head) * place.queries + place.query, place.batches * place.heads * place.queries
 
 
 @triton.jit
 def offsets(place, strides):
-    """Where the rows lie in a tensor."""
+    """Returns the offsets of the rows in a tensor."""
     return place.batch * strides.batch + place.head.to(tl.int64) * strides.head + place.query.to(tl.int64) * strides.row
 
 
@@ -125,10 +124,10 @@ def load_block(
 
 @triton.jit
 def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
-    # A negative scale takes the loop that looks for the largest logit, not for the largest score.
+    # A negative scale takes the masking loop, because the largest score is then not the largest logit.
     span = span_of_keys(block.view, tl.where(block.scales.before < 0, 0, block.view.end), SHAPE.KEYS)
     if SHAPE.MASKED:
-        span = each_hides(span)
+        span = all_masked(span)
     if SPLIT:
         span = share_of(span, tl.program_id(2), splits)
     return span
@@ -138,7 +137,7 @@ def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
 def cache_of_block(
     k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, last, SHAPE: tl.constexpr, PAGE: tl.constexpr
 ):  # fmt: skip
-    """last: of the tiles that the block visits."""
+    """Loads the keys of a tile. last: last tile that the block visits."""
     some = view.rows & (view.end > view.begin)
     start = tl.min(tl.where(some, view.begin, 2147483647), 0)
     stop = tl.minimum(last * SHAPE.KEYS, tl.max(tl.where(some, view.end, 0), 0))
@@ -158,8 +157,9 @@ def cache_of_block(
 @triton.jit
 def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
               EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr):  # fmt: skip
-    """A tile of keys or of values: contiguous, or in pages of PAGE keys that the table lists. STAND_IN: keys that no row of the
-    block sees are not read; the nearest key that one sees stands in for them. MASKED: they are 0."""
+    """Loads a tile of keys or values, contiguous or in pages of PAGE keys.
+
+    STAND_IN: reads the nearest key that some row sees instead of keys that no row sees. MASKED: these are 0."""
     if STAND_IN or PAGE > 0:
         key = tl.minimum(tl.maximum(first + tl.arange(0, KEYS), cache.start), cache.stop - 1)
         if PAGE > 0:
@@ -168,4 +168,4 @@ def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS
             offsets = offset(key) * matrix.to_row
         return load_rows(matrix, offsets, inside, COLUMNS, MASKED and not STAND_IN, EVEN)
     else:
-        return load_tile(moved(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)
+        return load_tile(advance(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)

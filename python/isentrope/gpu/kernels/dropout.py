@@ -1,4 +1,4 @@
-"""Which weights dropout keeps: the function of seed and place that docs/adr/0013 fixes for every backend."""
+"""Dropout mask: the function of seed and position that docs/adr/0013 fixes for every backend."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.tile import beside
+from isentrope.gpu.kernels.tile import as_column
 
 
 class Dropout(NamedTuple):
-    """Of a sequence: what its weights' bits are drawn from, the least bits of one that is kept, and what that counts
-    for."""
+    """Dropout of a sequence: counter and seed of the random bits, the least bits of a kept weight, and its factor."""
 
     seed: tl.tensor
     least: tl.tensor
@@ -24,7 +23,7 @@ class Dropout(NamedTuple):
 
 @triton.jit
 def dropout_of(seed, least, factor, batch, query_offset, key_offset, SHAPE: tl.constexpr):
-    """Out of the arguments of a kernel, to which `seed` is a pointer."""
+    """Returns the state of dropout from the arguments of a kernel; `seed` is a pointer."""
     number = batch
     if SHAPE.DROPOUT:
         number = tl.load(seed)
@@ -33,20 +32,20 @@ def dropout_of(seed, least, factor, batch, query_offset, key_offset, SHAPE: tl.c
 
 @triton.jit
 def words_of(dropout, head, query, four, KEYS_FIRST: tl.constexpr):
-    """Four words of 32 bits for the rows and each four of keys, of which `four` are the numbers."""
-    at_query = beside((query + dropout.query_offset).to(tl.uint32), KEYS_FIRST)
-    at_head = beside((tl.zeros_like(query) + head).to(tl.uint32), KEYS_FIRST)
-    return tl.philox(dropout.seed, beside(four.to(tl.uint32), not KEYS_FIRST), at_query, at_head, dropout.batch)
+    """Returns four words of 32 bits for the rows and groups of four keys numbered `four`."""
+    at_query = as_column((query + dropout.query_offset).to(tl.uint32), KEYS_FIRST)
+    at_head = as_column((tl.zeros_like(query) + head).to(tl.uint32), KEYS_FIRST)
+    return tl.philox(dropout.seed, as_column(four.to(tl.uint32), not KEYS_FIRST), at_query, at_head, dropout.batch)
 
 
 @triton.jit
 def kept_weights(
     dropout, head, query, start, ROWS: tl.constexpr, KEYS: tl.constexpr, FOURS: tl.constexpr, KEYS_FIRST: tl.constexpr
 ):  # fmt: skip
-    """Which weights of a tile are kept. `start`: its first key, a multiple of KEYS."""
+    """Returns which weights of a tile are kept. start: its first key, a multiple of KEYS."""
     first = start + dropout.key_offset
     if FOURS:
-        # Four neighbouring keys share what is drawn: a quarter of the work.
+        # Four neighbouring keys share one draw, which is a quarter of the work.
         a, b, c, d = words_of(dropout, head, query, first // 4 + tl.arange(0, KEYS // 4), KEYS_FIRST)
         least = dropout.least
         drawn = (
@@ -61,9 +60,9 @@ def kept_weights(
             bits = drawn[:, :, None] >> tl.arange(0, 4)[None, None, :]
             return tl.reshape(bits & 1, [ROWS, KEYS]) != 0
     else:
-        # A part of a sequence may begin in the midst of four.
+        # Part of a sequence may begin within a group of four.
         key = first + tl.arange(0, KEYS)
         a, b, c, d = words_of(dropout, head, query, key // 4, KEYS_FIRST)
-        word = beside(key % 4, not KEYS_FIRST)
+        word = as_column(key % 4, not KEYS_FIRST)
         bits = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
         return bits >= dropout.least

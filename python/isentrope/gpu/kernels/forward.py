@@ -1,4 +1,4 @@
-"""The forward pass: a query block against all the keys it sees, or against one of several shares of them."""
+"""Forward pass: a query block against all keys that it sees, or against one share of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Resolved, Strides, cache_of_block, index_of, load_block, load_keys, offsets, place_of_rows, span_of_block
+from isentrope.gpu.kernels.block import (
+    Resolved, Strides, cache_of_block, index_of, load_block, load_keys, offsets, place_of_rows, span_of_block,
+)
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import write_rows
 from isentrope.gpu.kernels.shares import arrives_last, mark_share, merge_shares, store_share
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
-from isentrope.gpu.kernels.span import Span, count_of, each_hides, some_sees, tile_at
-from isentrope.gpu.kernels.sums import RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, dot, each, finite_part, mark_rows, narrow, nothing_of, reach, zeros
+from isentrope.gpu.kernels.span import Span, all_masked, count_of, some_sees, tile_at
+from isentrope.gpu.kernels.sums import (
+    RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase,
+)
+from isentrope.gpu.kernels.tile import (
+    F16_LIFT, Matrix, cast, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, zeros,
+)
 
 
 @triton.jit
-def visit_keys(
+def process_key_tile(
     start, hides, state, support, acc, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys joins a query block's sums. MASKED: it may hide something from some row; hides: whether it does, which
-    matters where the tiles of a loop differ in it (SHAPE.ONE_LOOP). CHECKED: non-finite sums will be found, and computed
-    once more with REPAIR."""
+    """Adds one tile of keys to a query block's sums.
+
+    MASKED: the tile may hide keys from some row; `hides`: whether it does, if tiles of one loop differ
+    (SHAPE.ONE_LOOP). CHECKED: programs with non-finite sums are recomputed with REPAIR."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     k_tile = load_keys(
@@ -32,7 +39,7 @@ def visit_keys(
     )  # fmt: skip
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     lifted: tl.constexpr = block.q.dtype == tl.float16
-    # In log2, so that it comes with the origin; but a moment wants t to its last digit.
+    # Part of the origin in log2, unless a moment needs t to its last digit.
     early: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS == 0 else 0.0
     late: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS > 0 else 0.0
     if MASKED or SHAPE.CAPPED:
@@ -47,7 +54,8 @@ def visit_keys(
         m, origin, rescale, shift = raised(state.m, tl.max(logits, 1))
         t = logits - (origin - early)[:, None]
     else:
-        # The largest score makes the largest logit, and each t is one multiply-add: exact, while the origin was rounded.
+        # The largest score gives the largest logit, so each t is one multiply-add: exact, although the origin was
+        # rounded.
         m, origin, rescale, shift = raised(state.m, tl.max(scores, 1) * block.scales.before)
         t = scores * block.scales.before[:, None] - (origin - early)[:, None]
     if late > 0:
@@ -72,13 +80,13 @@ def visit_keys(
         w = tl.where(kept, w, 0.0)
     if MASKED and REPAIR:
         v_tile = finite_part(v_tile)
-    acc = dot(narrow(w, v_tile.dtype), v_tile, acc * rescale[:, None], SHAPE)
+    acc = dot(cast(w, v_tile.dtype), v_tile, acc * rescale[:, None], SHAPE)
     return state, support, acc
 
 
 @triton.jit
-def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
-    """The values of a tile that are no numbers reach the rows that see them."""
+def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
+    """Propagates NaN and Inf in a tile of V to every row that attends to them."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     v_tile = load_keys(
@@ -87,13 +95,13 @@ def visit_wrong_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.c
     )  # fmt: skip
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-    return reach(seen, v_tile, acc, SHAPE)
+    return propagate_nonfinite(seen, v_tile, acc, SHAPE)
 
 
 @triton.jit
 def without_imprecise(state, acc, span, SHAPE: tl.constexpr):
-    """Keeps the sums of tiles that hide nothing if every row's largest logit is within FUSED_RANGE; else starts anew, with
-    a span none of whose tiles counts as hiding nothing: the loop that masks takes them all."""
+    """Keeps the sums of tiles that hide nothing if every row's largest logit is within FUSED_RANGE. Otherwise starts
+    anew with a span in which all tiles count as masked."""
     fused = tl.max((tl.abs(state.m) < FUSED_RANGE).to(tl.int32) ^ 1, 0) == 0
     new = empty_state(float("-inf"), SHAPE)
     state = RowState(
@@ -109,9 +117,10 @@ def visit_all_keys(
     span, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """A query block's sums over the keys of a span: of weights, the keys that each row sees where SHAPE.MASKED, and of values."""
-    state, support, acc = empty_state(-FUSED_RANGE, SHAPE), each(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    view, every = block.view, each_hides(span)
+    """Returns a query block's sums over the keys of a span: of weights, of visible keys if SHAPE.MASKED, and of
+    values."""
+    state, support, acc = empty_state(-FUSED_RANGE, SHAPE), full(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    view, every = block.view, all_masked(span)
     ALL_MASK: tl.constexpr = SHAPE.MASKED or SHAPE.ONE_LOOP
     if ALL_MASK:
         state = empty_state(float("-inf"), SHAPE)
@@ -124,7 +133,7 @@ def visit_all_keys(
                 first_key = tile * SHAPE.KEYS
                 hides = (tile < span.full_first) | (tile >= span.full_last)
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, first_key, SHAPE):
-                    state, support, acc = visit_keys(
+                    state, support, acc = process_key_tile(
                         first_key, hides, state, support, acc, block, cache, cap, SHAPE, WANTED, PAGE, masked == 1, REPAIR, CHECKED
                     )  # fmt: skip
         if masked == 0 and SHAPE.OWN_LAST:
@@ -135,8 +144,7 @@ def visit_all_keys(
 
 
 class Results(NamedTuple):
-    """Where the results of a call go, and what they take beside the sums of rows: sinks, and the factor of weights that dropout
-    kept."""
+    """Destinations of a call's results, with sinks and the factor of kept weights."""
 
     output: Matrix
     strides: Strides
@@ -148,7 +156,7 @@ class Results(NamedTuple):
 
 @triton.jit
 def write_block(state, acc, support, place, results, SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr):
-    """Sums of rows over all keys become their results."""
+    """Converts rows' sums over all keys to results and stores them."""
     row, plane = index_of(place)
     sink = state.s0
     if SINK:
@@ -164,8 +172,8 @@ def merge_block(
     states, sums, shares, count, heads, kv_heads, queries, results,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Results of the first `count` rows of this program's query block, out of all of its shares."""
-    # Of a decode step one at a time: there are many shares of each and few rows.
+    """Merges all shares of the first `count` rows of this program's query block and stores their results."""
+    # One row at a time for decode steps, which have many shares and few rows.
     COUNT: tl.constexpr = SHAPE.ROWS // 16
     for first in range(0, count, COUNT):
         place = place_of_rows(first, heads, kv_heads, queries, COUNT, SHAPE.ROWS, PACKED)
@@ -177,7 +185,7 @@ def merge_block(
 
 @triton.jit
 def are_no_numbers(state, acc, WANTED: tl.constexpr):
-    nothing = nothing_of(acc)
+    nothing = nonfinite_flag(acc)
     if WANTED.MOMENTS >= 1:
         nothing += tl.sum(state.s1 * 0.0, 0)
     if WANTED.MOMENTS >= 2:
@@ -197,13 +205,11 @@ def forward_kernel(
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGE: tl.constexpr, PACKED: tl.constexpr,
     SPLIT: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block, -, share): output and statistics. With SPLIT each program stores the sums of its
-    share of the keys, and the last one of a query block merges them; `counters` int32 [batch x head x query block] is 0 before.
-
-    `wrong` int32 [share, batch x head x query block]: whether some sum is no number, be it that a row sees a value that is
-    none, or that 0 times one that is hidden from it, or times a logit of -inf, is NaN. With REPAIR those programs start
-    once more, with care, and all others return at once. None: nobody asks.
-    """
+    """Program (batch x head x query block, -, share): computes output and statistics. With SPLIT each program stores
+    the sums of its share of the keys, and the last one of a query block merges them; `counters` int32 [batch x head x
+    query block] must be 0. `wrong` int32 [share, batch x head x query block]: set if some sum is non-finite, because a
+    row sees a non-finite value, or because 0 times a hidden one or times a logit of -inf is NaN. With REPAIR only those
+    programs run again, masking non-finite values; others return at once. None: not recorded."""
     program = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     if REPAIR:
         if tl.load(wrong + program) == 0:
@@ -234,16 +240,16 @@ def forward_kernel(
     else:
         write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
     if REPAIR:
-        # Behind the results, so that neither loop takes registers of the other.
+        # After the results, so that neither loop takes registers of the other.
         acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
         if SHAPE.ONE_LOOP:
-            span = each_hides(span)
+            span = all_masked(span)
         for step in range(0, count_of(span, True)):
-            acc = visit_wrong_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
+            acc = process_nonfinite_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
         if SPLIT:
             mark_share(sums, rows, acc, SHAPE.ROWS, SHAPE.COLUMNS)
         else:
-            mark_rows(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+            store_inf(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if SPLIT:
         if arrives_last(counters + tl.program_id(0), splits, flagged):
             count = tl.sum(rows.to(tl.int32), 0)

@@ -1,18 +1,17 @@
-"""How large gradients of logits can become, which products of float16 must know: those leave its range, so they are taken
-2^lift times larger. The lift has to be known before the first tile, or else sums would have to change theirs with it.
+"""Bounds of the gradients of logits, by which float16 products are scaled by 2^lift to stay in range.
 
-Of a row it follows from a bound (gradient_rows.bound_of), by the keys that structural masks leave it.
-Keys that a boolean mask or a bias hides from every row count as 0 (`norms`); those hidden from some rows alone count for all.
-The bound comes to lie at 2^14 to 2^15. What is 2^-29 of that is a denormal number, off by up to 2^-40 of it; in float32, do.v has
-2^-24 of it to lose. A tile of keys takes the largest bound of the rows of the query blocks that it meets, so there it is more than
-each key's rows alone say, and of what is denormal the last bits are not theirs alone."""
+The lift is fixed before the first tile, because changing it later would require rescaling sums. A row's lift follows
+from a bound (gradient_rows.bound_of) over the keys that structural masks leave it. Keys that a boolean mask or a bias
+hides from every row count as 0 (`norms`); keys hidden from some rows only count for all. The bound is scaled to 2^14
+... 2^15. Numbers below 2^-29 of it are denormal, with errors up to 2^-40 of it; in float32, do.v loses 2^-24 of it. A
+tile of keys uses the largest bound of all rows that it meets."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.tile import each
+from isentrope.gpu.kernels.tile import full
 
 NORMS = tl.constexpr(1024)
 EDGE = tl.constexpr(32)
@@ -21,14 +20,14 @@ MOST = tl.constexpr(80)
 
 @triton.jit
 def finite_norms(norms, key, inside):
-    """0 of values that are no numbers: rows that see these have no gradient whatever their lift is."""
+    """Returns the norms, 0 for non-finite values: rows that see these have no gradient whatever their lift is."""
     norm = tl.load(norms + key, mask=inside, other=0.0)
     return tl.where(norm < float("inf"), norm, 0.0)
 
 
 @triton.jit
 def largest_on_edge(most, norms, begin, end, dilation, first, last):
-    """Where rows see different keys."""
+    """Updates the largest norm by keys that only some rows see."""
     for start in range(first, last, EDGE):
         key = start + tl.arange(0, EDGE)
         norm = finite_norms(norms, key, key < last)
@@ -40,16 +39,16 @@ def largest_on_edge(most, norms, begin, end, dilation, first, last):
 
 @triton.jit
 def largest_norm(norms, begin, end, dilation, rows, ROWS: tl.constexpr):
-    """Of each row's keys begin, begin + dilation, ... below end."""
+    """Returns the largest norm of each row's keys begin, begin + dilation, ... below end."""
     far = 2147483647
     some = rows & (end > begin)
     first, last = tl.min(tl.where(some, begin, far), 0), tl.max(tl.where(some, end, 0), 0)
     all_from = tl.max(tl.where(some, begin, 0), 0)
     all_from = tl.where(dilation > 1, last, all_from)
     all_to = tl.minimum(tl.min(tl.where(some, end, far), 0), last)
-    most = largest_on_edge(each(ROWS, 0.0, tl.float32), norms, begin, end, dilation, first, all_from)
+    most = largest_on_edge(full(ROWS, 0.0, tl.float32), norms, begin, end, dilation, first, all_from)
     most = largest_on_edge(most, norms, begin, end, dilation, tl.maximum(all_from, all_to), last)
-    of_all = each(NORMS, 0.0, tl.float32)
+    of_all = full(NORMS, 0.0, tl.float32)
     for start in range(all_from, all_to, NORMS):
         key = start + tl.arange(0, NORMS)
         of_all = tl.maximum(of_all, finite_norms(norms, key, key < all_to))
@@ -58,8 +57,8 @@ def largest_norm(norms, begin, end, dilation, rows, ROWS: tl.constexpr):
 
 @triton.jit
 def largest_bound(bounds, queries, first_head, heads, first, last):
-    """Of rows first ... last - 1 of some heads."""
-    most = each(NORMS, 0.0, tl.float32)
+    """Returns the largest bound of rows first ... last - 1 of some heads."""
+    most = full(NORMS, 0.0, tl.float32)
     for head in range(first_head, first_head + heads):
         for start in range(first, last, NORMS):
             row = start + tl.arange(0, NORMS)
@@ -70,6 +69,6 @@ def largest_bound(bounds, queries, first_head, heads, first, last):
 
 @triton.jit
 def exponent(x):
-    """2^exponent <= x < 2^(exponent + 1), as far as that lies within +-MOST."""
+    """Returns e with 2^e <= x < 2^(e + 1), clamped to +-MOST."""
     power = ((x.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127
     return tl.minimum(tl.maximum(power, -MOST), MOST).to(tl.float32)

@@ -1,7 +1,8 @@
-"""Where each row's gradient starts, before any of its keys is visited. With u = ln p_j + H, and w the weight beside the
-sink,
+"""Coefficients of each row's gradient, computed before its keys are visited.
 
-    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| + (d_P where j is the largest key) ]
+With u = ln p_j + H, and w the non-sink weight,
+
+    dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| + (d_P if j is the largest key) ]
 
     base = d_lse - w do.output - 2 d_C C - d_V V - d_D D - d_P P     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
 """
@@ -20,7 +21,7 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, F16_LIFT, Matrix, load_rows
 
 
 class Given(NamedTuple):
-    """Whether rows have a sink, and which terms the gradients of their statistics bring to those of logits."""
+    """Whether rows have a sink, and which terms the gradients of their statistics add to those of logits."""
 
     SINK: bool
     LINEAR: bool
@@ -30,7 +31,7 @@ class Given(NamedTuple):
     LARGEST_KEY: bool
 
 
-# The terms that the gradient of each statistic brings, beside the base.
+# Terms that the gradient of each statistic adds, besides the base.
 TERMS_OF: dict[str, set[str]] = {
     "lse": set(),
     "entropy": {"LINEAR"},
@@ -43,7 +44,7 @@ TERMS_OF: dict[str, set[str]] = {
 
 @triton.jit
 def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
-    """A slice of the statistics or of their gradients; 0 where there is none."""
+    """Loads a slice of the statistics or of their gradients; 0 if it does not exist."""
     if GIVEN:
         return tl.load(statistics + place * plane + row, mask=rows, other=0.0)
     else:
@@ -51,7 +52,7 @@ def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
 
 
 class Upstream(NamedTuple):
-    """Gradients of statistics; 0 where none arrives."""
+    """Upstream gradients of statistics; 0 if not given."""
 
     lse: tl.tensor
     entropy: tl.tensor
@@ -75,7 +76,7 @@ def load_upstream(d_statistics, plane, row, rows, WANTED: tl.constexpr, GIVEN: t
 
 @triton.jit
 def base_of(d, statistics, plane, row, rows, product, WANTED: tl.constexpr, GIVEN: tl.constexpr):
-    """product: w do.output."""
+    """Returns the coefficient base. product: w do.output."""
     base = d.lse - product
     if GIVEN and WANTED.COLLISION >= 0:
         base -= 2.0 * d.collision * statistic(statistics, WANTED.COLLISION, plane, row, rows, True)
@@ -88,14 +89,14 @@ def base_of(d, statistics, plane, row, rows, product, WANTED: tl.constexpr, GIVE
     return base
 
 
-# Numbers of a row, one behind the other, so that a tile has one address for each row and not one for each number.
+# Floats of a row, stored contiguously, so that a tile computes one address for each row.
 TERMS = tl.constexpr(16)
 LARGEST_KEY = tl.constexpr(15)
 
 
 @triton.jit
 def bits(x):
-    """An int32 among floats."""
+    """Returns an int32 reinterpreted as float."""
     return x.to(tl.float32, bitcast=True)
 
 
@@ -103,10 +104,11 @@ def bits(x):
 def bound_of(
     size, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
 ):  # fmt: skip
-    """Of each row's gradients of logits. size: |do|; norm: the largest |v_j| that it sees. With p <= 1, p |ln p| <= 1 / e and
-    u = ln p + H
+    """Returns a bound of each row's gradients of logits. size: |do|; norm: the largest |v_j| that the row sees.
 
-    |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
+    With p <= 1, p |ln p| <= 1 / e and u = ln p + H:
+
+        |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
     """
     away = tl.maximum(tl.abs(own_key - begin), tl.abs(end - own_key)).to(tl.float32)
     moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(quadratic) * (2.0 * entropy * entropy + 1.1)
@@ -121,8 +123,8 @@ def load_floats(x, to_batch, to_head, to_row, to_column, columns, batch, head, q
 
 @triton.jit
 def store_sink(d_sinks, sink, lse, product, rows):
-    """The sink's gradient of each row, and the weight beside it. product: do.output."""
-    # Logits that are all -inf leave the sink no key to share with.
+    """Stores the sink's gradient of each row, and returns the non-sink weight. product: do.output."""
+    # If all logits are -inf, the sink has all the weight.
     d_sink = tl.where(lse == float("-inf"), 0.0, -product / (1.0 + tl.exp(lse - sink)))
     tl.store(d_sinks, d_sink, mask=rows)
     return 1.0 / (1.0 + tl.exp(sink - lse))
@@ -137,7 +139,8 @@ def store_scales(to, scale, plane, rows):
 
 @triton.jit
 def store_bounds(bounds, largest, some, scale, scale_plane, rows, plane, CAPPED: tl.constexpr):
-    """largest: of gradients of logits; some: which rows have keys. What arrives at the others is nobody's."""
+    """Stores the rows' bounds. largest: bounds of gradients of logits; some: rows with keys. Others have no
+    gradient."""
     if CAPPED:
         largest *= tl.maximum(1.0, tl.abs(tl.load(scale + scale_plane, mask=rows, other=0.0)))
     largest = tl.where(some, largest, 0.0)
@@ -155,13 +158,15 @@ def gradient_rows_kernel(
     WANTED: tl.constexpr, UPSTREAM: tl.constexpr, SINK: tl.constexpr, CAPPED: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x rows): terms f32 [rows, TERMS], of which gradient_tile.load_query_block reads some: lse in
-    log2, base, lambda in log2 before the soft-cap, the factor after it, that of the bias in log2, w, linear, quadratic,
-    collision, entropy, d_distance, the bits of begin, end and the key at the row's own position, d_max_probability; the last
-    one is largest_key_kernel's. d_sinks f32 [rows]. In float16, whose weights are lifted, lse, collision and entropy are those
-    of 2^F16_LIFT times the weights, and bounds f32 [2, rows] say how large gradients can become (gradient_range), of logits
-    and of queries' products with keys. norms f32 [batch, kv_heads, keys]: of values that some row
-    may see."""
+    """Program (batch x head x rows): stores terms f32 [rows, TERMS], which gradient_tile.load_query_block reads.
+
+    Their order: lse in log2; base; lambda in log2 before the soft-cap; the factor after it; that of the bias in log2;
+    w, linear, quadratic, collision, entropy, d_distance; the bits of begin, end and own key; d_max_probability; and the
+    bits of the largest key, which largest_key_kernel stores. d_sinks f32 [rows].
+
+    In float16, whose weights are multiplied by 2^F16_LIFT, lse, collision and entropy are those of the multiplied
+    weights. bounds f32 [2, rows] bound the gradients of logits and of queries' products with keys (gradient_range).
+    norms f32 [batch, kv_heads, keys]: norms of values that some row may see."""
     tile, lane, lanes = program(tl.cdiv(queries, ROWS))
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries

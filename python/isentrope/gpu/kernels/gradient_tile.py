@@ -1,4 +1,4 @@
-"""What happens to one tile of the backward pass: scores and weights once more, and the gradients of logits.
+"""One tile of the backward pass: recomputes scores and weights, and computes the gradients of logits.
 
 Queries against their keys and keys against their queries share these steps.
 """
@@ -14,12 +14,13 @@ from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
 from isentrope.gpu.kernels.span import some_sees
-from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, beside, each, load_tile, moved, offset
+from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, advance, as_column, full, load_tile, offset
 
 
 class Terms(NamedTuple):
-    """What gradient_rows_kernel and largest_key_kernel leave of rows, as far as given. lift: weights are 2^lift times what
-    they are to all other terms, and so are gradients of logits."""
+    """Rows' terms from gradient_rows_kernel and largest_key_kernel.
+
+    lift: weights, and so gradients of logits, are multiplied by 2^lift relative to all other terms."""
 
     lift: tl.tensor
     lse: tl.tensor
@@ -36,7 +37,7 @@ class Terms(NamedTuple):
 
 
 class QueryBlock(NamedTuple):
-    """A tile of queries, the gradient of their outputs, what their rows know and see, and by what dropout tells them."""
+    """Tile of queries and of output gradients, with the scales, masks, terms and dropout of its rows."""
 
     q: tl.tensor
     upstream: tl.tensor
@@ -49,8 +50,8 @@ class QueryBlock(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The rows of one sequence in memory, and the steps from head to head, from row to row and from key to key: queries,
-    gradients of outputs, what the kernels before left of rows, a boolean mask, a bias and dropout."""
+    """Rows of one sequence in memory: queries, output gradients, rows' terms, a boolean mask, a bias and dropout. Each
+    has its strides from head to head, from row to row and from key to key."""
 
     queries: tl.tensor
     q: Matrix
@@ -77,7 +78,7 @@ def memory_of(
     heads, queries, dim, value_dim,
     seed, least, kept_factor, query_offset, key_offset, SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """The rows of a sequence, out of the arguments of a kernel."""
+    """Returns the rows of a sequence from the arguments of a kernel."""
     return Memory(
         queries, Matrix(q + batch * stride_qb, stride_qn, stride_qd, dim), stride_qh,
         Matrix(d_output + batch * stride_gb, stride_gn, stride_gd, value_dim), stride_gh,
@@ -88,8 +89,8 @@ def memory_of(
 
 
 @triton.jit
-def of_rows(at, rows, CHECKED: tl.constexpr):
-    """A number of each row. CHECKED: 0 of rows that there are not, which takes a comparison and a selection in each round."""
+def load_row_floats(at, rows, CHECKED: tl.constexpr):
+    """Loads one float per row. CHECKED: returns 0 for rows past the end (one compare and select per iteration)."""
     if CHECKED:
         return tl.load(at, mask=rows, other=0.0)
     else:
@@ -98,43 +99,43 @@ def of_rows(at, rows, CHECKED: tl.constexpr):
 
 @triton.jit
 def load_terms(terms, rows, CHECKED: tl.constexpr, ROWS: tl.constexpr, GIVEN: tl.constexpr, LIFT: tl.constexpr):
-    lse = of_rows(terms, rows, CHECKED)
-    base = of_rows(terms + 1, rows, CHECKED)
+    lse = load_row_floats(terms, rows, CHECKED)
+    base = load_row_floats(terms + 1, rows, CHECKED)
     share, linear, quadratic, collision, entropy, d_distance, own_key = base, base, base, base, base, base, base
     d_most, largest_key = base, base
     if GIVEN.SINK:
-        share = of_rows(terms + 5, rows, CHECKED)
+        share = load_row_floats(terms + 5, rows, CHECKED)
     if GIVEN.LINEAR:
-        linear = of_rows(terms + 6, rows, CHECKED)
-        entropy = of_rows(terms + 9, rows, CHECKED)
+        linear = load_row_floats(terms + 6, rows, CHECKED)
+        entropy = load_row_floats(terms + 9, rows, CHECKED)
     if GIVEN.QUADRATIC:
-        quadratic = of_rows(terms + 7, rows, CHECKED)
+        quadratic = load_row_floats(terms + 7, rows, CHECKED)
     if GIVEN.COLLISION:
-        collision = of_rows(terms + 8, rows, CHECKED)
+        collision = load_row_floats(terms + 8, rows, CHECKED)
     if GIVEN.DISTANCE:
-        d_distance = of_rows(terms + 10, rows, CHECKED)
-        own_key = of_rows(terms + 13, rows, CHECKED).to(tl.int32, bitcast=True)
+        d_distance = load_row_floats(terms + 10, rows, CHECKED)
+        own_key = load_row_floats(terms + 13, rows, CHECKED).to(tl.int32, bitcast=True)
     if GIVEN.LARGEST_KEY:
-        d_most = of_rows(terms + 14, rows, CHECKED)
-        largest_key = of_rows(terms + LARGEST_KEY, rows, CHECKED).to(tl.int32, bitcast=True)
-    lift = each(ROWS, LIFT, tl.float32)
+        d_most = load_row_floats(terms + 14, rows, CHECKED)
+        largest_key = load_row_floats(terms + LARGEST_KEY, rows, CHECKED).to(tl.int32, bitcast=True)
+    lift = full(ROWS, LIFT, tl.float32)
     return Terms(lift, lse, base, share, linear, quadratic, collision, entropy, d_distance, own_key, d_most, largest_key)
 
 
 @triton.jit
 def load_row_scales(terms, rows, CHECKED: tl.constexpr, SHAPE: tl.constexpr):
-    before = of_rows(terms + 2, rows, CHECKED)
+    before = load_row_floats(terms + 2, rows, CHECKED)
     after, on_bias = before, before
     if SHAPE.CAPPED:
-        after = of_rows(terms + 3, rows, CHECKED)
+        after = load_row_floats(terms + 3, rows, CHECKED)
     if SHAPE.BIAS:
-        on_bias = of_rows(terms + 4, rows, CHECKED)
+        on_bias = load_row_floats(terms + 4, rows, CHECKED)
     return Scales(before, after, on_bias)
 
 
 @triton.jit
 def load_bounds(terms, rows):
-    """The keys begin ... end - 1 that structural masks leave rows; none to those that there are not."""
+    """Loads begin and end of the keys that structural masks leave rows; an empty range for rows past the end."""
     begin = tl.load(terms + 11, mask=rows, other=0.0).to(tl.int32, bitcast=True)
     return begin, tl.load(terms + 12, mask=rows, other=0.0).to(tl.int32, bitcast=True)
 
@@ -146,14 +147,14 @@ def of_head(matrix, head, to_head):
 
 @triton.jit
 def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr):
-    """The rows of a head from `first` on. Without MASKED there are all of them, and they see every key they meet."""
+    """Loads the rows of a head from `first` on. Without MASKED all rows exist and see every key of their tiles."""
     head = tl.cast(head, tl.int64)
     query = first + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
     wide = query.to(tl.int64)
-    here = moved(of_head(memory.q, head, memory.q_to_head), first)
+    here = advance(of_head(memory.q, head, memory.q_to_head), first)
     q = load_tile(here, rows, SHAPE.ROWS, SHAPE.DIM, MASKED, SHAPE.EVEN)
-    here = moved(of_head(memory.upstream, head, memory.upstream_to_head), first)
+    here = advance(of_head(memory.upstream, head, memory.upstream_to_head), first)
     upstream = load_tile(here, rows, SHAPE.ROWS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     at_terms = memory.terms + (head * memory.queries + offset(first)) * TERMS + tl.arange(0, SHAPE.ROWS) * TERMS
     LIFT: tl.constexpr = F16_LIFT if q.dtype == tl.float16 else 0.0
@@ -170,7 +171,7 @@ def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constex
 
 @triton.jit
 def block_sees(memory, head, first, first_key, SHAPE: tl.constexpr):
-    """Whether a row of the query block from `first` on sees one of a tile's keys."""
+    """Returns whether a row of the query block from `first` on sees one of a tile's keys."""
     query = first + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
     begin, end = load_bounds(memory.terms + (tl.cast(head, tl.int64) * memory.queries + query) * TERMS, rows)
@@ -183,8 +184,8 @@ def with_terms(block, terms):
 
 
 class Weights(NamedTuple):
-    """Of a tile: t = ln p in log2 and p, both lifted, the slope of the soft-cap, which keys each row sees, and which dropout
-    kept."""
+    """Weights of a tile: t = ln p in log2 and p, both lifted, the soft-cap's slope, visible keys, and dropout's kept
+    weights."""
 
     t: tl.tensor
     p: tl.tensor
@@ -195,7 +196,7 @@ class Weights(NamedTuple):
 
 @triton.jit
 def lifted_terms(terms, more):
-    """The terms of weights that are lifted by so much more."""
+    """Returns the terms for weights lifted further by 2^more."""
     return Terms(
         terms.lift + more, terms.lse - more, terms.base, terms.share, terms.linear, terms.quadratic,
         terms.collision * tl.exp2(-more), terms.entropy - more * LN2, terms.d_distance, terms.own_key, terms.d_most,
@@ -205,7 +206,7 @@ def lifted_terms(terms, more):
 
 @triton.jit
 def scaled_terms(terms, scale, GIVEN: tl.constexpr):
-    """The terms of scale times each row's gradient of logits."""
+    """Returns the terms of scale times each row's gradient of logits."""
     share = scale
     if GIVEN.SINK:
         share = terms.share * scale
@@ -217,26 +218,26 @@ def scaled_terms(terms, scale, GIVEN: tl.constexpr):
 
 @triton.jit
 def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GIVEN: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """dz. Where a key is hidden it may be anything. SHARED: the share is not 1."""
+    """Returns dz; undefined for hidden keys. SHARED: the non-sink weight differs from 1."""
     t, p = weights.t, weights.p
     if SHARED:
-        slope = dp * beside(terms.share, KEYS_FIRST) + beside(terms.base, KEYS_FIRST)
+        slope = dp * as_column(terms.share, KEYS_FIRST) + as_column(terms.base, KEYS_FIRST)
     else:
-        slope = dp + beside(terms.base, KEYS_FIRST)
+        slope = dp + as_column(terms.base, KEYS_FIRST)
     if GIVEN.LINEAR:
-        u = tl.where(t < LEAST, LEAST, t) * LN2 + beside(terms.entropy, KEYS_FIRST)
-        factor = beside(terms.linear, KEYS_FIRST)
+        u = tl.where(t < LEAST, LEAST, t) * LN2 + as_column(terms.entropy, KEYS_FIRST)
+        factor = as_column(terms.linear, KEYS_FIRST)
         if GIVEN.QUADRATIC:
-            factor = factor + u * beside(terms.quadratic, KEYS_FIRST)
+            factor = factor + u * as_column(terms.quadratic, KEYS_FIRST)
         slope += u * factor
     if GIVEN.COLLISION:
-        slope += p * beside(terms.collision, KEYS_FIRST)
+        slope += p * as_column(terms.collision, KEYS_FIRST)
     if GIVEN.DISTANCE:
         away = distances(terms.own_key, key, first_key, KEYS_FIRST)
-        slope += beside(terms.d_distance, KEYS_FIRST) * away
+        slope += as_column(terms.d_distance, KEYS_FIRST) * away
     if GIVEN.LARGEST_KEY:
-        is_largest = beside(terms.largest_key, KEYS_FIRST) == beside(key, not KEYS_FIRST)
-        slope += tl.where(is_largest, beside(terms.d_most, KEYS_FIRST), 0.0)
+        is_largest = as_column(terms.largest_key, KEYS_FIRST) == as_column(key, not KEYS_FIRST)
+        slope += tl.where(is_largest, as_column(terms.d_most, KEYS_FIRST), 0.0)
     return p * slope
 
 
@@ -244,7 +245,7 @@ def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GI
 def tile_weights(
     scores, block, key, first_key, inside, cap, SHAPE: tl.constexpr, MASKED: tl.constexpr, KEYS_FIRST: tl.constexpr
 ):  # fmt: skip
-    """Weights out of q.k of a tile, and what their gradient needs. Where a key is hidden p is 0."""
+    """Returns the weights from q.k of a tile, and the data for their gradient. p is 0 for hidden keys."""
     logits, slope = logits_of(scores, block.scales, cap, SHAPE.CAPPED, KEYS_FIRST)
     seen = scores == scores
     if MASKED:
@@ -254,23 +255,22 @@ def tile_weights(
         kept = kept_weights(
             block.dropout, block.head, block.query, first_key, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, KEYS_FIRST
         )  # fmt: skip
-    # No logit is above its row's lse, but this lse was rounded.
-    t = logits - beside(block.terms.lse, KEYS_FIRST)
-    t = tl.minimum(t, beside(block.terms.lift, KEYS_FIRST), propagate_nan=tl.PropagateNan.ALL)
+    # No logit exceeds its row's lse except by rounding.
+    t = logits - as_column(block.terms.lse, KEYS_FIRST)
+    t = tl.minimum(t, as_column(block.terms.lift, KEYS_FIRST), propagate_nan=tl.PropagateNan.ALL)
     if MASKED:
-        t = tl.where(seen, t, float("-inf"))  # once more, for the lse of a row may be no number
+        t = tl.where(seen, t, float("-inf"))  # again, because the lse of a row may be NaN
     return Weights(t, tl.exp2(t), slope, seen, kept)
 
 
 @triton.jit
 def value_weights(weights, share, SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr):
-    """What values were multiplied by, [keys, rows]: 0 where a key is hidden from a row, and with SELECT also where a
-    row's own share is no number."""
+    """Returns the weights of values, [keys, rows]: 0 for hidden keys and, with SELECT, for rows with a NaN share."""
     p = weights.p
     if GIVEN.SINK:
-        p = p * beside(share, True)
+        p = p * as_column(share, True)
     if SHAPE.DROPOUT:
-        p = p * weights.kept.to(tl.float32)  # a weight that is no number stays none
+        p = p * weights.kept.to(tl.float32)  # a NaN weight stays NaN
     if SELECT:
         p = tl.where(weights.seen, p, 0.0)
     return p
@@ -281,8 +281,8 @@ def tile_gradients(
     weights, dp, terms, factor, key, first_key, SHARED: tl.constexpr,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr, KEYS_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """From do.v of a tile: gradients of logits and of scaled scores, 0 where a key is hidden from a row, and with SELECT
-    also where the product or a row's own terms are no numbers. `factor`: what dropout counts a weight for that it kept."""
+    """Returns gradients of logits and of scaled scores from do.v of a tile, 0 for hidden keys. With SELECT they are
+    also 0 if the product or a row's terms are non-finite. factor: dropout's factor of kept weights."""
     if SHAPE.DROPOUT:
         dp = tl.where(weights.kept, dp * factor, 0.0)
     dz = logit_gradients(weights, dp, terms, key, first_key, SHARED, GIVEN, KEYS_FIRST)

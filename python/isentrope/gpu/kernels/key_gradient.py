@@ -1,4 +1,4 @@
-"""Keys against the queries that see them: dk and dv, together or by a launch for each. Tiles lie transposed, [keys, queries]."""
+"""Keys against the queries that see them: dk and dv, in one launch or in two. Tiles are transposed, [keys, queries]."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.gradient_range import exponent, largest_bound
-from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights
+from isentrope.gpu.kernels.gradient_tile import (
+    block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights,
+)
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, finite_part, load_rows, mark_rows, narrow, nothing_of, reach, store_rows, zeros
+from isentrope.gpu.kernels.tile import (
+    F16_FACTOR, Matrix, cast, dot, finite_part, load_rows, nonfinite_flag, propagate_nonfinite, store_inf,
+    store_rows, zeros,
+)
 
 
 @triton.jit
-def visit_queries(
+def process_query_block(
     tile, head, dk, dv, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """A key block takes up the gradient of one query block, `shrink` times what the lift of its rows makes of it."""
+    """Adds the gradient of one query block to a key block, times `shrink` relative to the lift of its rows."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
@@ -27,25 +32,25 @@ def visit_queries(
         q, upstream = finite_part(q), finite_part(upstream)
     if DV:
         p = value_weights(weights, block.terms.share, SHAPE, GIVEN, MASKED and REPAIR)
-        dv = dot(narrow(p, upstream.dtype), upstream, dv, SHAPE)
+        dv = dot(cast(p, upstream.dtype), upstream, dv, SHAPE)
     if DK:
         dp = dot(v_tile, tl.trans(block.upstream), nothing, SHAPE)
-        # Rows end in the sums of keys, so that their lambda, but for log2 e, goes into all they add.
+        # Sums run over rows, so each row's lambda, apart from log2 e, multiplies its terms.
         terms = scaled_terms(block.terms, block.scales.before * shrink, GIVEN)
         _, ds = tile_gradients(
             weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
         )  # fmt: skip
-        dk = dot(narrow(ds, q.dtype), q, dk, SHAPE)
+        dk = dot(cast(ds, q.dtype), q, dk, SHAPE)
     return dk, dv
 
 
 @triton.jit
-def visit_wrong_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
-    """The queries and upstream gradients of a query block that are no numbers reach the keys that their rows see."""
+def process_nonfinite_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
+    """Propagates non-finite queries and upstream gradients of a query block to the keys that their rows see."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, True)
-    return reach(seen, block.q, dk, SHAPE), reach(seen, block.upstream, dv, SHAPE)
+    return propagate_nonfinite(seen, block.q, dk, SHAPE), propagate_nonfinite(seen, block.upstream, dv, SHAPE)
 
 
 @triton.jit
@@ -53,19 +58,20 @@ def visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE: tl
     acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
     for head in range(kv_head * group, (kv_head + 1) * group):
         for step in range(0, count_of(span, True)):
-            acc_k, acc_v = visit_wrong_queries(tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN)
+            acc_k, acc_v = process_nonfinite_queries(tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN)
     return acc_k, acc_v
 
 
 @triton.jit
-def its_rows(batch, head, to_batch, to_head):
-    """Where the rows of a head begin. The head is 32 bits wide until here: a loop over wider ones takes registers."""
+def row_offset(batch, head, to_batch, to_head):
+    """Returns the first row of a head. The head is 32 bits wide until here, because wider loop variables take
+    registers."""
     return batch * to_batch + head.to(tl.int64) * to_head
 
 
 @triton.jit
-def shrink_of(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
-    """What gradients of logits of a span's rows are multiplied by, to lie in the range of float16."""
+def shrink_factor(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
+    """Returns the factor that brings gradients of logits of a span's rows into the range of float16."""
     first, last = span.first * ROWS, tl.minimum(span.last * ROWS, queries)
     return tl.exp2(-exponent(largest_bound(bounds, queries, kv_head * group, group, first, last)))
 
@@ -75,18 +81,18 @@ def visit_all_queries(
     span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """A key block's sums over the query blocks of a span, of all heads that read it."""
+    """Returns a key block's sums over the query blocks of a span, for all heads that read it."""
     acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             if k_tile.dtype == tl.float16:
-                # Again, for with the lift there are no registers to keep it across the loop before: 8 bytes spilled.
+                # Loaded again, because keeping it across the loop spilled 8 bytes with the lift.
                 span = load_span(spans, its_span, SHAPE.MASKED)
             for head in range(kv_head * group, (kv_head + 1) * group):
                 for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                     query_tile = tile_at(step, span, masked == 1)
                     if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                        acc_k, acc_v = visit_queries(
+                        acc_k, acc_v = process_query_block(
                             query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
                             memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR,
                         )  # fmt: skip
@@ -113,8 +119,8 @@ def key_gradient_kernel(
     seed, least, kept_factor, query_offset, key_offset,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x key head x tile of keys): dk, dv or both, summed over all query heads that read the key head. `wrong`
-    int32 [programs] and REPAIR: as in forward_kernel."""
+    """Program (batch x key head x tile of keys): computes dk, dv or both, summed over the query heads of the key head.
+    `wrong` int32 [programs] and REPAIR: as in forward_kernel."""
     if REPAIR:
         if tl.load(wrong + tl.program_id(0)) == 0:
             return
@@ -125,9 +131,9 @@ def key_gradient_kernel(
     batch, kv_head = (lane // kv_heads).to(tl.int64), lane % kv_heads
     group = heads // kv_heads
     wide = key.to(tl.int64)
-    at = its_rows(batch, kv_head, stride_kb, stride_kh) + wide * stride_kn
+    at = row_offset(batch, kv_head, stride_kb, stride_kh) + wide * stride_kn
     k_tile = load_rows(Matrix(k, stride_kn, stride_kd, dim), at, inside, SHAPE.DIM, True, SHAPE.EVEN)
-    at = its_rows(batch, kv_head, stride_vb, stride_vh) + wide * stride_vn
+    at = row_offset(batch, kv_head, stride_vb, stride_vh) + wide * stride_vn
     v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
     memory = memory_of(
         batch, q, d_output, terms, attn_mask, bias,
@@ -141,17 +147,17 @@ def key_gradient_kernel(
     span = load_span(spans, its_span, SHAPE.MASKED)
     shrink = 1.0
     if q.dtype.element_ty == tl.float16:
-        shrink = shrink_of(bounds + batch * heads * queries, span, queries, kv_head, group, SHAPE.ROWS)
+        shrink = shrink_factor(bounds + batch * heads * queries, span, queries, kv_head, group, SHAPE.ROWS)
     acc_k, acc_v = visit_all_queries(
         span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
         SHAPE, GIVEN, DK, DV, REPAIR,
     )  # fmt: skip
     if not REPAIR and wrong is not None:
-        nothing = nothing_of(acc_k) + nothing_of(acc_v)
+        nothing = nonfinite_flag(acc_k) + nonfinite_flag(acc_v)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     acc_k, acc_v = as_gradients(acc_k, acc_v, shrink, kept_factor, k_tile.dtype == tl.float16)
-    at_k = its_rows(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
-    at_v = its_rows(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
+    at_k = row_offset(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
+    at_v = row_offset(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
     if DK:
         store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
     if DV:
@@ -159,6 +165,6 @@ def key_gradient_kernel(
     if REPAIR:
         acc_k, acc_v = visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE, GIVEN)
         if DK:
-            mark_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+            store_inf(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
         if DV:
-            mark_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+            store_inf(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

@@ -1,6 +1,6 @@
-"""The key of each row's largest logit, the first of several, looked for where a gradient of max_probability arrives.
+"""Finds the key of each row's largest logit, the first of several, if max_probability has an upstream gradient.
 
-The forward pass, which would have to carry it along, knows nothing of it.
+The forward pass does not record it, which would slow every call.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of
 from isentrope.gpu.kernels.softmax import LN2, apply_masks, logits_of
 from isentrope.gpu.kernels.span import program, some_sees, span_of_keys
-from isentrope.gpu.kernels.tile import Matrix, dot, each, load_rows, zeros
+from isentrope.gpu.kernels.tile import Matrix, dot, full, load_rows, zeros
 
 FAR = tl.constexpr((1 << 31) - 1)
-# A part of a sequence holds the row's largest key if it comes this near to the largest logit of all: another call
-# rounded that.
+# In part of a sequence, a logit this close to the row's largest one counts as equal, because another call rounded that.
 NEAR = tl.constexpr(1e-3)
 
 
 @triton.jit
-def visit_keys(start, most, largest, block, k, stop, cap, SHAPE: tl.constexpr):
-    """The largest logit so far, and its key, with one tile of keys more."""
+def process_key_tile(start, most, largest, block, k, stop, cap, SHAPE: tl.constexpr):
+    """Updates the largest logit and its key by one tile of keys."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = key < stop
     named = tl.where(inside, key, 0).to(tl.int64)
@@ -44,8 +43,8 @@ def largest_key_kernel(
     heads, kv_heads, queries, keys, dim, value_dim, cap,
     seed, least, kept_factor, query_offset, key_offset, place, SHAPE: tl.constexpr, GIVEN: tl.constexpr, IS_PART: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block): of rows the bits of the largest key, int32, in the last of their terms; -1
-    where there is none in this call. `place`: the slice of the statistics that is max_logit."""
+    """Program (batch x head x query block): stores the index of the largest key, int32 bits, as the last of the rows'
+    terms. It is -1 if there is none in this call. place: slice of max_logit in the statistics."""
     tile, lane, lanes = program(tl.cdiv(queries, SHAPE.ROWS))
     query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
     batch, head = (lane // heads).to(tl.int64), (lane % heads).to(tl.int64)
@@ -59,12 +58,12 @@ def largest_key_kernel(
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
     k_rows = Matrix(k + batch * stride_kb + head // (heads // kv_heads) * stride_kh, stride_kn, stride_kd, dim)
-    most, largest = each(SHAPE.ROWS, float("-inf"), tl.float32), each(SHAPE.ROWS, -1, tl.int32)
+    most, largest = full(SHAPE.ROWS, float("-inf"), tl.float32), full(SHAPE.ROWS, -1, tl.int32)
     span = span_of_keys(view, view.end, SHAPE.KEYS)
     stop = tl.max(tl.where(rows, view.end, 0), 0)
     for tile_of_keys in range(span.first, span.last):
         if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, tile_of_keys * SHAPE.KEYS, SHAPE):
-            most, largest = visit_keys(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
+            most, largest = process_key_tile(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
     plane = lanes.to(tl.int64) * queries
     row = lane.to(tl.int64) * queries + query
     if IS_PART:

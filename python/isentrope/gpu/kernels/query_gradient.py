@@ -10,25 +10,31 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.gradient_range import exponent
-from isentrope.gpu.kernels.gradient_tile import lifted_terms, load_query_block, memory_of, tile_gradients, tile_weights, with_terms
+from isentrope.gpu.kernels.gradient_tile import (
+    lifted_terms, load_query_block, memory_of, tile_gradients, tile_weights, with_terms,
+)
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, each, finite_part, load_tile, mark_rows, moved, narrow, nothing_of, reach, store_rows, zeros
+from isentrope.gpu.kernels.tile import (
+    F16_FACTOR, Matrix, advance, cast, dot, finite_part, full, load_tile, nonfinite_flag, propagate_nonfinite,
+    store_inf, store_rows, zeros,
+)
 
 
 @triton.jit
-def visit_keys(
+def process_key_tile(
     tile, dq, d_lambda, block, unit, k, v, start, stop, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
     REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """A query block takes up the gradient of one tile of keys, of which its rows see some of start ... stop - 1. unit: what
-    lifted gradients are measured in."""
+    """Adds the gradient of one tile of keys to a query block; its rows see some of start ... stop - 1.
+
+    unit: scale of lifted gradients."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
     inside = (key >= start) & (key < stop)
-    k_tile = load_tile(moved(k, first), inside, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN)
-    v_tile = load_tile(moved(v, first), inside, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    k_tile = load_tile(advance(k, first), inside, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN)
+    v_tile = load_tile(advance(v, first), inside, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     scores = dot(block.q, tl.trans(k_tile), nothing, SHAPE)
     weights = tile_weights(scores, block, key, first, inside, cap, SHAPE, MASKED, False)
@@ -46,19 +52,19 @@ def visit_keys(
         d_lambda += tl.sum(product, 1)
     if MASKED and REPAIR:
         k_tile = finite_part(k_tile)
-    return dot(narrow(ds, k_tile.dtype), k_tile, dq, SHAPE), d_lambda
+    return dot(cast(ds, k_tile.dtype), k_tile, dq, SHAPE), d_lambda
 
 
 @triton.jit
-def visit_wrong_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr):
-    """The keys of a tile that are no numbers reach the gradients of the queries that see them."""
+def process_nonfinite_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr):
+    """Propagates non-finite keys to dq of the rows that attend to them."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
     inside = (key >= start) & (key < stop)
-    k_tile = load_tile(moved(k, first), inside, SHAPE.KEYS, SHAPE.DIM, True, SHAPE.EVEN)
+    k_tile = load_tile(advance(k, first), inside, SHAPE.KEYS, SHAPE.DIM, True, SHAPE.EVEN)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-    return reach(seen, k_tile, dq, SHAPE)
+    return propagate_nonfinite(seen, k_tile, dq, SHAPE)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -73,8 +79,8 @@ def query_gradient_kernel(
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
     REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block): dq, d_lambda f32 [rows], and of seen keys d_bias f32 [rows, keys]. `wrong`
-    int32 [programs] and REPAIR: as in forward_kernel."""
+    """Program (batch x head x query block): computes dq, d_lambda f32 [rows], and d_bias f32 [rows, keys] of visible
+    keys. `wrong` int32 [programs] and REPAIR: as in forward_kernel."""
     if REPAIR:
         if tl.load(wrong + tl.program_id(0)) == 0:
             return
@@ -92,7 +98,7 @@ def query_gradient_kernel(
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
     row = lane.to(tl.int64) * queries + query
-    unit = each(SHAPE.ROWS, 1.0, tl.float32)
+    unit = full(SHAPE.ROWS, 1.0, tl.float32)
     if q.dtype.element_ty == tl.float16:
         most = exponent(tl.load(bounds + row, mask=rows, other=0.0))
         block = with_terms(block, lifted_terms(block.terms, -most))
@@ -102,7 +108,7 @@ def query_gradient_kernel(
     its_bias = d_bias + row * keys
 
     acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-    acc_lambda = each(SHAPE.ROWS, 0.0, tl.float32)
+    acc_lambda = full(SHAPE.ROWS, 0.0, tl.float32)
     span = span_of_keys(view, view.end, SHAPE.KEYS)
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
@@ -114,14 +120,14 @@ def query_gradient_kernel(
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
                 key_tile = tile_at(step, span, masked == 1)
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
-                    acc, acc_lambda = visit_keys(
+                    acc, acc_lambda = process_key_tile(
                         key_tile, acc, acc_lambda, block, unit, k_rows, v_rows,
                         start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR,
                     )  # fmt: skip
     if not REPAIR and wrong is not None:
-        nothing = nothing_of(acc)
+        nothing = nonfinite_flag(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
-    # Rows without keys went along where the block's others see everything.
+    # Rows without keys are included if the block's other rows see everything.
     acc = tl.where(some[:, None], acc * (block.scales.before * unit * LN2)[:, None], 0.0)
     at = batch * stride_rb + head * stride_rh + query.to(tl.int64) * stride_rn
     store_rows(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)
@@ -130,5 +136,5 @@ def query_gradient_kernel(
     if REPAIR:
         acc = zeros(SHAPE.ROWS, SHAPE.DIM)
         for step in range(0, count_of(span, True)):
-            acc = visit_wrong_keys(tile_at(step, span, True), acc, block, k_rows, start, stop, SHAPE)
-        mark_rows(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)
+            acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, k_rows, start, stop, SHAPE)
+        store_inf(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)

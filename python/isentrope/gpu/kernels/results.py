@@ -1,4 +1,4 @@
-"""Sums of rows become results."""
+"""Converts sums of rows to results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
 
 
 class Wanted(NamedTuple):
-    """Which slice of the tensor of statistics each is, -1 for those nobody asked for, and how many MOMENTS of logits
-    they take."""
+    """Slice of each statistic in their tensor, -1 if not requested, and the number of MOMENTS of logits they need."""
 
     LSE: int
     ENTROPY: int
@@ -26,7 +25,7 @@ class Wanted(NamedTuple):
     MOMENTS: int
 
 
-# Of each statistic that takes some.
+# Moments that each statistic needs.
 MOMENTS = {"entropy": 1, "variance": 2}
 
 
@@ -35,12 +34,13 @@ def write_rows(
     state, acc, some, support, sink, kept_factor, output, statistics, supports, plane, row, rows, place,
     WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Sums become results, at `place` of the output. `some`: rows with support; the others are empty, whatever
-    their sums hold. kept_factor: what a weight counts for that dropout kept."""
+    """Stores results at `place` of the output. some: rows with support; the others are empty, whatever their sums hold.
+
+    kept_factor: dropout's factor of kept weights."""
     m, s0 = state.m, state.s0
     weights = s0
     if output.base.dtype.element_ty == tl.float16:
-        # Before the logarithm: one above 16 is rounded to 2^-20, more than the budget of a short row's lse.
+        # Divided before the logarithm: one above 16 is rounded to 2^-20, more than the budget of a short row's lse.
         weights = s0 * (1.0 / F16_FACTOR)
     log_s0 = tl.log2(weights) * LN2
     lse = tl.where(some, m * LN2 + log_s0, float("-inf"))
@@ -69,7 +69,7 @@ def write_rows(
     if WANTED.DISTANCE >= 0:
         tl.store(statistics + WANTED.DISTANCE * plane + row, tl.where(some, state.s3 / s0, 0.0), mask=rows)
     if WANTED.MAX_PROBABILITY >= 0:
-        # 1 / s0, for the largest key weighs 1, or what it was lifted to; no number where all logits are -inf.
+        # 1 / s0, because the largest key has weight 1, or its lift; NaN if all logits are -inf.
         most = s0 / (s0 * s0)
         if output.base.dtype.element_ty == tl.float16:
             most = most * F16_FACTOR

@@ -1,4 +1,4 @@
-"""What the masks and the rule say of each row, resolved once per call: the keys it sees, and its softmax scale.
+"""Resolves masks and rule once per call, into the keys that each row sees and its softmax scale.
 
 The other kernels read these numbers, never masks or rules. The arithmetic is that of src/call/mask.cc.
 """
@@ -12,7 +12,7 @@ from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import program
 
 FAR = tl.constexpr(1 << 62)
-# Own keys may lie outside of the call, but with room for differences within int32.
+# Limit of own keys, which may be outside the call, so that differences fit in int32.
 FAR_KEY = tl.constexpr((1 << 31) - 1)
 FAR_BEFORE = tl.constexpr(-(1 << 30))
 MOST = tl.constexpr(3.4028234663852886e38)
@@ -20,10 +20,10 @@ MOST = tl.constexpr(3.4028234663852886e38)
 
 @triton.jit
 def span_of(query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS: tl.constexpr):
-    """The document of each query, or the whole call: its first query, queries, first key and keys."""
+    """Returns the document of each query, or the whole call: its first query, queries, first key and keys."""
     zero = tl.zeros_like(query)
     if DOCUMENTS:
-        # The last document that begins at or before the query: empty ones before it begin there too.
+        # Finds the last document that begins at or before the query; empty ones may begin there too.
         low, high = zero, zero + documents
         width = documents
         while width > 1:
@@ -48,13 +48,13 @@ def row_view(
     dilation, chunk_size, key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k, documents,
     HAS_KEY_BEGIN: tl.constexpr, HAS_KEY_END: tl.constexpr, HAS_PREFIX_KEYS: tl.constexpr, DOCUMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The keys begin ... end - 1 of this call that the structural masks leave each row, with a dilation every so many-th
-    from begin on, its length as a rule may know
-    it (visible keys, position, total), and the key of this call at the row's own position. All int64."""
+    """Returns what structural masks leave each row of this call, all int64. It is the keys begin ... end - 1, with a
+    dilation every dilation-th from begin on; the row's length for rules (visible keys, position, total); and the key at
+    the row's own position."""
     first_query, span_queries, first_key, span_keys = span_of(
         query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS
     )
-    # The last query meets the last key, but at the top left and without causal in a part of a sequence.
+    # The last query is at the last key, except with top_left, or without causal in part of a sequence.
     meets = (causal == 2) | ((causal == 0) & (sequence_keys == 0))
     shift = tl.where(meets, span_keys - span_queries, 0)
     position = query - first_query + query_offset + shift
@@ -76,14 +76,14 @@ def row_view(
     if HAS_PREFIX_KEYS:
         prefix = tl.minimum(tl.maximum(tl.load(prefix_keys + batch).to(tl.int64), 0), FAR - padding)
         end = tl.maximum(end, tl.minimum(padding + prefix, last))
-    # Chunks count from the first key that is no padding; a remainder has the sign of the position.
+    # Chunks count from the first key after padding; a remainder has the sign of the position.
     size = tl.maximum(chunk_size, 1)
     past = (position - padding) % size
     chunk = position - tl.where(past < 0, past + size, past)
     begin = tl.where(chunk_size > 0, tl.maximum(begin, chunk), begin)
     end = tl.where(chunk_size > 0, tl.minimum(end, chunk + size), end)
 
-    # Of the rest those whose distance from the row's position is a multiple of the dilation.
+    # Keeps keys whose distance from the row's position is a multiple of the dilation.
     step = tl.maximum(dilation, 1)
     past = (position - begin) % step
     begin += tl.where(past < 0, past + step, past)
@@ -100,13 +100,13 @@ def row_view(
 
 @triton.jit
 def in_range(x):
-    """As finite as it was: a rule may leave the range of float32."""
+    """Clamps a finite number to the range of float32, which a rule may exceed."""
     return tl.where(x > MOST, MOST, tl.where(x < -MOST, -MOST, x))
 
 
 @triton.jit
 def entry(table, plane, head, heads, u, first, count):
-    """One of the three numbers that a rule's table has for length u: before the soft-cap, after it, on the bias."""
+    """Returns a number of the rule's table for length u: before the soft-cap, after it, or on the bias."""
     index = tl.minimum(tl.maximum(u - first, 0), count - 1)
     return tl.load(table + (plane * heads + head % heads) * count + index)
 
@@ -128,10 +128,11 @@ def rows_kernel(
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x tile). Of rows [batches, heads, queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it,
-    that of the bias in log2, lambda), lengths int64; of rows [batches, queries]: begins, ends, own_keys int32, and for
-    each ROWS of them tiles int32 [..., 4]: the least begin, the largest end, the largest begin, the least end. Query blocks of a call whose keys are split: counters
-    int32 [blocks] become 0 (`shares`)."""
+    """Program (batch x head x tile): stores scales, lengths and key ranges of its rows. For rows [batches, heads,
+    queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it, that of the bias in log2,
+    lambda) and lengths int64. For rows [batches, queries]: begins, ends, own_keys int32, and for each tile of ROWS rows
+    tiles int32 [..., 4]: least begin, largest end, largest begin, least end. If keys are split, counters int32 [blocks]
+    become 0 (`shares`)."""
     for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
         block = first + tl.arange(0, 128)
         tl.store(counters + block, 0, mask=block < blocks)
@@ -158,10 +159,10 @@ def rows_kernel(
         tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
         tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
         tl.store(summary + 2, tl.max(begin, 0).to(tl.int32))
-        # An empty row ends at 0, and so does one that there is not: a tile with one hides something from every key.
+        # Empty rows and rows past the end have end 0, so a tile that contains one counts as masked for every key.
         tl.store(summary + 3, tl.min(tl.where(rows, end, 0), 0).to(tl.int32))
     if COUNT:
-        # Keys that a boolean mask hides do not count in n.
+        # Keys hidden by a boolean mask do not count in n.
         visible = tl.zeros_like(visible)
         base = attn_mask + batch.to(tl.int64) * stride_mb + head.to(tl.int64) * stride_mh + query * stride_mq
         first = tl.min(begin, 0)

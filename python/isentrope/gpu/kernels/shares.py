@@ -1,5 +1,6 @@
-"""Calls whose keys are split: what a share of the keys leaves, and how the last program of a query block merges its shares
-(docs/contributors/row-state.md)."""
+"""Stores the state of one share of a call's keys, and merges the shares of a query block in its last program.
+
+docs/contributors/row-state.md has the algebra."""
 
 from __future__ import annotations
 
@@ -7,17 +8,17 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.sums import RowState, raised, rebase
-from isentrope.gpu.kernels.tile import Matrix, mark_rows, zeros
+from isentrope.gpu.kernels.tile import Matrix, store_inf, zeros
 
-# Numbers of a row that a share leaves.
+# Floats of a row's state in a share.
 SHARED = tl.constexpr(7)
-# Shares that are merged at a time.
+# Shares merged at a time.
 MERGED = tl.constexpr(16)
 
 
 @triton.jit
 def slot_of(share):
-    """Number of a share of this program's query block among the shares of all blocks."""
+    """Returns the index of a share of this program's query block among the shares of all blocks."""
     return share.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
 
 
@@ -25,8 +26,8 @@ def slot_of(share):
 def store_share(
     states, sums, state, support, acc, rows, WANTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    """Stores the sums of this program's share: states f32 [slot, SHARED, ROWS], sums f32 [slot, ROWS, COLUMNS]. A slot is a tile,
-    so that no addresses of rows stay in registers while keys are visited."""
+    """Stores the sums of this program's share: states f32 [slot, SHARED, ROWS], sums f32 [slot, ROWS, COLUMNS]. A slot
+    is a tile, so that no row addresses stay in registers while keys are visited."""
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     slot = slot_of(tl.program_id(2))
     to = states + slot * (SHARED * ROWS) + row
@@ -46,14 +47,14 @@ def store_share(
 
 @triton.jit
 def mark_share(sums, rows, counts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Stores infinity in this program's sums where something counts."""
+    """Stores infinity in this program's sums where counts are positive."""
     its_sums = Matrix(sums + slot_of(tl.program_id(2)) * (ROWS * COLUMNS), COLUMNS, 1, COLUMNS)
-    mark_rows(its_sums, tl.arange(0, ROWS) * COLUMNS, rows, counts, COLUMNS, True)
+    store_inf(its_sums, tl.arange(0, ROWS) * COLUMNS, rows, counts, COLUMNS, True)
 
 
 @triton.jit
 def load_shares(at, there, WANTED: tl.constexpr, ROWS: tl.constexpr):
-    """States and support that store_share left at these addresses; of no keys where there is nothing."""
+    """Loads states and support stored by store_share at these addresses; an empty state if there is none."""
     m = tl.load(at, mask=there, other=float("-inf"))
     s0 = tl.load(at + ROWS, mask=there, other=0.0)
     s1, s1p, s2, s3 = s0, s0, s0, s0
@@ -76,7 +77,7 @@ def arrives_last(counter, shares, flagged):
     counter: int32, 0 before the first launch. flagged: 1 if the repair launch will run this program again. Programs that are
     flagged are counted once more there, so that the last of them merges the block again.
     """
-    # Stores of all threads come before the count of one.
+    # The barrier orders all threads' stores before the count.
     tl.debug_barrier()
     before = tl.atomic_add(counter, 1 + flagged * 65536, sem="acq_rel")
     is_last = before % 65536 == shares - 1
@@ -89,8 +90,8 @@ def arrives_last(counter, shares, flagged):
 def merge_shares(
     states, sums, shares, first_row, rows, WANTED: tl.constexpr, COUNT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    """State, support and value sums of COUNT rows of this program's block over all keys. Shares join in their order, whoever
-    merges them."""
+    """Returns state, support and value sums of COUNT rows of this program's block over all keys. Shares are added in
+    their order, whichever program merges them."""
     none = tl.zeros([COUNT], tl.float32)
     state = RowState(none + float("-inf"), none, none, none, none, none)
     support, acc = tl.zeros([COUNT], tl.int32), zeros(COUNT, COLUMNS)

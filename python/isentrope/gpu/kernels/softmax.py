@@ -1,4 +1,4 @@
-"""What happens to one tile of scores, forward and back, in order: logits, masks; `sums` has the softmax and its moments.
+"""Logits and masks of one tile of scores, forward and backward; `sums` has the softmax and its moments.
 
 Logits are in log2, z log2 e, so that a weight is one exp2.
 """
@@ -10,19 +10,20 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.tile import beside
+from isentrope.gpu.kernels.tile import as_column
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
-# exp2 of it is 0 in float32. What lies below would make 0 * inf of moments that are 0.
+# exp2 of it is 0 in float32; lower values would give 0 * inf in moments that are 0.
 LEAST = tl.constexpr(-200.0)
-# Within it t = score * lambda - origin may be one multiply-add: it is exact, so that t of the largest key is not 0 but the
-# rounding error of the origin, 2^-9 here at most. At logits of 2^31 that is 128: all weights of a row under- or overflow.
+# Limit within which t = score * lambda - origin is one multiply-add. It is exact, so t of the largest key is the
+# rounding error of the origin instead of 0, here at most 2^-9. At logits of 2^31 it would be 128: all weights of a row
+# would under- or overflow.
 FUSED_RANGE = tl.constexpr(65536.0)
 
 
 class Scales(NamedTuple):
-    """Of rows: lambda in log2 before the soft-cap, the factor after it, and that of the bias in log2."""
+    """Scales of rows: lambda in log2 before the soft-cap, the factor after it, and that of the bias in log2."""
 
     before: tl.tensor
     after: tl.tensor
@@ -30,9 +31,9 @@ class Scales(NamedTuple):
 
 
 class View(NamedTuple):
-    """What rows see. `rows`: which of them there are. Structural masks leave each the keys begin ... end - 1, of which
-    dilated rows see every so many-th, the first and the last but few; a boolean
-    mask and a bias lie at pointers `attn_mask` and `bias` of each row, with steps to the next key."""
+    """Masks of rows. rows: which of them exist. Structural masks leave each the keys begin ... end - 1. Dilated rows
+    see every dilation-th of these, the first and the last included. A boolean mask and a bias are at the rows' pointers
+    `attn_mask` and `bias`, with strides to the next key."""
 
     rows: tl.tensor
     begin: tl.tensor
@@ -45,7 +46,7 @@ class View(NamedTuple):
 
 @triton.jit
 def load_scales(scales, plane, row, rows, SHAPE: tl.constexpr):
-    """What rows_kernel left of these rows; 0 of rows that there are not."""
+    """Loads the per-row scales stored by rows_kernel; 0 for rows past the end."""
     before = tl.load(scales + row, mask=rows, other=0.0)
     after, on_bias = before, before
     if SHAPE.CAPPED:
@@ -57,7 +58,7 @@ def load_scales(scales, plane, row, rows, SHAPE: tl.constexpr):
 
 @triton.jit
 def tanh_of(x):
-    """tanh, and its slope 1 - tanh^2, with the digits that 1 - tanh^2 would cancel."""
+    """Returns tanh, and its slope 1 - tanh^2, without cancellation."""
     size = tl.abs(x)
     e = tl.exp2(size * (-2 * LOG2E))
     share = 1.0 / (1.0 + e)
@@ -71,10 +72,11 @@ def tanh_of(x):
 
 @triton.jit
 def logits_of(scores, scales, cap, CAPPED: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Logits in log2, and their slope by the scaled score: (soft_cap tanh(lambda s / soft_cap)) after."""
-    logits = scores * beside(scales.before, KEYS_FIRST)
+    """Returns logits in log2, and their slope with respect to the scaled score: (soft_cap tanh(lambda s / soft_cap))
+    after."""
+    logits = scores * as_column(scales.before, KEYS_FIRST)
     if CAPPED:
-        after = beside(scales.after, KEYS_FIRST)
+        after = as_column(scales.after, KEYS_FIRST)
         tanh, slope = tanh_of(logits / cap)
         return tanh * cap * after, slope * after
     else:
@@ -83,7 +85,7 @@ def logits_of(scores, scales, cap, CAPPED: tl.constexpr, KEYS_FIRST: tl.constexp
 
 @triton.jit
 def seen_keys(keys, begin, end, DILATION: tl.constexpr):
-    """Which keys the structural masks leave each row: one contiguous range, or every so many-th key of one."""
+    """Returns the keys that structural masks leave each row: one contiguous range, or every dilation-th key of one."""
     seen = (keys >= begin) & (keys < end)
     if DILATION > 1:
         seen = seen & ((keys - begin) % DILATION == 0)
@@ -92,26 +94,24 @@ def seen_keys(keys, begin, end, DILATION: tl.constexpr):
 
 @triton.jit
 def apply_masks(logits, view, on_bias, key, inside, SHAPE: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Adds the bias, and hides by selection, for what is hidden may be NaN. `inside`: which keys there are.
-
-    Returns logits, and which keys each row sees.
-    """
-    keys = beside(key, not KEYS_FIRST)
-    there = beside(view.rows, KEYS_FIRST) & beside(inside, not KEYS_FIRST)
-    seen = seen_keys(keys, beside(view.begin, KEYS_FIRST), beside(view.end, KEYS_FIRST), SHAPE.DILATION)
+    """Adds the bias, and hides keys by selection, because hidden logits may be NaN. inside: keys that exist. Returns
+    logits, and which keys each row sees."""
+    keys = as_column(key, not KEYS_FIRST)
+    there = as_column(view.rows, KEYS_FIRST) & as_column(inside, not KEYS_FIRST)
+    seen = seen_keys(keys, as_column(view.begin, KEYS_FIRST), as_column(view.end, KEYS_FIRST), SHAPE.DILATION)
     if SHAPE.ATTN_MASK:
-        at = beside(view.attn_mask, KEYS_FIRST) + keys.to(tl.int64) * view.to_attn_mask
+        at = as_column(view.attn_mask, KEYS_FIRST) + keys.to(tl.int64) * view.to_attn_mask
         seen = seen & (tl.load(at, mask=there, other=0) != 0)
     if SHAPE.BIAS:
-        at = beside(view.bias, KEYS_FIRST) + keys.to(tl.int64) * view.to_bias
+        at = as_column(view.bias, KEYS_FIRST) + keys.to(tl.int64) * view.to_bias
         added = tl.load(at, mask=there, other=0.0)
         seen = seen & (added != float("-inf"))
-        logits = logits + added * beside(on_bias, KEYS_FIRST)
+        logits = logits + added * as_column(on_bias, KEYS_FIRST)
     return tl.where(seen, logits, float("-inf")), seen
 
 
 @triton.jit
 def distances(own_key, key, first_key, KEYS_FIRST: tl.constexpr):
-    """|i - j| of a tile. Counted from its first key, which float32 does exactly where it matters."""
+    """Returns |i - j| of a tile, computed relative to its first key, so that float32 is exact where it matters."""
     own, its = (own_key - first_key).to(tl.float32), (key - first_key).to(tl.float32)
-    return tl.abs(beside(own, KEYS_FIRST) - beside(its, not KEYS_FIRST))
+    return tl.abs(as_column(own, KEYS_FIRST) - as_column(its, not KEYS_FIRST))

@@ -1,4 +1,4 @@
-"""Which tiles a program visits: those that some of its rows or keys see, and which of them hide nothing."""
+"""Selects the tiles that a program visits: those that some of its rows or keys see, and those that hide nothing."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class Span(NamedTuple):
 
 
 @triton.jit
-def each_hides(span):
-    """The span with every tile counted as one that hides something."""
+def all_masked(span):
+    """Returns the span with every tile counted as masked."""
     return Span(span.first, span.last, span.last, span.last)
 
 
 @triton.jit
 def program(tiles):
-    """Which of so many tiles this program has, which sequence and head, and how many of those there are. All lie on one
-    axis, for the others end at 65535."""
+    """Returns this program's tile, sequence and head, and the numbers of those. All are on one grid axis, because
+    others end at 65535."""
     return tl.program_id(0) % tiles, tl.program_id(0) // tiles, tl.num_programs(0) // tiles
 
 
 @triton.jit
 def program_from_the_end(tiles):
-    """The same, last tiles first: causal rows see the more keys the later they are, and what is started last should be
-    done soon. One sequence and head after the other, so that neighbours read the same keys."""
+    """Same, with the last tiles first, because later causal rows see more keys and programs started last should be
+    short. Sequences and heads are consecutive, so that neighbours read the same keys."""
     tile, lane, lanes = program(tiles)
     return tiles - 1 - tile, lane, lanes
 
 
 @triton.jit
 def span_of_keys(view, full_end, KEYS: tl.constexpr):
-    """Tiles of KEYS keys that some row of a query block sees, and those that hide nothing from any row and end at its
-    full_end at the latest."""
+    """Returns the tiles of KEYS keys that some row of a query block sees, and those that hide nothing and end by
+    full_end."""
     some = view.rows & (view.end > view.begin)
     far = 2147483647
     first = tl.min(tl.where(some, view.begin, far), 0) // KEYS
@@ -55,8 +55,9 @@ def span_of_keys(view, full_end, KEYS: tl.constexpr):
 
 @triton.jit
 def span_of_query_blocks(tiles, count, first_key, last_key):
-    """Query blocks some of whose rows see some of these keys, and those all of whose rows see all of them. `tiles`
-    is what rows_kernel left of each query block."""
+    """Returns the query blocks with rows that see some of these keys, and those whose rows all see all of them.
+
+    tiles: summary of each query block from rows_kernel."""
     far = 2147483647
     first, last, full_first, full_last, full = count, 0, count, 0, 0
     for start in range(0, count, 64):
@@ -80,9 +81,9 @@ def span_of_query_blocks(tiles, count, first_key, last_key):
 
 @triton.jit(do_not_specialize=["queries", "keys"])
 def spans_kernel(tiles, spans, queries, keys, ROWS: tl.constexpr, KEYS: tl.constexpr):
-    """Program (batch x tile of keys): spans int32 [batch, tiles of keys, 4], for key_gradient_kernel. A kernel of its own,
-    because numbers that threads have found together are none of a warp's own to the compiler: a loop over them counts in
-    the registers of each thread."""
+    """Program (batch x tile of keys): stores spans int32 [batch, tiles of keys, 4], for key_gradient_kernel. A separate
+    kernel, because a loop over numbers that the compiler cannot prove uniform keeps its counter in registers of each
+    thread."""
     tile, batch, _ = program(tl.cdiv(keys, KEYS))
     count = tl.cdiv(queries, ROWS)
     first_key = tile * KEYS
@@ -96,7 +97,7 @@ def spans_kernel(tiles, spans, queries, keys, ROWS: tl.constexpr, KEYS: tl.const
 
 @triton.jit
 def load_span(spans, index, MASKED: tl.constexpr):
-    """What spans_kernel left, from memory each time. MASKED: none of its tiles hides nothing."""
+    """Loads a span stored by spans_kernel. MASKED: all of its tiles count as masked."""
     at = spans + index * 4
     first, last = tl.load(at, volatile=True), tl.load(at + 3, volatile=True)
     if MASKED:
@@ -107,8 +108,8 @@ def load_span(spans, index, MASKED: tl.constexpr):
 
 @triton.jit
 def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
-    """Whether one of these rows sees one of a tile's keys: of a span's tiles dilated rows may all pass over one that is
-    narrower than their steps. Others pass over none, and ask nothing."""
+    """Returns whether one of these rows sees one of a tile's keys. Dilated rows may skip a tile within their span that
+    is narrower than their steps. Other rows never do, and skip the test."""
     first = tl.maximum(begin, first_key)
     past = (first - begin) % SHAPE.DILATION
     to_next = tl.where(past > 0, SHAPE.DILATION - past, 0)
@@ -118,7 +119,8 @@ def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
 
 @triton.jit
 def share_of(span, share, shares):
-    """One of several shares of a span's tiles. Each has as many as any, the last ones fewer."""
+    """Returns one of several shares of a span's tiles. All shares are of equal size, except that the last ones may be
+    smaller."""
     tiles = tl.cdiv(span.last - span.first, shares)
     first = span.first + share * tiles
     last = tl.maximum(first, tl.minimum(span.last, first + tiles))
@@ -128,7 +130,7 @@ def share_of(span, share, shares):
 
 @triton.jit
 def count_of(span, MASKED: tl.constexpr):
-    """How many tiles hide nothing, or with MASKED how many others there are, before and behind those."""
+    """Returns the number of tiles that hide nothing or, with MASKED, of the others, before and after those."""
     full = span.full_last - span.full_first
     if MASKED:
         return span.last - span.first - full
@@ -138,7 +140,7 @@ def count_of(span, MASKED: tl.constexpr):
 
 @triton.jit
 def tile_at(step, span, MASKED: tl.constexpr):
-    """Of the tiles that count_of counts, the one at this step."""
+    """Returns the tile at a step among those that count_of counts."""
     if MASKED:
         before = span.first + step
         return tl.where(before < span.full_first, before, before + span.full_last - span.full_first)

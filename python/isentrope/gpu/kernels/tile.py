@@ -1,4 +1,4 @@
-"""Tiles: what a kernel of tiles is compiled for, loads and products.
+"""Compile-time parameters of tile kernels, loads, stores and products.
 
 A tile of scores is [rows, keys], or with KEYS_FIRST its transpose.
 """
@@ -12,19 +12,21 @@ import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-# Weights in float16 are kept 2^14 times larger, so that small ones do not become denormal: exact to undo.
+# Weights in float16 are multiplied by 2^14, so that small ones are not denormal; dividing again is exact.
 F16_LIFT = tl.constexpr(14.0)
 F16_FACTOR = tl.constexpr(16384.0)
 
 
 class Shape(NamedTuple):
-    """What a kernel is compiled for: its tile, stages of loads, padded head dimensions, whether they are EVEN, that is
-    need no padding, which of soft-cap, boolean mask and bias there are, whether with one of those two any tile is MASKED, the
-    PRECISION of float32 products, whether there is DROPOUT, whether tiles begin with whole FOURS of keys, the DILATION of
-    what rows see, for which any tile is MASKED too, how many sums a row has that are CHAINED (`sums`; 0: none is), and whether
-    the key at a row's OWN position is the LAST that it sees, as far as its distance wants to know, whether gradients of keys
-    and of values are summed APART, each by a launch of its own, whether tiles that hide something are visited in ONE_LOOP with the
-    others, by a branch, and how many PLACES for programs a multiprocessor has, for which the keys are split."""
+    """Compile-time parameters of a kernel.
+
+    They are its tile, stages of loads and padded head dimensions; EVEN: these need no padding; presence of soft-cap,
+    boolean mask and bias; MASKED: whether any tile is, with one of those two; PRECISION of float32 products; DROPOUT;
+    whether tiles begin with whole FOURS of keys; the DILATION, with which any tile is MASKED too. CHAINED: sums of a
+    row that are chained (`sums`; 0: none). LAST: whether the key at a row's OWN position is the last that it sees, as
+    far as distances need to know. APART: gradients of keys and of values are computed by separate launches. ONE_LOOP:
+    masked tiles are visited in the same loop as others, by a branch. PLACES: programs of a multiprocessor, for
+    splitting the keys."""
 
     ROWS: int
     KEYS: int
@@ -49,7 +51,7 @@ class Shape(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """Rows of `columns` numbers in memory: where the first begins, and the steps to the next row and column."""
+    """Rows of `columns` numbers in memory: address of the first, and strides to the next row and column."""
 
     base: tl.tensor
     to_row: tl.tensor
@@ -59,19 +61,19 @@ class Matrix(NamedTuple):
 
 @triton.jit
 def zeros(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """float32 [ROWS, COLUMNS]. A shape made of a Shape's numbers is none to Triton 3.6."""
+    """Returns float32 zeros [ROWS, COLUMNS]. Triton 3.6 does not accept shapes made of a Shape's numbers."""
     return tl.zeros([ROWS, COLUMNS], tl.float32)
 
 
 @triton.jit
-def each(COUNT: tl.constexpr, x, dtype: tl.constexpr):
-    """[COUNT] times x."""
+def full(COUNT: tl.constexpr, x, dtype: tl.constexpr):
+    """Returns a vector of COUNT times x."""
     return tl.full([COUNT], x, dtype)
 
 
 @triton.jit
 def dot(a, b, acc, SHAPE: tl.constexpr):
-    """acc + a b, with products of 16-bit numbers exact and sums in float32."""
+    """Returns acc + a b, with products of 16-bit numbers exact and sums in float32."""
     if INTERPRETED:
         # The interpreter would multiply the bit patterns of bfloat16.
         return acc + tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
@@ -80,10 +82,10 @@ def dot(a, b, acc, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def narrow(x, dtype: tl.constexpr):
-    """x in the type of a product or a result, rounded to nearest even."""
+def cast(x, dtype: tl.constexpr):
+    """Casts x to the type of a product or a result, rounded to nearest even."""
     if INTERPRETED and dtype == tl.bfloat16:
-        # The interpreter cuts digits off.
+        # The interpreter truncates.
         bits = x.to(tl.uint32, bitcast=True)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
         x = tl.where(x == x, rounded.to(tl.float32, bitcast=True), x)
@@ -92,7 +94,7 @@ def narrow(x, dtype: tl.constexpr):
 
 @triton.jit
 def load_rows(matrix, offsets, rows, COLUMNS: tl.constexpr, CHECK_ROWS: tl.constexpr, EVEN: tl.constexpr):
-    """[rows, COLUMNS] numbers at base + offsets; 0 where `rows` is False and beyond the matrix's columns."""
+    """Loads [rows, COLUMNS] numbers at base + offsets; 0 where `rows` is False and past the matrix's columns."""
     column = tl.arange(0, COLUMNS)
     at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
     if EVEN:
@@ -109,58 +111,58 @@ def load_rows(matrix, offsets, rows, COLUMNS: tl.constexpr, CHECK_ROWS: tl.const
 
 @triton.jit
 def offset(rows):
-    """A count of rows as wide as addresses. It is not negative: the product with a step then has no sign to extend, which takes 3
-    to 5 instructions less in each round."""
+    """Widens a count of rows to the width of addresses. It is non-negative, so products with strides need no sign
+    extension: 3 to 5 instructions less per iteration."""
     return rows.to(tl.uint32).to(tl.int64)
 
 
 @triton.jit
-def moved(matrix, rows):
-    """The matrix without its first rows."""
+def advance(matrix, rows):
+    """Returns the matrix without its first rows."""
     return Matrix(matrix.base + offset(rows) * matrix.to_row, matrix.to_row, matrix.to_column, matrix.columns)
 
 
 @triton.jit
 def load_tile(matrix, inside, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHECK_ROWS: tl.constexpr, EVEN: tl.constexpr):
-    """The first ROWS rows of a matrix."""
+    """Loads the first ROWS rows of a matrix."""
     return load_rows(matrix, tl.arange(0, ROWS).to(tl.int64) * matrix.to_row, inside, COLUMNS, CHECK_ROWS, EVEN)
 
 
 @triton.jit
 def store_rows(matrix, offsets, rows, x, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
-    """x [rows, COLUMNS], rounded to the matrix's type, where load_rows would load it from."""
+    """Stores x [rows, COLUMNS], rounded to the matrix's type, at the addresses of load_rows."""
     column = tl.arange(0, COLUMNS)
     at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
     there = rows[:, None]
     if not EVEN:
         there = there & (column < matrix.columns)[None, :]
-    tl.store(at, narrow(x, matrix.base.dtype.element_ty), mask=there)
+    tl.store(at, cast(x, matrix.base.dtype.element_ty), mask=there)
 
 
 @triton.jit
-def nothing_of(x):
-    """0, or NaN where a tile of float32 holds anything but numbers."""
+def nonfinite_flag(x):
+    """Returns 0, or NaN if a tile of float32 contains NaN or Inf."""
     return tl.sum(tl.sum(x * 0.0, 1), 0)
 
 
 @triton.jit
 def finite_part(values):
-    """Values without those that are no numbers, for 0 times NaN is NaN. `reach` tells who sees those."""
-    # In float32, for the interpreter compares the bit patterns of bfloat16.
+    """Returns the values with NaN and Inf replaced by 0; `propagate_nonfinite` finds the rows that see those."""
+    # In float32, because the interpreter compares the bit patterns of bfloat16.
     finite = tl.abs(values.to(tl.float32)) < float("inf")
     return tl.where(finite, values, 0.0).to(values.dtype)
 
 
 @triton.jit
-def reach(seen, values, acc, SHAPE: tl.constexpr):
-    """Counts, for each row and column, the values that are no numbers among those that the row sees."""
+def propagate_nonfinite(seen, values, acc, SHAPE: tl.constexpr):
+    """Counts, for each row and column, the non-finite values that the row sees."""
     finite = tl.abs(values.to(tl.float32)) < float("inf")
     return dot(tl.where(seen, 1.0, 0.0).to(tl.bfloat16), tl.where(finite, 0.0, 1.0).to(tl.bfloat16), acc, SHAPE)
 
 
 @triton.jit
-def mark_rows(matrix, offsets, rows, counts, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
-    """Infinity where something counts, at the places where store_rows would have put it."""
+def store_inf(matrix, offsets, rows, counts, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+    """Stores infinity where counts are positive, at the addresses of store_rows."""
     column = tl.arange(0, COLUMNS)
     at = matrix.base + offsets[:, None] + column[None, :].to(tl.int64) * matrix.to_column
     there = rows[:, None] & (counts > 0)
@@ -170,8 +172,8 @@ def mark_rows(matrix, offsets, rows, counts, COLUMNS: tl.constexpr, EVEN: tl.con
 
 
 @triton.jit
-def beside(x, KEYS_FIRST: tl.constexpr):
-    """Numbers of rows, with an axis of 1 where the keys of a tile run. Those of keys, with KEYS_FIRST turned round."""
+def as_column(x, KEYS_FIRST: tl.constexpr):
+    """Returns per-row numbers with an axis of 1 for the keys of a tile; with KEYS_FIRST per-key numbers, transposed."""
     if KEYS_FIRST:
         return x[None, :]
     else:
