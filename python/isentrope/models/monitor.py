@@ -159,12 +159,18 @@ def _callers(model: nn.Module) -> Iterator[list[str]]:
 _torchs_own = functional.scaled_dot_product_attention
 
 
+_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
 def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
     output = _torchs_own(*args, **options)
     if not torch.compiler.is_compiling():
-        given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
+        given = {**dict(zip(_ARGUMENTS, args)), **options, "dropout_p": 0.0}
+        value = given["value"]
+        if value.is_cpu and not value.is_nested:
+            given["value"] = value[..., :1]  # statistics do not depend on values
         with torch.no_grad():
-            under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **{**given, "dropout_p": 0.0})
+            under_rule(active_rule(given["query"]), **given)
     return output
 
 
