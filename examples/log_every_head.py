@@ -7,8 +7,11 @@ from isentrope.models.monitor_logs import JsonLines, WeightsAndBiases
 
 text = torch.tensor(list(open("README.md", "rb").read()))
 layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0, batch_first=True)
-model = nn.Sequential(nn.Embedding(256, 64), nn.TransformerEncoder(layer, 2), nn.Linear(64, 256))
-monitor, optimizer = isentrope.Monitor(model), torch.optim.AdamW(model.parameters(), lr=3e-3)
+model = nn.Sequential(
+    nn.Embedding(256, 64), nn.TransformerEncoder(layer, 2), nn.Linear(64, 256)
+)
+monitor = isentrope.Monitor(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 run = wandb.init(project="attention", mode="offline", dir="results")
 logs = WeightsAndBiases(run), JsonLines(f"results/{run.id}.jsonl")
 for step in range(101):
