@@ -79,14 +79,14 @@ def made(pages: Iterable[int]) -> Iterator[Made]:
     for causal, few in product((False, True), (False, True)):
         queries = (2 if causal else 1) if few else 1024
         for page in (0, *pages) if few else (0,):
-            yield Made(64, 32, 8, queries, 4096, causal, page=page)
+            yield Made(128, 32, 8, queries, 4096, causal, page=page)
             yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page)
     for rule in _RULES:
         yield Made(4, 32, 8, 1024, 1024, rule=rule)
         for queries in (1, 1024):
             yield Made(1, 8, 8, queries, queries, documents=True, rule=rule)
         for queries, padded in ((1, False), (1, True), (1024, True)):
-            yield Made(64, 32, 8, queries, 4096, padded=padded, rule=rule)
+            yield Made(128, 32, 8, queries, 4096, padded=padded, rule=rule)
 
 
 def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES) -> list[Launch]:
