@@ -38,6 +38,11 @@ OURS = "isentrope"
 BARE = OURS + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
+# Decode steps: sequences, keys, key heads of 32 query heads.
+STEPS = [
+    (1, 1024, 8), (1, 8192, 8), (1, 131072, 8), (8, 1024, 8), (8, 8192, 8), (8, 32768, 8), (8, 131072, 8), (64, 1024, 8), (64, 8192, 8),
+    (8, 8192, 32), (8, 32768, 16), (8, 131072, 2),
+]
 TOKENS = 16384  # tokens of a call: longer sequences are fewer
 TINY = [
     *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
@@ -54,8 +59,8 @@ def all_work():
                     for kind in ("forward", "gradient"):
                         yield square(kind, batch, heads, n, dim, dtype, causal)
             yield square("entropy", 2, 2048 // dim, 8192, dim, dtype, True)
-        for keys in (8192, 32768, 131072):
-            yield Work("decode", 8, 32, 1, keys, 128, dtype, False, 8)
+        for batch, keys, key_heads in STEPS:
+            yield Work("decode", batch, 32, 1, keys, 128, dtype, False, key_heads)
 
 
 def seconds_of(run, calls):

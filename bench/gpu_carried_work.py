@@ -23,7 +23,10 @@ SHAPES = [
 # Calls whose time is spent on the host.
 CALLS = [square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient")]
 DECODED = [
-    Work("decode", batch, 32, 1, keys, 128, "bf16", False, 8) for batch, keys in ((8, 32768), (1, 8192), (8, 8192), (64, 8192))
+    Work("decode", batch, 32, 1, keys, 128, "bf16", False, key_heads)
+    for batch, keys, key_heads in (
+        (8, 32768, 8), (1, 8192, 8), (8, 8192, 8), (64, 8192, 8), (1, 1024, 8), (1, 131072, 8), (64, 1024, 8), (8, 8192, 32), (8, 32768, 2)
+    )
 ]  # fmt: skip
 
 TINY_LINES = [f"dt={dtype} shape=1x2:1x17x33x16 mask=causal:bottom_right bwd=1" for dtype in ("bf16", "f32")]

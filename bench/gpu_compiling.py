@@ -26,6 +26,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope.gpu import plan
 
@@ -139,6 +140,8 @@ def _launch(kernel: JITFunction, values: dict[str, Any], options: dict[str, Any]
         if isinstance(value, Tensor):
             signature.append((name, "*" + _TYPES[value.dtype]))
             divisible.append(index)
+        elif isinstance(value, TensorDescriptor):
+            signature.append((name, f"tensordesc<{_TYPES[value.base.dtype]}{list(value.block_shape)}>"))
         elif isinstance(value, float):
             signature.append((name, "fp32"))
         else:

@@ -11,7 +11,8 @@ from isentrope.gpu.tile_table import COLUMNS, DTYPES, KERNELS, RESULTS, Key, Til
 _HALVES = {
     "forward": [
         Tiles(128, 64, 8, 3), Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(128, 128, 8, 2),
-        Tiles(64, 128, 4, 2), Tiles(64, 32, 4, 3), Tiles(128, 64, 8, 3, 128),
+        Tiles(64, 128, 4, 2), Tiles(64, 32, 4, 3), Tiles(128, 64, 8, 3, 128), Tiles(128, 128, 8, 2, descriptors=True),
+        Tiles(64, 64, 4, 3, descriptors=True),
     ],
     "query gradient": [
         Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 3), Tiles(128, 32, 8, 3),
@@ -22,8 +23,10 @@ _HALVES = {
         Tiles(64, 128, 8, 2), Tiles(32, 128, 8, 2, 0, True),
     ],
     "few rows": [
-        Tiles(16, 128, 8, 2), Tiles(16, 128, 8, 3), Tiles(16, 256, 8, 2), Tiles(16, 64, 8, 2), Tiles(16, 64, 4, 3),
-        Tiles(16, 64, 2, 3), Tiles(16, 32, 1, 3),
+        Tiles(16, 32, 1, 3, places=6), Tiles(16, 32, 1, 3, places=12), Tiles(16, 32, 1, 3, places=3), Tiles(16, 32, 1, 4, places=4),
+        Tiles(16, 32, 1, 2, places=8), Tiles(16, 64, 1, 2, places=6), Tiles(16, 64, 1, 3, places=3), Tiles(16, 64, 2, 3, places=3),
+        Tiles(16, 128, 4, 3, places=1), Tiles(16, 128, 8, 3, places=1), Tiles(16, 32, 1, 3, places=6, descriptors=True),
+        Tiles(16, 64, 1, 2, places=6, descriptors=True), Tiles(16, 64, 1, 3, places=3, descriptors=True),
     ],
     "masked forward": [Tiles(128, 32, 8, 1), Tiles(64, 64, 8, 1), Tiles(64, 32, 4, 1), Tiles(64, 64, 4, 1), Tiles(32, 32, 4, 1)],
     "masked query gradient": [Tiles(128, 16, 8, 1), Tiles(64, 32, 8, 1), Tiles(64, 32, 4, 1), Tiles(32, 32, 4, 1)],

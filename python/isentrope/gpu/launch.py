@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope._core.fakes import gradient_results, results_of
 from isentrope._core.library import ARGUMENTS, AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
@@ -146,15 +147,40 @@ def _shape(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tu
     other = padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None
     results = "other" if other else "all" if statistics else "lse"
     tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, results)
+    descriptors = kernel in ("forward", "few rows") and _has_descriptors(call, tiles, chip)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
         _dilation(call), plan.chained(kernel, chip, call.q.dtype, masked, tiles.warps) if statistics else 0,
-        APART=tiles.apart, ONE_LOOP=kernel == "few rows" and not masked, PLACES=tiles.places,
+        APART=tiles.apart, ONE_LOOP=kernel == "few rows" and not masked and not descriptors,
+        PLACES=tiles.places, DESCRIPTORS=descriptors,
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **_FUSED}
+
+
+def _has_descriptors(call: Operands, tiles: plan.Tiles, chip: plan.Chip) -> bool:
+    """Whether whole tiles of keys and values are loaded by tensor descriptors: the tiles ask for it, the chip has bulk copies,
+    and dimensions, pages and strides allow it."""
+    if not tiles.descriptors or chip.kind not in ("sm90", "sm100", "interpreter"):
+        return False
+    padded = any(plan.padded(columns) != columns for columns in (call.dim, call.value_dim))
+    fits = not padded and tiles.keys <= 256 and (call.table is None or call.k.shape[2] % tiles.keys == 0)
+    return fits and all(map(_has_descriptor, (call.k, call.v)))
+
+
+def _has_descriptor(x: Tensor) -> bool:
+    """Whether bulk copies take a tensor: its rows have no gaps, other strides and the address are multiples of 16 bytes."""
+    strides = [stride * x.element_size() for stride in x.stride()[:3]]
+    return x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(stride > 0 and stride % 16 == 0 for stride in strides)
+
+
+def _descriptors(call: Operands, shape: Shape) -> tuple[TensorDescriptor | None, ...]:
+    """Tensor descriptors of keys and values; None without them."""
+    if not shape.DESCRIPTORS:
+        return None, None
+    return tuple(TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, shape.KEYS, x.shape[3]]) for x in (call.k, call.v))
 
 
 def _hides(call: Operands, by_key: bool = False) -> bool:
@@ -216,7 +242,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         forward_kernel[(blocks, 1, splits)](
             call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
             _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins),
-            states, sums, counters, wrong, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+            states, sums, counters, wrong, *_descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
             *_strides(call.attn_mask), *_strides(call.bias),
             call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
             0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,

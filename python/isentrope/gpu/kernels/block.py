@@ -26,7 +26,9 @@ class QueryBlock(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values, contiguous or in the pages of `table`; some row of the block sees start ... stop - 1."""
+    """Keys and values, contiguous or in the pages of `table`; some row of the block sees start ... stop - 1.
+
+    k_tiles, v_tiles: tensor descriptors of the same, or None."""
 
     k: Matrix
     v: Matrix
@@ -35,6 +37,10 @@ class Cache(NamedTuple):
     table: tl.tensor
     start: tl.tensor
     stop: tl.tensor
+    k_tiles: tl.tensor
+    v_tiles: tl.tensor
+    batch: tl.tensor
+    kv_head: tl.tensor
 
 
 class Place(NamedTuple):
@@ -135,9 +141,10 @@ def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
 
 @triton.jit
 def cache_of_block(
-    k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, last, SHAPE: tl.constexpr, PAGE: tl.constexpr
+    k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, stride_table, place, view, last, SHAPE: tl.constexpr,
+    PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Loads the keys of a tile. last: last tile that the block visits."""
+    """Returns the keys and values that the block reads. last: end of the tiles that it visits."""
     some = view.rows & (view.end > view.begin)
     start = tl.min(tl.where(some, view.begin, 2147483647), 0)
     stop = tl.minimum(last * SHAPE.KEYS, tl.max(tl.where(some, view.end, 0), 0))
@@ -150,17 +157,23 @@ def cache_of_block(
         v += place.batch * to_v.batch
     return Cache(
         Matrix(k, to_k.row, to_k.column, dim), Matrix(v, to_v.row, to_v.column, value_dim), to_k.batch, to_v.batch,
-        table, start, stop,
+        table, start, stop, k_tiles, v_tiles, place.batch.to(tl.int32), place.kv_head.to(tl.int32),
     )  # fmt: skip
 
 
 @triton.jit
-def load_keys(matrix, to_page, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+def load_keys(matrix, to_page, tiles, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
               EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr):  # fmt: skip
     """Loads a tile of keys or values, contiguous or in pages of PAGE keys.
 
-    STAND_IN: reads the nearest key that some row sees instead of keys that no row sees. MASKED: these are 0."""
-    if STAND_IN or PAGE > 0:
+    STAND_IN: reads the nearest key that some row sees instead of keys that no row sees. MASKED: these are 0. tiles: tensor
+    descriptor that loads tiles without hidden keys, or None."""
+    if tiles is not None and not MASKED:
+        outer, row = cache.batch, first
+        if PAGE > 0:
+            outer, row = tl.load(cache.table + first // PAGE), first % PAGE
+        return tl.reshape(tiles.load([outer, cache.kv_head, row, 0]), [KEYS, COLUMNS])
+    elif STAND_IN or PAGE > 0:
         key = tl.minimum(tl.maximum(first + tl.arange(0, KEYS), cache.start), cache.stop - 1)
         if PAGE > 0:
             offsets = tl.load(cache.table + key // PAGE).to(tl.int64) * to_page + offset(key % PAGE) * matrix.to_row

@@ -35,7 +35,7 @@ def process_key_tile(
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     k_tile = load_keys(
-        cache.k, cache.k_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP
+        cache.k, cache.k_to_page, cache.k_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP
     )  # fmt: skip
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     lifted: tl.constexpr = block.q.dtype == tl.float16
@@ -70,7 +70,7 @@ def process_key_tile(
     state = rebase(state, m, like_sums(rescale, SHAPE), like_sums(shift, SHAPE), WANTED)
     state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED, FROM_LAST)
     v_tile = load_keys(
-        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
+        cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
         SHAPE.ONE_LOOP,
     )  # fmt: skip
     if SHAPE.DROPOUT:
@@ -90,7 +90,7 @@ def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     v_tile = load_keys(
-        cache.v, cache.v_to_page, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE,
+        cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE,
         SHAPE.ONE_LOOP,
     )  # fmt: skip
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
@@ -197,6 +197,7 @@ def are_no_numbers(state, acc, WANTED: tl.constexpr):
                                 "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
     q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, counters, wrong,
+    k_tiles, v_tiles,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
@@ -224,7 +225,9 @@ def forward_kernel(
         Strides(stride_bb, stride_bh, stride_bq, stride_bk), place, resolved, dropout, SHAPE, WANTED,
     )  # fmt: skip
     rows, view, span = place.rows, block.view, span_of_block(block, splits, SHAPE, SPLIT)
-    cache = cache_of_block(k, to_k, dim, v, to_v, value_dim, table, stride_table, place, view, span.last, SHAPE, PAGE)
+    cache = cache_of_block(
+        k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, stride_table, place, view, span.last, SHAPE, PAGE
+    )  # fmt: skip
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
     state, support, acc = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
     flagged = 0

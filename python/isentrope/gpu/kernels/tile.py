@@ -26,7 +26,7 @@ class Shape(NamedTuple):
     row that are chained (`sums`; 0: none). LAST: whether the key at a row's OWN position is the last that it sees, as
     far as distances need to know. APART: gradients of keys and of values are computed by separate launches. ONE_LOOP:
     masked tiles are visited in the same loop as others, by a branch. PLACES: programs of a multiprocessor, for
-    splitting the keys."""
+    splitting the keys. DESCRIPTORS: whole tiles are loaded by tensor descriptors."""
 
     ROWS: int
     KEYS: int
@@ -48,6 +48,7 @@ class Shape(NamedTuple):
     APART: bool = False
     ONE_LOOP: bool = False
     PLACES: int = 2
+    DESCRIPTORS: bool = False
 
 
 class Matrix(NamedTuple):
