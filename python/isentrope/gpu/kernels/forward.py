@@ -210,7 +210,8 @@ def forward_kernel(
     the sums of its share of the keys, and the last one of a query block merges them; `counters` int32 [batch x head x
     query block] must be 0. `wrong` int32 [share, batch x head x query block]: set if some sum is non-finite, because a
     row sees a non-finite value, or because 0 times a hidden one or times a logit of -inf is NaN. With REPAIR only those
-    programs run again, masking non-finite values; others return at once. None: not recorded."""
+    programs run again, masking non-finite values; others return at once. None: not recorded. k_tiles, v_tiles: tensor
+    descriptors of k and v, or None."""
     program = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     if REPAIR:
         if tl.load(wrong + program) == 0:
