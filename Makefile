@@ -175,8 +175,8 @@ TRITON := 3.6.0
 KERNELS := build/kernels-$(CHIP)-$(TRITON).tar.xz
 bench-gpu-carry: wheel configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope_check_module
-	@[ -d build/triton-$(TRITON) ] || "$$(scripts/setup --print)" -m pip install --quiet --no-deps --target build/triton-$(TRITON) triton==$(TRITON)
-	@PYTHONPATH=build/triton-$(TRITON):$(BUILD)/python "$$(scripts/setup --print)" bench/gpu_carried_kernels.py $(KERNELS) --chip $(CHIP) $(ARGS)
+	@PYTHONPATH="$$(scripts/setup --triton $(TRITON)):$(BUILD)/python" \
+	  "$$(scripts/setup --print)" bench/gpu_carried_kernels.py $(KERNELS) --chip $(CHIP) $(ARGS)
 	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry $(KERNELS)
 
 bench bench-quick: configure

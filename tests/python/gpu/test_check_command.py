@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+from isentrope.gpu.pairwise import ONCE_FAILED
+
 LINE = "shape=1x2:1x5x9x16 mask=causal:bottom_right bwd=1"
 MODULE = (sys.executable, "-m", "isentrope.commands.check")
 
@@ -50,3 +52,14 @@ def test_without_the_package_the_command_line_says_how_to_come_by_it(tmp_path):
     alone = shutil.copy(shutil.which("isentrope"), tmp_path)
     done = check(LINE, command=(alone, "check", "--backend", "gpu"), PATH="")
     assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr
+
+
+def test_pairs_of_features_come_with_the_lines_that_failed_first():
+    """Until the first verdict is told: all of them take minutes here."""
+    command = subprocess.Popen([*MODULE, "--pairwise"], stdout=subprocess.PIPE, text=True)
+    try:
+        outcome, target, problem = command.stdout.readline().split(maxsplit=2)
+    finally:
+        command.kill()
+        command.communicate()
+    assert (outcome, target) == ("PASSED", "interpreter") and problem.startswith(ONCE_FAILED[0])

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 import variants
-from gpu_compiling import TARGETS, compiled, launches
+from gpu_compiling import TARGETS, binary, compiled, launches
 from variants import Variant
 
 from isentrope._core.call import call_of
@@ -173,3 +173,14 @@ def test_a_call_that_asks_for_no_statistics_pays_nothing():
         for function, source in zip(functions, sources):
             function._unsafe_update_src(source)
     assert bare == none and bare.instructions < full.instructions
+
+
+def test_sums_of_tiles_that_hide_nothing_start_where_a_contracted_difference_is_harmless():
+    """Logits count from -2^16, and rows beyond +-2^16 start anew: a multiply-add leaves the rounding error of larger ones."""
+    target = TARGETS["sm_90"]
+    with launches(target) as found:
+        Variant(torch.bfloat16, 64, statistics=False).call()
+    (forward,) = (one for one in found if one.name == "forward")
+    code = binary(forward, target).asm["ptx"]
+    assert re.search(r"mov\.b32\s+%r\d+, 0fC7800000;", code)
+    assert re.search(r"setp\.geu\.f32\s+%p\d+, %r\d+, 0f47800000;", code)
