@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
 
 # Arguments that attention modules of transformers name in their calls and that change no attention weight.
@@ -64,6 +65,28 @@ def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
                 f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
                 'change the result: load the model with attn_implementation="eager"'
             )
+
+
+def refuse_weights(module: nn.Module, arguments: dict[str, Any]) -> None:
+    """Raises ValueError if the caller asks for attention weights, which a fused kernel never holds.
+
+    transformers passes `output_attentions` to the attention, or collects what attention modules return beside their output.
+    """
+    collected = None if torch.compiler.is_compiling() else output_capturing._active_collector.get()
+    if arguments.get("output_attentions") or any("attentions" in name for name in collected or ()):
+        raise ValueError(
+            f"[isentrope.hf] output_attentions must be False; got True for {type(module).__name__}, whose fused attention holds "
+            'no weights: load the model with attn_implementation="eager", or read statistics by isentrope.hf.record'
+        )
+
+
+def refuse_boolean_mask(module: nn.Module, mask: Tensor) -> None:
+    """Raises ValueError for a caller's boolean mask where the model's code may add to it, which would turn it round."""
+    if mask.dtype == torch.bool and reads_mask_as_eager(getattr(module, "config", None)):
+        raise ValueError(
+            f"[isentrope.hf] attention_mask of {type(module).__name__} must be additive, 0 or the lowest finite number, since its "
+            'class is written for the eager attention; got a boolean one: convert it, or use attn_implementation="eager"'
+        )
 
 
 def _names_in_forward(module: nn.Module) -> frozenset[str]:

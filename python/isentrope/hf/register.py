@@ -16,7 +16,13 @@ from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.masks import Masks
 from isentrope.hf import positions, saved_rules
-from isentrope.hf.architectures import check_arguments, keep_chosen_keys, refuse_fixed_attentions
+from isentrope.hf.architectures import (
+    check_arguments,
+    keep_chosen_keys,
+    refuse_boolean_mask,
+    refuse_fixed_attentions,
+    refuse_weights,
+)
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed, with_recording
 from isentrope.hf.rope import stretch_as_saved
@@ -42,6 +48,8 @@ def attention_forward(
     observed(module, query, key, options)
     options["dropout_p"] = dropout
     masks: Masks | None = None
+    if attention_mask is not None and not isinstance(attention_mask, RowMask):
+        refuse_boolean_mask(module, attention_mask)
     if indices is not None:
         dense = attention_mask.dense() if isinstance(attention_mask, RowMask) else attention_mask
         attention_mask = keep_chosen_keys(dense, indices, key.shape[2])
@@ -78,6 +86,7 @@ def call_options(
     Raises ValueError for arguments among `others` that may change the result.
     """
     check_arguments(module, others)
+    refuse_weights(module, others)
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     rule = getattr(module, RULE, "standard")
     return causal, {"rule": rule, "scale": scaling, "soft_cap": softcap or 0.0, "sinks": s_aux}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Judges every architecture of the installed transformers, each in a process of its own, and records the verdicts.
+
+    tests/python/sweep/sweep.py docs/results/models.json [--only bert llama] [--jobs 2]
+
+A record of the same transformers is continued: what it has is not judged again, unless --only names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+SECONDS = 120
+
+
+def _judge(name: str, answer: Any) -> None:
+    import torch
+
+    from sweep.judge import judge
+
+    torch.set_num_threads(1)
+    answer.send(judge(name))
+
+
+def judged(name: str) -> dict[str, Any]:
+    """The verdict of a process of its own, which may crash or never end."""
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(False)
+    process = context.Process(target=_judge, args=(name, sender), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv() if receiver.poll(SECONDS) else {"verdict": "not made", "why": f"it takes more than {SECONDS} s"}
+    except EOFError:
+        return {"verdict": "wrong", "why": "the process ended without a verdict"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def sweep(names: list[str], record: dict[str, Any], save: Any, jobs: int) -> None:
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["sweep.judge"])
+    with ThreadPoolExecutor(jobs) as pool:
+        for done, (name, verdict) in enumerate(zip(names, pool.map(judged, names)), 1):
+            record[name] = verdict
+            save()
+            print(f"[{done}/{len(names)}] {name}: {verdict['verdict']} {verdict.get('why', '')}"[:300], flush=True)
+
+
+def main() -> int:
+    from transformers import __version__
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--only", nargs="+", metavar="TYPE", help="judge these model types again")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    everything = json.loads(options.record.read_text()) if options.record.exists() else {}
+    record = everything.setdefault(__version__, {})
+
+    def save() -> None:
+        everything[__version__] = dict(sorted(record.items()))
+        options.record.write_text(json.dumps(everything, indent=1) + "\n")
+
+    sweep(options.only or [name for name in CONFIG_MAPPING if name not in record], record, save, options.jobs)
+    counts = Counter(verdict["verdict"] for verdict in record.values())
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+    return counts["wrong"] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

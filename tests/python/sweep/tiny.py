@@ -1,0 +1,105 @@
+"""Tiny configurations of every architecture of transformers, made by one function from its default configuration."""
+
+import re
+from typing import Any
+
+from transformers import PretrainedConfig
+
+HEADS, KEY_HEADS, HEAD_DIM, WIDTH, INNER, LAYERS, VOCAB, POSITIONS, WINDOW = 4, 2, 8, 32, 48, 2, 128, 128, 6
+
+# Names of sizes, and their largest value. A size is never enlarged.
+SIZES = [(re.compile(names), largest) for names, largest in [
+    (r"(.*_)?vocab_size(_per_layer_input)?|vocab_size_.*|.*_vocab", VOCAB),
+    (r"(hidden|embed|embedding|model|word_embed_proj|encoder_hidden|decoder_hidden|text_hidden|vision_hidden|attention_hidden|"
+     r"projector_hidden|output_hidden|out_hidden|pooler_hidden|backbone_hidden|cross_attention_hidden|audio_hidden|local_hidden|"
+     r"hidden_size_global|hidden_size_per_layer|query_hidden)_?(size|dim|dimension)?(_out|_per_layer_input)?|d_model|n_embd|"
+     r"embed_dims?|embedding_dim|hidden_dim|dim|width|emb_dim|dim_model|decoder_dim|encoder_dim|d_embed|projection_dim|output_dim|"
+     r"q_?former_hidden_size|encoder_embed_dim|decoder_embed_dim|text_embed_dim|image_text_hidden_size|project_dim|input_dim|"
+     r"output_size|input_embed_dim|output_proj_dims|lru_width", WIDTH),
+    (r".*(intermediate|ffn|feed_forward|feedforward|mlp)_?(size|dim|hidden_size|inner_dim|hidden_dim)|ffn_dim|d_ff|dff|dim_ff|"
+     r"d_inner|n_inner|inner_dim|ffn_hidden_size|mlp_dim|intermediate_dim|.*_ffn_dim|dim_feedforward", INNER),
+    (r"(.*_)?(num_attention_heads|num_heads|attention_heads|n_heads?|num_head|n_head)|num_attention_head|.*_nhead|.*_n_heads|"
+     r"linear_num_(key|value)_heads|attn_heads", HEADS),
+    (r"(.*_)?(num_hidden_layers|num_layers|n_layers?|encoder_layers|decoder_layers|num_blocks|depth|layers|num_decoder_layers|"
+     r"num_encoder_layers|num_dense_layers)|first_k_dense_replace", LAYERS),
+    (r"(global_)?head_dim|attention_head_dim|head_size|d_kv|dim_head|.*_head_dim|kv_channels|d_head|attention_head_size|"
+     r"query_pre_attn_scalar", HEAD_DIM),
+    (r"q_lora_rank|kv_lora_rank|o_lora_rank|index_head_dim", 16), (r"index_topk", 4), (r"index_n_heads|index_kpool_.*", 2),
+    (r".*(max_position_embeddings|n_positions|max_source_positions|max_target_positions|context_length|max_seq_len|"
+     r"max_sequence_length|n_ctx|seq_length|max_position)", POSITIONS),
+    (r"(num|n)_(local_|routed_)?experts|moe_num_experts|num_moe_experts", 4),
+    (r"num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|experts_per_token|moe_top_k", 2),
+    (r"n_group|topk_group|num_expert_group", 1),
+    (r"sliding_window|attention_window|local_attention|window|attention_chunk_size|window_size|attention_window_size", WINDOW),
+    (r"image_size|crop_size|img_size|pretrain_image_size", 32), (r"patch_size", 8), (r"num_mel_bins", 16),
+    (r"state_size|mamba_d_state|ssm_state_size|d_state", 8),
+]]  # fmt: skip
+KEY_HEAD_NAMES = re.compile(r".*num_(key_value|kv)_heads|n_kv_heads|multi_query_group_num")
+DROPOUT = re.compile(r".*(dropout|layerdrop|pdrop|drop_path|drop_rate).*|drop_.*rate|.*_drop")
+LAYER_LISTS = "layer_types", "layers_block_type", "mlp_layer_types", "block_types", "indexer_types"
+LAYER_COUNTS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
+TOKENS = re.compile(r".*(_token_id|_token_index|_token)")
+LEFT_OUT = {"transformers_version", "id2label", "label2id", "attn_implementation"}
+
+
+def tiny(config: PretrainedConfig, **given: Any) -> PretrainedConfig:
+    """Returns a configuration of the same kind with two layers, four heads and a width of 32, without dropout.
+
+    Sub-configurations are made tiny too. A layer of each kind is kept where a list names the kinds. `given` replaces
+    single values. Raises what the configuration's own class raises if the sizes do not fit together.
+    """
+    small = {name: _small(name, value, config) for name, value in vars(config).items()
+             if not name.startswith("_") and name not in LEFT_OUT}  # fmt: skip
+    _fit_layers(small)
+    _fit_tokens(small)
+    if isinstance(small.get("rope_parameters"), dict):
+        small["rope_parameters"] = _fit_rope(small["rope_parameters"], small.get("head_dim") or HEAD_DIM)
+    return type(config)(**small | given)
+
+
+def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
+    if isinstance(value, PretrainedConfig):
+        return tiny(value)
+    if isinstance(value, float) and DROPOUT.fullmatch(name):
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return value
+    if KEY_HEAD_NAMES.fullmatch(name):
+        heads = (getattr(config, other, None) for other in ("num_attention_heads", "n_heads", "num_heads", "n_head"))
+        whole = next((count for count in heads if isinstance(count, int)), value)
+        return value if value == 1 else HEADS if value >= whole else KEY_HEADS
+    largest = next((largest for names, largest in SIZES if names.fullmatch(name)), value)
+    return min(value, largest)
+
+
+def _fit_layers(small: dict[str, Any]) -> None:
+    """Makes the lists of layers as long as there are layers, with each kind at least once."""
+    lists = {name: small[name] for name in LAYER_LISTS if isinstance(small.get(name), (list, tuple)) and small[name]}
+    kinds = {name: list(dict.fromkeys(values)) for name, values in lists.items()}
+    layers = max([LAYERS, *map(len, kinds.values())])
+    for name, found in kinds.items():
+        small[name] = (found * layers)[:layers]
+    for name in LAYER_COUNTS:
+        if lists and isinstance(small.get(name), int):
+            small[name] = layers
+
+
+def _fit_tokens(small: dict[str, Any]) -> None:
+    """Gives special tokens numbers within the vocabulary, each its own."""
+    usual = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    number = VOCAB - 1
+    for name, value in small.items():
+        if name in usual and isinstance(value, list):
+            small[name] = usual[name]
+        elif TOKENS.fullmatch(name) and isinstance(value, int) and value >= VOCAB:
+            small[name] = usual.get(name, number)
+            number -= name not in usual
+
+
+def _fit_rope(rope: dict[str, Any], head_dim: int) -> dict[str, Any]:
+    """Makes the sections of a rotary embedding of several axes add up to half of the head dimension."""
+    rope = {name: _fit_rope(value, head_dim) if isinstance(value, dict) else value for name, value in rope.items()}
+    if sections := rope.get("mrope_section"):
+        part = head_dim // 2 // len(sections)
+        rope["mrope_section"] = [head_dim // 2 - part * (len(sections) - 1), *[part] * (len(sections) - 1)]
+    return rope
