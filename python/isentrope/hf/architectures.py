@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sys
@@ -81,12 +82,20 @@ def refuse_weights(module: nn.Module, arguments: dict[str, Any]) -> None:
 
 
 def refuse_boolean_mask(module: nn.Module, mask: Tensor) -> None:
-    """Raises ValueError for a caller's boolean mask where the model's code may add to it, which would turn it round."""
-    if mask.dtype == torch.bool and reads_mask_as_eager(getattr(module, "config", None)):
+    """Raises ValueError for a caller's boolean mask that the module's forward function adds to, which would turn it round."""
+    if mask.dtype == torch.bool and not torch.compiler.is_compiling() and _changes_mask(module):
         raise ValueError(
             f"[isentrope.hf] attention_mask of {type(module).__name__} must be additive, 0 or the lowest finite number, since its "
-            'class is written for the eager attention; got a boolean one: convert it, or use attn_implementation="eager"'
+            'class adds a bias to it; got a boolean one: convert it, or use attn_implementation="eager"'
         )
+
+
+def _changes_mask(module: nn.Module) -> bool:
+    """Returns whether the module's forward function assigns another mask to attention_mask and is written for eager alone."""
+    if not reads_mask_as_eager(getattr(module, "config", None)):
+        return False
+    forward = inspect.unwrap(type(module).forward)
+    return any(x.opname == "STORE_FAST" and x.argval == "attention_mask" for x in dis.get_instructions(forward))
 
 
 def _names_in_forward(module: nn.Module) -> frozenset[str]:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from sweep.tiny import VOCAB
 
 LENGTH, NEW_TOKENS, PAD = 12, 6, 5
+# A configuration that has one of these takes images in place of tokens, and runs without any.
+IMAGE_TOKENS = {"image_token_id", "image_token_index", "boi_token_id", "im_start_token_id"}
 SHARP = re.compile(r"(^|[._])(q|k|query|key|qk|qkv|q_proj|k_proj|wq|wk|to_q|to_k|c_attn|query_key_value|qkv_proj|q_b_proj|kv_b_proj|"
                    r"in_proj|in_proj_weight|query_proj|key_proj|q_lin|k_lin|wqkv|Wqkv|att_proj)(_proj|_layer)?\.(weight|dense\.weight)$")  # fmt: skip
 
@@ -49,20 +51,24 @@ def inputs_of(model: nn.Module) -> dict[str, Tensor] | None:
     """Inputs that this model's forward function takes: tokens, an image or a spectrogram; None if none of them does."""
     names, config = parameters_of(model), model.config
     torch.manual_seed(4)
+    inputs: dict[str, Tensor] = {}
     if "input_ids" in names:
-        inputs = {"input_ids": tokens()}
+        inputs["input_ids"] = tokens()
         if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
             inputs["decoder_input_ids"] = tokens(length=9, seed=5)
-        return inputs
-    if "pixel_values" in names:
-        size = getattr(config, "image_size", 32)
-        size = size if isinstance(size, int) else size[0]
-        return {"pixel_values": torch.randn(2, getattr(config, "num_channels", 3), size, size)}
-    if "input_features" in names:
-        return {"input_features": torch.randn(2, getattr(config, "num_mel_bins", 16), 2 * getattr(config, "max_source_positions", 64))}
-    if "input_values" in names:
-        return {"input_values": torch.randn(2, 2000)}
-    return None
+    if "pixel_values" in names and not (inputs and IMAGE_TOKENS & set(vars(config))):
+        vision = getattr(config, "vision_config", config)
+        size = getattr(vision, "image_size", 32)
+        height, width = (size, size) if isinstance(size, int) else (size.values() if isinstance(size, dict) else size[:2])
+        inputs["pixel_values"] = torch.randn(2, getattr(vision, "num_channels", 3), height, width)
+    if not inputs and "input_features" in names:
+        bins, length = getattr(config, "num_mel_bins", 16), getattr(config, "max_source_positions", 64)
+        inputs["input_features"] = torch.randn(2, bins, 2 * length)
+    if not inputs and "input_values" in names:
+        inputs["input_values"] = torch.randn(2, 2000)
+    if "bbox" in names:
+        inputs["bbox"] = torch.tensor([1, 2, 9, 11]).repeat(2, LENGTH, 1)
+    return inputs or None
 
 
 def first_output(result: Any) -> Tensor:
@@ -74,7 +80,7 @@ def first_output(result: Any) -> Tensor:
 
 
 def run(model: nn.Module, **inputs: Any) -> Tensor:
-    if "use_cache" in parameters_of(model) or "kwargs" in parameters_of(model):
+    if "use_cache" in parameters_of(model):
         inputs.setdefault("use_cache", False)
     torch.manual_seed(7)
     return first_output(model(**inputs))

@@ -22,17 +22,14 @@ SECONDS = 120
 
 
 def _judge(name: str, answer: Any) -> None:
-    import torch
-
     from sweep.judge import judge
 
-    torch.set_num_threads(1)
     answer.send(judge(name))
 
 
 def judged(name: str) -> dict[str, Any]:
     """The verdict of a process of its own, which may crash or never end."""
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
     process = context.Process(target=_judge, args=(name, sender), daemon=True)
     process.start()
@@ -47,7 +44,11 @@ def judged(name: str) -> dict[str, Any]:
 
 
 def sweep(names: list[str], record: dict[str, Any], save: Any, jobs: int) -> None:
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["sweep.judge"])
+    import torch
+
+    import sweep.judge  # noqa: F401  # what takes seconds to import is imported once, before the processes are forked
+
+    torch.set_num_threads(1)
     with ThreadPoolExecutor(jobs) as pool:
         for done, (name, verdict) in enumerate(zip(names, pool.map(judged, names)), 1):
             record[name] = verdict

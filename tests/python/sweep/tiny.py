@@ -39,7 +39,21 @@ DROPOUT = re.compile(r".*(dropout|layerdrop|pdrop|drop_path|drop_rate).*|drop_.*
 LAYER_LISTS = "layer_types", "layers_block_type", "mlp_layer_types", "block_types", "indexer_types"
 LAYER_COUNTS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 TOKENS = re.compile(r".*(_token_id|_token_index|_token)")
-LEFT_OUT = {"transformers_version", "id2label", "label2id", "attn_implementation"}
+LEFT_OUT = {"transformers_version", "id2label", "label2id", "attn_implementation", "ignore_keys_at_rope_validation"}
+KEPT = {"num_feat_extract_layers"}
+MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1}
+# Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
+OWN = {
+    "qwen2_vl_text": MROPE, "qwen2_5_vl_text": MROPE, "glm4v_text": MROPE, "glm_image_text": MROPE, "glm_ocr_text": MROPE,
+    "paddleocr_vl_text": MROPE, "paddleocr_vl": MROPE, "glmga_text": MROPE, "glm46v": {},
+    "glm4v_moe_text": {"rope_parameters": MROPE["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
+    "bamba": MAMBA, "granitemoehybrid": MAMBA, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1}, "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}, "gptj": {"rotary_dim": 4}, "codegen": {"rotary_dim": 4},
+    "hunyuan_v1_dense": {"head_dim": 8}, "hunyuan_v1_moe": {"head_dim": 8}, "ministral": {"head_dim": 8}, "reformer": {"is_decoder": True},
+    "glm5_next_text": {"index_kpool": 2}, "nemotron": {"num_key_value_heads": 2}, "longcat_flash": {"head_dim": 8},
+}  # fmt: skip
 
 
 def tiny(config: PretrainedConfig, **given: Any) -> PretrainedConfig:
@@ -54,7 +68,7 @@ def tiny(config: PretrainedConfig, **given: Any) -> PretrainedConfig:
     _fit_tokens(small)
     if isinstance(small.get("rope_parameters"), dict):
         small["rope_parameters"] = _fit_rope(small["rope_parameters"], small.get("head_dim") or HEAD_DIM)
-    return type(config)(**small | given)
+    return type(config)(**small | OWN.get(config.model_type, {}) | given)
 
 
 def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
@@ -62,7 +76,9 @@ def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
         return tiny(value)
     if isinstance(value, float) and DROPOUT.fullmatch(name):
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if isinstance(value, list) and len(set(map(str, value))) == 1 and isinstance(value[0], int) and name == "intermediate_size":
+        return INNER  # one for every layer
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or name in KEPT:
         return value
     if KEY_HEAD_NAMES.fullmatch(name):
         heads = (getattr(config, other, None) for other in ("num_attention_heads", "n_heads", "num_heads", "n_head"))

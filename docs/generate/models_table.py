@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/models.md from docs/results/models.json, the verdicts of tests/python/sweep/sweep.py.
+
+    docs/generate/models_table.py [--check]      # --check: fails if the page is not current
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from marks import main, put
+from test_tables import table
+
+DOCS = Path(__file__).parents[1]
+PAGE = DOCS / "models.md"
+VERDICTS = {
+    "right": "gives the eager attention's numbers",
+    "refused": "raises an error that says to use eager",
+    "wrong": "gives other numbers",
+    "no attention": "has an attention of its own, which stays",
+    "not made": "was not tested",
+    "part": "is a part of another family",
+}
+
+
+def verdict_of(record: dict[str, dict[str, dict]], name: str, version: str) -> str:
+    return record[version].get(name, {"verdict": ""})["verdict"]
+
+
+def counts(record: dict[str, dict[str, dict]]) -> list[str]:
+    rows = [[f"{verdict}: {meaning}", *(str(sum(x["verdict"] == verdict for x in record[version].values())) for version in record)]
+            for verdict, meaning in VERDICTS.items()]  # fmt: skip
+    return table(["verdict", *(f"transformers {version}" for version in record)], rows)
+
+
+def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
+    rows = [[f"`{name}`", version, shortened(x.get("why", ""))] for version in record
+            for name, x in record[version].items() if x["verdict"] == verdict]  # fmt: skip
+    return table(["family", "transformers", "why"], rows) if rows else ["None."]
+
+
+def shortened(why: str) -> str:
+    words = why.replace("`", "'").replace("<", "&lt;")
+    return words if len(words) <= 160 else words[:157] + "..."
+
+
+def names(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
+    newest = list(record)[-1]
+    return [", ".join(f"`{name}`" for name, x in record[newest].items() if x["verdict"] == verdict) + "."]
+
+
+if __name__ == "__main__":
+    record = json.loads((DOCS / "results/models.json").read_text())
+    text = put(PAGE.read_text(), "counts", counts(record))
+    for verdict in ("right", "no attention"):
+        text = put(text, verdict, names(record, verdict))
+    for verdict in ("wrong", "refused", "not made"):
+        text = put(text, verdict, reasons(record, verdict))
+    sys.exit(main({PAGE: text}))
