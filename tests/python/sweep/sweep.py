@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 SECONDS = 120
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # some default configurations ask the hub, which answers after minutes
 
 
 def _judge(name: str, answer: Any) -> None:
