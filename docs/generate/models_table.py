@@ -6,6 +6,7 @@
 
 import json
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from marks import main, put
@@ -21,10 +22,6 @@ VERDICTS = {
     "not made": "was not tested",
     "part": "is a part of another family",
 }
-
-
-def verdict_of(record: dict[str, dict[str, dict]], name: str, version: str) -> str:
-    return record[version].get(name, {"verdict": ""})["verdict"]
 
 
 def counts(record: dict[str, dict[str, dict]]) -> list[str]:
@@ -45,8 +42,11 @@ def shortened(why: str) -> str:
 
 
 def names(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
+    """Families of the newest transformers, a row for each first letter."""
     newest = list(record)[-1]
-    return [", ".join(f"`{name}`" for name, x in record[newest].items() if x["verdict"] == verdict) + "."]
+    found = sorted(name for name, x in record[newest].items() if x["verdict"] == verdict)
+    rows = [[letter, ", ".join(f"`{name}`" for name in group)] for letter, group in groupby(found, lambda name: name[0])]
+    return table(["", "families"], rows)
 
 
 if __name__ == "__main__":

@@ -115,11 +115,10 @@ def test_trap_5_the_choice_is_not_saved_with_the_model(tmp_path):
     assert torch.equal(logits(again.eval(), input_ids=ids), logits(ours, input_ids=ids))
 
 
-def test_trap_6_statistics_do_not_pose_as_attention_weights():
+def test_trap_6_attention_weights_are_refused():
     _, ours = twins("llama")
-    with torch.no_grad():
-        attentions = ours(tokens(), output_attentions=True).attentions
-    assert attentions is None or all(x is None for x in attentions)
+    with pytest.raises(ValueError, match="output_attentions must be False.*LlamaAttention.*eager.*isentrope.hf.record"):
+        ours(tokens(), output_attentions=True)
 
 
 def test_trap_7_recording_survives_compilation_and_checkpointing():
