@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from isentrope._core.library import ARGUMENTS, AXES, DEFAULTS
 
 _NAMES = [argument["name"] for argument in ARGUMENTS if argument["mask"]]
+_BY_BATCH = [name for name in _NAMES if "batch" in AXES[name]]
+_parts = attrgetter(*_NAMES)
 
 
 class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NAMES])):
@@ -22,7 +25,7 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
     @classmethod
     def of(cls, call: Any) -> Masks:
         """Returns the masks among the arguments of a call."""
-        return cls(*(getattr(call, name) for name in cls._fields))
+        return cls(*_parts(call))
 
     # Methods, because torch 2.10 cannot compile properties of named tuples.
     def lists(self) -> dict[str, Tensor | None]:
@@ -39,4 +42,4 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
     @property
     def differ_by_batch(self) -> bool:
         """Returns whether the sequences of a batch may see different keys."""
-        return any("batch" in AXES[name] and x is not None for name, x in self._asdict().items())
+        return any(getattr(self, name) is not None for name in _BY_BATCH)

@@ -34,8 +34,8 @@ def compile_instead_of_running(target: GPUTarget, chip: plan.Chip) -> None:
     """Makes launches in this process compile only, for this chip; results are undefined."""
     run = JITFunction.run
 
-    def compiled(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-        return run(self, *args, grid=grid, warmup=True, **options)
+    def compiled(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        run(self, *args, grid=grid, warmup=True, **options)
 
     driver.set_active(_Driver(target))
     JITFunction.run = compiled

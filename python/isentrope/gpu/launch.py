@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import partial
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -16,6 +15,7 @@ from isentrope._core.fakes import gradient_results, results_of
 from isentrope._core.library import ARGUMENTS, AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu import plan
+from isentrope.gpu.dispatch import launch
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
@@ -37,7 +37,13 @@ _FUSED = {"enable_fp_fusion": True}
 _FAR = 1 << 62
 # Keys are below 2^31 here, so larger dilations have the same effect.
 _FURTHEST_KEY = (1 << 31) - 1
+_mask_parameters = attrgetter(*(name for name in rows_kernel.arg_names if name in Masks._fields))
+_MASK_LISTS = {name: f"HAS_{name.upper()}" for name in Masks._fields if AXES[name]}
+# Lists by which rows of one sequence see different keys.
+_LISTS_OF_ROWS = tuple(name for name in _MASK_LISTS if "batch" not in AXES[name])
 _PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
+# Statistics that need sums over tiles besides that of lse.
+_SUMMED = tuple(s["name"].upper() for s in STATISTICS if s["sums"])
 # Statistics computed from a row's sums.
 _STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
 refuse_unknown(
@@ -49,12 +55,18 @@ refuse_unknown(
 )  # fmt: skip
 
 
+def _blocks(count: int, size: int) -> int:
+    """Number of blocks of a size that hold so many."""
+    return -(-count // size)
+
+
 def _slice(name: str, wanted: int) -> int:
     """Returns the slice of a statistic in their tensor; -1 if it was not requested."""
     bit = BITS[name]
     return (wanted & (bit - 1)).bit_count() if wanted & bit else -1
 
 
+@cache
 def _wanted(wanted: int) -> Wanted:
     slices = {name.upper(): _slice(name, wanted) for name in _STATISTICS}
     moments = max(count if wanted & BITS[name] else 0 for name, count in MOMENTS.items())
@@ -63,7 +75,7 @@ def _wanted(wanted: int) -> Wanted:
 
 def _beside_lse(wanted: Wanted) -> bool:
     """Returns whether a statistic is requested that needs sums over tiles besides that of lse."""
-    return any(getattr(wanted, s["name"].upper()) >= 0 for s in STATISTICS if s["sums"])
+    return any(getattr(wanted, name) >= 0 for name in _SUMMED)
 
 
 def _strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
@@ -75,11 +87,10 @@ def _some(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def _mask_arguments(masks: Masks, other: Tensor) -> dict[str, Any]:
-    """Returns every mask argument by name, and whether each list is given."""
-    given = {f"HAS_{name.upper()}": x is not None for name, x in masks.lists().items()}
-    lists = {name: _some(x, other) for name, x in masks.lists().items()}
-    return given | lists | {name: min(number, _FAR) for name, number in masks.numbers().items()}
+def _mask_arguments(masks: Masks, other: Tensor) -> list[Any]:
+    """Returns the parts of a mask in the order of rows_kernel."""
+    parts = _mask_parameters(masks)
+    return [other if x is None else x if type(x) is not int or x < _FAR else _FAR for x in parts]
 
 
 class _Rows:
@@ -94,10 +105,10 @@ class _Rows:
         by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
         self.tile = tile
-        tiles = triton.cdiv(call.queries, tile)
+        tiles = _blocks(call.queries, tile)
         integers = torch.empty(self.batches * (3 * call.queries + 4 * tiles), dtype=torch.int32, device=device)
         sizes = (self.batches * call.queries,) * 3 + (self.batches * 4 * tiles,)
-        self.begins, self.ends, self.own_keys, self.tiles = integers.split(sizes)
+        self.begins, self.ends, self.own_keys, self.tiles = integers.split_with_sizes(sizes)
         self.scales = torch.empty((4, self.batches, self.heads, call.queries), dtype=torch.float32, device=device)
         count = mask is not None and (
             lengths is not None or needs_lambda or tables is not None and tables.reads_visible
@@ -105,7 +116,12 @@ class _Rows:
         anything = self.scales
         visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
         # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
-        rows_kernel[(tiles * self.batches * self.heads,)](
+        constants = {flag: getattr(call.masks, name) is not None for name, flag in _MASK_LISTS.items()} | {
+            "LAMBDA": lambda_ is not None, "COUNT": count, "POSITION": tables is not None and position.shape[-1] > 0,
+            "TOTAL": tables is not None and total.shape[-1] > 0, "LENGTHS": lengths is not None, "USED": used is not None,
+            "ROWS": tile, "KEYS": 32, "num_warps": 8 if count else 4, **_FUSED,
+        }  # fmt: skip
+        launch(rows_kernel, (tiles * self.batches * self.heads, 1, 1), (
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, _some(lengths, integers),
             _some(counters, integers), 0 if counters is None else len(counters),
             _some(lambda_, anything), *_strides(lambda_, 3),
@@ -113,11 +129,8 @@ class _Rows:
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
             _some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
             total, total.shape[-1], tables.heads if tables else 1,
-            self.batches, self.heads, call.queries, call.keys, **_mask_arguments(call.masks, integers),
-            LAMBDA=lambda_ is not None, COUNT=count, POSITION=tables is not None and position.shape[-1] > 0,
-            TOTAL=tables is not None and total.shape[-1] > 0, LENGTHS=lengths is not None, USED=used is not None, ROWS=tile, KEYS=32,
-            num_warps=8 if count else 4, **_FUSED,
-        )  # fmt: skip
+            self.batches, self.heads, call.queries, call.keys, *_mask_arguments(call.masks, integers),
+        ), constants)  # fmt: skip
 
 
 def _dropout(call: Operands) -> tuple[Any, ...]:
@@ -186,11 +199,11 @@ def _descriptors(call: Operands, shape: Shape) -> tuple[TensorDescriptor | None,
 def _hides(call: Operands, by_key: bool = False) -> bool:
     """Returns whether rows of a query block may see different keys of a tile; by_key: or keys of a tile different
     rows."""
-    lists = [x for name, x in call.masks.lists().items() if by_key or "batch" not in AXES[name]]
-    if call.dilation > 1 or any(x is not None for x in (call.attn_mask, call.bias, *lists)):
+    if call.dilation > 1 or call.attn_mask is not None or call.bias is not None:
         return True
-    ranges = any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
-    return ranges and (by_key or call.queries > 1)
+    if any(getattr(call, name) is not None for name in (_MASK_LISTS if by_key else _LISTS_OF_ROWS)):
+        return True
+    return (by_key or call.queries > 1) and any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
 
 
 def _own_is_last(call: Operands) -> bool:
@@ -198,12 +211,14 @@ def _own_is_last(call: Operands) -> bool:
     return (call.causal != 0 or call.window_right == 0) and call.prefix_keys is None
 
 
-def _with_repair(launched: Callable[..., None], wrong: Tensor | None) -> None:
-    """Launches a kernel, then the same kernel again in repair mode: programs whose sums were finite return at once.
-    Checking first would synchronize with the device."""
-    launched(wrong, REPAIR=False)
-    if wrong is not None:
-        launched(wrong, REPAIR=True)
+def _with_repair(wrong: Tensor | None, constants: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Returns the constants of a kernel's launches: the first, then the one in repair mode for programs that had non-finite sums.
+
+    wrong: flags of the programs; None if none is flagged. Programs whose sums were finite return from the repair launch at once;
+    checking first would synchronize with the device.
+    """
+    first = constants | {"REPAIR": False}
+    return (first,) if wrong is None else (first, constants | {"REPAIR": True})
 
 
 def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -221,12 +236,12 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and _own_is_last(call))
     lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
-    blocks = call.batch * lanes * triton.cdiv(length, shape.ROWS)
+    blocks = call.batch * lanes * _blocks(length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
     counters = torch.empty(blocks, dtype=torch.int32, device=call.q.device) if splits > 1 else None
     rows = _Rows(call, shape.ROWS, used, needs_lambda=place >= 0, counters=counters)
     if place >= 0:
-        statistics[place] = rows.scales[3]
+        statistics.select(0, place).copy_(rows.scales.select(0, 3))
     states = sums = rows.scales
     # A logit of -inf makes a moment NaN. Few rows are masked at once instead of repaired.
     checked = _hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
@@ -237,20 +252,17 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
             for width in (SHARED.value, shape.COLUMNS)
         )
     sink = _some(call.sinks, rows.scales)
-
-    def launched(wrong: Tensor | None, **repair: bool) -> None:
-        forward_kernel[(blocks, 1, splits)](
-            call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
-            _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins),
-            states, sums, counters, wrong, *_descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
-            *_strides(call.attn_mask), *_strides(call.bias),
-            call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
-            0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
-            call.soft_cap * LOG2E.value, splits, *_dropout(call), SHAPE=shape, **results,
-            PAGE=0 if call.table is None else call.k.shape[2], PACKED=packed, SPLIT=splits > 1, **repair, **options,
-        )  # fmt: skip
-
-    _with_repair(launched, wrong)
+    page = 0 if call.table is None else call.k.shape[2]
+    constants = {"SHAPE": shape, **results, "PAGE": page, "PACKED": packed, "SPLIT": splits > 1, **options}
+    launch(forward_kernel, (blocks, 1, splits), (
+        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
+        _some(call.attn_mask, rows.begins), _some(call.bias, rows.scales), _some(call.table, rows.begins),
+        states, sums, counters, wrong, *_descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+        *_strides(call.attn_mask), *_strides(call.bias),
+        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
+        0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
+        call.soft_cap * LOG2E.value, splits, *_dropout(call),
+    ), *_with_repair(wrong, constants))  # fmt: skip
     return output, statistics, support
 
 
@@ -286,14 +298,16 @@ def _gradient_rows(
     if call.q.dtype == torch.float16:
         norms = _norms(call)
         bounds = torch.empty((2, *call.rows), dtype=torch.float32, device=call.q.device)
-    gradient_rows_kernel[(triton.cdiv(call.queries, 16) * call.batch * call.heads,)](
+    constants = {
+        "WANTED": saved, "UPSTREAM": d_statistics is not None, "SINK": sink, "CAPPED": call.soft_cap > 0, "ROWS": 16,
+        "COLUMNS": columns, "num_warps": max(8, columns // 16), **_FUSED,
+    }  # fmt: skip
+    launch(gradient_rows_kernel, (_blocks(call.queries, 16) * call.batch * call.heads, 1, 1), (
         output, d_output, statistics, _some(d_statistics, terms), _some(call.sinks, terms), rows.begins, rows.ends,
         rows.own_keys, rows.scales, norms, terms, bounds, d_sinks,
         *output.stride(), *d_output.stride(), call.heads, call.kv_heads, call.queries, call.keys, call.value_dim,
         rows.batches, rows.heads, _dropout(call)[2], _dilation(call),
-        WANTED=saved, UPSTREAM=d_statistics is not None, SINK=sink, CAPPED=call.soft_cap > 0, ROWS=16, COLUMNS=columns,
-        num_warps=max(8, columns // 16), **_FUSED,
-    )  # fmt: skip
+    ), constants)  # fmt: skip
     return terms, bounds, d_sinks
 
 
@@ -332,38 +346,35 @@ def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
     if given.LARGEST_KEY:
         # 8 warps on so small a tile spill in float32.
         few = {"num_warps": 4} if by_query.MASKED and call.q.dtype == torch.float32 else {}
-        largest_key_kernel[(triton.cdiv(call.queries, by_query.ROWS) * lanes,)](
+        constants = {
+            "SHAPE": by_query, "GIVEN": Given(*(False for _ in Given._fields)), "IS_PART": call.sequence_keys > 0,
+            **query_options, **few,
+        }  # fmt: skip
+        launch(largest_key_kernel, (_blocks(call.queries, by_query.ROWS) * lanes, 1, 1), (
             call.q, call.k, d_output, terms, statistics, mask, bias, *inputs, *masks, *sizes, *others, saved.MAX_LOGIT,
-            SHAPE=by_query, GIVEN=Given(*(False for _ in Given._fields)), IS_PART=call.sequence_keys > 0,
-            **(query_options | few),
-        )  # fmt: skip
-    query_blocks, key_tiles = triton.cdiv(call.queries, by_query.ROWS), triton.cdiv(call.keys, by_key.KEYS)
+        ), constants)  # fmt: skip
+    query_blocks, key_tiles = _blocks(call.queries, by_query.ROWS), _blocks(call.keys, by_key.KEYS)
     programs = query_blocks * lanes, key_tiles * call.batch * call.kv_heads
     spans = torch.empty((rows.batches, key_tiles, 4), dtype=torch.int32, device=call.q.device)
-    spans_kernel[(rows.batches * key_tiles,)](
-        rows.tiles, spans, call.queries, call.keys, ROWS=by_key.ROWS, KEYS=by_key.KEYS, num_warps=1, **_FUSED
-    )
+    constants = {"ROWS": by_key.ROWS, "KEYS": by_key.KEYS, "num_warps": 1, **_FUSED}
+    launch(spans_kernel, (rows.batches * key_tiles, 1, 1), (rows.tiles, spans, call.queries, call.keys), constants)
 
-    def query_gradient(wrong: Tensor | None, **repair: bool) -> None:
-        query_gradient_kernel[programs[:1]](
-            call.q, call.k, call.v, d_output, terms, bounds[0], dq, d_lambda, d_bias, mask, bias, wrong,
-            *inputs, *dq.stride(), *masks, *sizes, *others,
-            SHAPE=by_query, GIVEN=given, D_BIAS=wants_bias, D_LAMBDA=wants_lambda, **repair, **query_options,
-        )  # fmt: skip
+    def flags(count: int, by_key: bool) -> Tensor | None:
+        return torch.empty(count, dtype=torch.int32, device=call.q.device) if _hides(call, by_key) else None
 
-    def key_gradient(wrong: Tensor | None, **constants: bool) -> None:
-        key_gradient_kernel[programs[1:]](
+    wrong = flags(programs[0], by_key=False)
+    constants = {"SHAPE": by_query, "GIVEN": given, "D_BIAS": wants_bias, "D_LAMBDA": wants_lambda, **query_options}
+    launch(query_gradient_kernel, (programs[0], 1, 1), (
+        call.q, call.k, call.v, d_output, terms, bounds[0], dq, d_lambda, d_bias, mask, bias, wrong,
+        *inputs, *dq.stride(), *masks, *sizes, *others,
+    ), *_with_repair(wrong, constants))  # fmt: skip
+    for DK, DV in ((True, False), (False, True)) if by_key.APART else ((True, True),):
+        wrong = flags(programs[1], by_key=True)
+        constants = {"SHAPE": by_key, "GIVEN": given, "DK": DK, "DV": DV, **key_options}
+        launch(key_gradient_kernel, (programs[1], 1, 1), (
             call.q, call.k, call.v, d_output, terms, bounds[-1], dk, dv, spans, mask, bias, wrong,
             *inputs, *dk.stride(), *dv.stride(), *masks, *sizes, rows.batches, *others,
-            SHAPE=by_key, GIVEN=given, **constants, **key_options,
-        )  # fmt: skip
-
-    parts = ((True, False), (False, True)) if by_key.APART else ((True, True),)
-    launches = [(query_gradient, programs[0], False)]
-    launches += [(partial(key_gradient, DK=DK, DV=DV), programs[1], True) for DK, DV in parts]
-    for launched, count, of_keys in launches:
-        wrong = torch.empty(count, dtype=torch.int32, device=call.q.device) if _hides(call, of_keys) else None
-        _with_repair(launched, wrong)
+        ), *_with_repair(wrong, constants))  # fmt: skip
     return dq, dk, dv, d_bias, d_lambda, d_sink
 
 

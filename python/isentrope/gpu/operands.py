@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ LARGEST_DIM = 256
 LONGEST = 1 << 26
 
 _NAMES = Call._fields
+_arguments = attrgetter(*_NAMES)
 # Arguments that the kernels use besides the masks, by the names of rows_kernel.
 _KNOWN = {
     "compiled_scale", "compiled_soft_cap", "lambda_", "attn_mask", "bias", "sinks", "dropout_seed", "rule", "soft_cap",
@@ -63,12 +65,14 @@ class Operands:
     def check(self) -> None:
         """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
         device. Invalid documents and pages are clamped to valid ranges instead."""
-        tensors = {name: getattr(self, name) for name in _NAMES if isinstance(getattr(self, name), Tensor)}
-        for name, tensor in tensors.items():
-            if tensor.device != self.q.device:
-                raise ValueError(f"[attention] {name} must lie on {self.q.device}, as q does; got {tensor.device}")
-        like = tuple((x.dtype, tuple(x.shape)) if isinstance(x := getattr(self, name), Tensor) else x for name in _NAMES)
-        _validate(like, None if self.table is None else tuple(self.table.shape))
+        device, like = self.q.device, []
+        for name, x in zip(_NAMES, _arguments(self)):
+            if isinstance(x, Tensor):
+                if x.device != device:
+                    raise ValueError(f"[attention] {name} must lie on {device}, as q does; got {x.device}")
+                x = x.dtype, x.shape
+            like.append(x)
+        _validate(tuple(like), None if self.table is None else tuple(self.table.shape))
         if self.queries >= 1 << 31 or self.keys >= 1 << 31:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
 
@@ -99,9 +103,12 @@ def _is_captured(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-@lru_cache(256)
-def _rule_table(rule: str, source: int, dim: int, first: int, count: int, capped: bool, device: Any) -> Tensor:
-    return CHECKED.rule_table(rule, source, dim, first, count, capped).to(device)
+@lru_cache(80)
+def _rule_tables(rule: str, dim: int, count: int, reach: int, capped: bool, device: Any) -> tuple[tuple[Tensor, ...], int]:
+    """Tables by visible keys, by position and by the call's length, and the number of heads that differ in one."""
+    ranges = ((0, 0, count), (1, -count, count + reach), (2, 0, count))
+    tables = tuple(CHECKED.rule_table(rule, source, dim, first, size, capped).to(device) for source, first, size in ranges)
+    return tables, max(table.shape[1] for table in tables)
 
 
 class RuleTables:
@@ -116,17 +123,11 @@ class RuleTables:
             if needed > LONGEST:
                 raise ValueError(f"[attention] {name} must be below 2^26 on this device; got {needed}")
         count, reach = (1 << needed.bit_length() for needed in (longest, furthest))
-        arguments = call.soft_cap > 0, call.q.device
-
-        def table(source: int, first: int, count: int) -> Tensor:
-            found = _rule_table(call.rule, source, call.dim, first, count, *arguments)
-            if _is_captured(found.device):
-                _CAPTURED[id(found)] = found
-            return found
-
-        self.visible, self.position, self.total = table(0, 0, count), table(1, -count, count + reach), table(2, 0, count)
+        tables, self.heads = _rule_tables(call.rule, call.dim, count, reach, call.soft_cap > 0, call.q.device)
+        self.visible, self.position, self.total = tables
         self.position_first = -count
-        self.heads = max(x.shape[1] for x in (self.visible, self.position, self.total))
+        if _is_captured(call.q.device):
+            _CAPTURED.update((id(table), table) for table in tables)
 
     @property
     def reads_visible(self) -> bool:

@@ -77,7 +77,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "never_repairs": (
-        "launch.py", "        launched(wrong, REPAIR=True)\n", "        pass\n",
+        "launch.py", '(first, constants | {"REPAIR": True})', "(first,)",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "overlooks_sums_that_are_no_numbers": (
@@ -85,7 +85,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
-        "launch.py", "_hides(call, of_keys)", "_hides(call)",
+        "launch.py", "_hides(call, by_key)", "_hides(call)",
         "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (

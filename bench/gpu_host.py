@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Host time of a call by part, without a device: microseconds of this machine's CPU, and Python calls.
+
+    bench/gpu_host.py [--json FILE] [--keys 1 128 1024]
+
+Tensors lie on the CPU, the plan is that of an H100, and a launch ends in a stand-in that does nothing: the driver's part of a launch,
+some microseconds each, is left out. Times are the least of many short runs, because a busy machine adds to the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "0"  # before Triton is imported
+
+import torch
+import torch.nn.functional as F
+from gpu_compiling import TARGETS
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from isentrope._core.call import call_of
+from isentrope._core.files import write_text
+from isentrope._core.library import LSE, SUPPORT
+from isentrope.gpu import ahead, dispatch, launch, plan
+from isentrope.gpu.operands import Operands
+from isentrope.statistics import ALL
+
+HEADS, DIM = 8, 64
+
+
+class _Compiled:
+    """A compiled kernel whose launch does nothing."""
+
+    function, packed_metadata = 0, ()
+    metadata = SimpleNamespace(target=TARGETS["sm_90"].gpu)
+
+    def launch_metadata(self, *_: Any) -> None:
+        """As without hooks."""
+
+    def run(self, *_: Any) -> None:
+        """The stand-in for the driver."""
+
+
+@contextmanager
+def stand_in_launches() -> Iterator[None]:
+    """Launches in the block are planned and dispatched as on an H100, and end in a stand-in."""
+    target = TARGETS["sm_90"]
+
+    def compile_nothing(self: JITFunction, key: Any, *_: Any) -> _Compiled:
+        return self.device_caches[0][0].setdefault(key, _Compiled())
+
+    with (
+        mock.patch.object(plan, "chip_of", lambda _: target.chip), mock.patch.object(dispatch, "_COMPILED", {}),
+        mock.patch.object(driver, "_active", ahead._Driver(target.gpu)),
+        mock.patch.object(JITFunction, "_do_compile", compile_nothing),
+    ):  # fmt: skip
+        yield
+
+
+def step_of(kind: str, keys: int) -> Callable[[], Any]:
+    """A call of the operator's implementation. kind: "forward", "statistics" (all of them) or "backward". keys: also queries."""
+    wanted = ALL if kind == "statistics" else LSE
+    q, k, v = (torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16) for _ in range(3))
+    call = tuple(call_of(q, k, v, causal=True))
+    if kind != "backward":
+        return lambda: launch.attention(*call, wanted)
+    statistics = torch.zeros((wanted & (SUPPORT - 1)).bit_count(), 1, HEADS, keys)
+    return lambda: launch.attention_backward(*call, wanted, q, statistics, q, None, False, False, False, False)
+
+
+def decode_step() -> Callable[[int], Any]:
+    """One step of decoding against so many keys of a contiguous cache."""
+    q, cache = (torch.zeros(1, HEADS, length, DIM, dtype=torch.bfloat16) for length in (1, 4096))
+    return lambda keys: launch.attention(*call_of(q, cache[:, :, :keys], cache[:, :, :keys]), LSE)
+
+
+def python_calls(step: Callable[[], Any]) -> int:
+    """Calls of functions, in Python and in C, that a call makes after the first few."""
+    count = 0
+
+    def profile(_: Any, event: str, __: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    for _ in range(3):
+        step()
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return count - 1  # that of setprofile itself
+
+
+def microseconds(step: Callable[[], Any], runs: int = 300, calls: int = 5) -> float:
+    """Least time of a call in many short runs."""
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        best = min(best, (time.perf_counter() - start) / calls)
+    return round(1e6 * best, 1)
+
+
+def parts_of(kind: str, keys: int) -> dict[str, float]:
+    """Microseconds of a call: of all of it, of its checks, of the dispatch of its launches, and of its plan and arguments, the rest."""
+    step = step_of(kind, keys)
+    whole = microseconds(step)
+    q = torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16)
+    call = tuple(call_of(q, q, q, causal=True))
+    checks = microseconds(lambda: Operands(call).check())
+    launched: list[tuple] = []
+    with mock.patch.object(launch, "launch", lambda *one: launched.append(one)):
+        step()
+
+    def dispatched() -> None:
+        for one in launched:
+            dispatch.launch(*one)
+
+    dispatch_time = microseconds(dispatched)
+    rest = round(whole - checks - dispatch_time, 1)
+    return {
+        "call": whole,
+        "checks": checks,
+        "plan and arguments": rest,
+        "dispatch": dispatch_time,
+        "launches": sum(len(one) - 3 for one in launched),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--keys", type=int, nargs="+", default=[1, 128, 1024])
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    q = torch.zeros(1, HEADS, 1, DIM, dtype=torch.bfloat16)
+    peer = microseconds(lambda: F.scaled_dot_product_attention(q, q, q))
+    print(f"scaled_dot_product_attention, 1 key, on this CPU, with its arithmetic: {peer} us")
+    with stand_in_launches():
+        for kind in ("forward", "statistics", "backward"):
+            for keys in given.keys:
+                step = step_of(kind, keys)
+                row = {"kind": kind, "keys": keys, "python calls": python_calls(step), **parts_of(kind, keys)}
+                print(", ".join(f"{name}: {value}" for name, value in row.items()), flush=True)
+                rows.append(row)
+    if given.json:
+        write_text(given.json, json.dumps({"scaled_dot_product_attention": peer, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Launches a kernel. Triton compiles it once for a key; later launches of the key skip Triton's dispatch.
+
+Triton computes the specialization of every argument, a string of all options and a check of all globals in each launch.
+The key here has what decides among compiled kernels, and nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from triton import knobs
+from triton.runtime import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# Integers that Triton passes in 32 bits.
+_NARROW = range(-(1 << 31), 1 << 31)
+# Compiled kernels with the values of their constant parameters, by key.
+_COMPILED: dict[tuple, tuple[Any, tuple]] = {}
+
+
+@lru_cache(4096)
+def _specialization(function: Any, numbers: tuple) -> tuple:
+    """Returns the part of a key that depends on the numbers that a function is passed. Each of its parameters has one type.
+
+    Triton compiles for integers that are 1, for those that 16 divides, and for those beyond 32 bits.
+    """
+    return tuple(type(x) if type(x) is not int else 1 if x == 1 else (x % 16 == 0, x in _NARROW) for x in numbers)
+
+
+def _key(function: Any, arguments: tuple) -> tuple:
+    """Returns what decides among the compiled kernels of a function and the same constants."""
+    numbers, tensors = [], []
+    for x in arguments:
+        kind = type(x)
+        if kind is int or kind is float:
+            numbers.append(x)
+        elif x is None:
+            tensors.append(None)
+        elif kind is TensorDescriptor:
+            tensors.append((x.base.dtype, *x.block_shape))
+        else:
+            tensors.append(x.dtype)
+            tensors.append(x.data_ptr() & 15 == 0)
+    return function, arguments[0].device, tuple(tensors), _specialization(function, tuple(numbers))
+
+
+def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> None:
+    """Launches variants of a kernel, one after the other, on the current stream of the device where the first argument lies.
+
+    That device must be the current one. arguments: a tensor, then the others: those of the kernel's parameters that are no
+    constants, in its order. variants: constant parameters, and Triton's options. The interpreter, AMD and Intel take Triton's own
+    dispatch each time.
+    """
+    key = _key(kernel.fn, arguments)
+    for constants in variants:
+        own = key, tuple(constants.items())
+        found = _COMPILED.get(own)
+        if found is not None:
+            _launch_compiled(*found, grid, arguments)
+            continue
+        compiled = kernel.run(*arguments, grid=grid, warmup=False, **constants)
+        # There is none in the interpreter, nor where a hook or a test takes the launch.
+        if compiled is not None and compiled.metadata.target.backend == "cuda":
+            _COMPILED[own] = compiled, tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+
+
+def _launch_compiled(compiled: Any, values: tuple, grid: tuple[int, int, int], arguments: tuple) -> None:
+    passed = arguments + values
+    stream = driver.active.get_current_stream(arguments[0].device.index)
+    compiled.run(
+        *grid, stream, compiled.function, compiled.packed_metadata, compiled.launch_metadata(grid, stream, *passed),
+        knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook, *passed,
+    )  # fmt: skip
