@@ -28,7 +28,7 @@ class QueryBlock(NamedTuple):
 class Cache(NamedTuple):
     """Keys and values, contiguous or in the pages of `table`; some row of the block sees start ... stop - 1.
 
-    k_tiles, v_tiles: tensor descriptors of the same, or None."""
+    k_tiles, v_tiles: tensor descriptors of the same; pointers without them."""
 
     k: Matrix
     v: Matrix
@@ -148,6 +148,9 @@ def cache_of_block(
     some = view.rows & (view.end > view.begin)
     start = tl.min(tl.where(some, view.begin, 2147483647), 0)
     stop = tl.minimum(last * SHAPE.KEYS, tl.max(tl.where(some, view.end, 0), 0))
+    if not SHAPE.DESCRIPTORS:
+        # Triton 3.6 returns no None.
+        k_tiles, v_tiles = k, v
     k += place.kv_head * to_k.head
     v += place.kv_head * to_v.head
     if PAGE > 0:
@@ -163,12 +166,12 @@ def cache_of_block(
 
 @triton.jit
 def load_keys(matrix, to_page, tiles, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
-              EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr):  # fmt: skip
+              EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr, DESCRIPTORS: tl.constexpr):  # fmt: skip
     """Loads a tile of keys or values, contiguous or in pages of PAGE keys.
 
-    STAND_IN: reads the nearest key that some row sees instead of keys that no row sees. MASKED: these are 0. tiles: tensor
-    descriptor that loads tiles without hidden keys, or None."""
-    if tiles is not None and not MASKED:
+    STAND_IN: reads the nearest key that some row sees instead of keys that no row sees. MASKED: these are 0. tiles: with
+    DESCRIPTORS the tensor descriptor that loads tiles without hidden keys."""
+    if DESCRIPTORS and not MASKED:
         outer, row = cache.batch, first
         if PAGE > 0:
             outer, row = tl.load(cache.table + first // PAGE), first % PAGE

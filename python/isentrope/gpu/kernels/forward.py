@@ -35,7 +35,8 @@ def process_key_tile(
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
     k_tile = load_keys(
-        cache.k, cache.k_to_page, cache.k_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP
+        cache.k, cache.k_to_page, cache.k_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP,
+        SHAPE.DESCRIPTORS,
     )  # fmt: skip
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     lifted: tl.constexpr = block.q.dtype == tl.float16
@@ -71,7 +72,7 @@ def process_key_tile(
     state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED, FROM_LAST)
     v_tile = load_keys(
         cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
-        SHAPE.ONE_LOOP,
+        SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
     )  # fmt: skip
     if SHAPE.DROPOUT:
         kept = kept_weights(
@@ -91,7 +92,7 @@ def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE
     inside = (key >= cache.start) & (key < cache.stop)
     v_tile = load_keys(
         cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE,
-        SHAPE.ONE_LOOP,
+        SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
     )  # fmt: skip
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
