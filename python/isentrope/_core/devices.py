@@ -23,7 +23,7 @@ def on_first_call(implementation: Callable[[str], Any], name: str) -> Callable[.
         try:
             operator = implementation(name)
         except ModuleNotFoundError as error:
-            if error.name != "triton":
+            if (error.name or "").partition(".")[0] != "triton":
                 raise
             raise ModuleNotFoundError(
                 "[attention] tensors on a GPU need triton, which torch's builds for GPUs bring along; got an "
