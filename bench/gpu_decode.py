@@ -96,7 +96,8 @@ def bars(x: Decoding) -> Iterator[Bar]:
     yield Bar(about + "instructions a key", x.a_key, INSTRUCTIONS[x.dim][x.results != "lse"])
     yield Bar(about + "barriers between warps in a round", x.barriers, 0)
     yield Bar(about + "bytes in flight on a multiprocessor", x.in_flight, 2 * LATENT, at_least=True)
-    yield Bar(about + "loads of the page table in a round", x.table_loads, x.page > 0)
+    # One entry a key, which keys and values share: a load of each 32 keys of a warp.
+    yield Bar(about + "loads of the page table in a round", x.table_loads, (x.page > 0) * -(-x.keys // (32 * x.warps)))
     yield Bar(about + "bytes spilled", x.kernel.spilled, 0)
     yield Bar(about + "programs on a multiprocessor that the plan counts on", x.places, x.programs)
 
