@@ -82,15 +82,13 @@ def test_parts_say_what_the_dense_mask_says(name, side, place):
         expect_parts(got, want)
 
 
-def test_there_is_no_mask_where_causal_or_not_says_it_all():
+def test_there_is_no_mask_for_the_last_token_alone():
     for function, skip in (("causal", "allow_is_causal_skip"), ("bidirectional", "allow_is_bidirectional_skip")):
         allow = {"allow_is_causal_skip": False} | {skip: True, "mask_function": FUNCTIONS[function]}
-        assert row_mask(2, 12, 12, **allow) is None
-        assert row_mask(2, 12, 12, attention_mask=torch.ones(2, 12), **allow) is None
-        assert row_mask(2, 4, 12, 8, **allow) is not None, "an offset"
-        assert row_mask(2, 12, 12, attention_mask=PADDING["left"], **allow) is not None
-        assert row_mask(2, 12, 12, **allow | {skip: False}) is not None
-    assert row_mask(2, 1, 12, 11) is None, "the last token"
+        want = masking_utils.sdpa_mask(2, 12, 12, allow_is_causal_skip=False, mask_function=FUNCTIONS[function])
+        for padding in (None, PADDING["left"] | True):
+            expect_parts(row_mask(2, 12, 12, attention_mask=padding, **allow), want)
+    assert row_mask(2, 1, 12, 11) is None
 
 
 def test_documents_of_one_row_are_packed():
@@ -205,6 +203,26 @@ def test_models_give_what_eager_gives(name, side):
     with torch.no_grad():
         want, got = (model(**inputs).logits[inputs["attention_mask"].bool()] for model in (theirs, ours))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def sharp(kind, config, attention):
+    torch.manual_seed(3)
+    model = kind._from_config(config, attn_implementation=attention).eval()
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1 and "norm" not in name:
+            torch.nn.init.normal_(weight, 0, 0.3)
+    return model
+
+
+@pytest.mark.parametrize("kind, config", [
+    (hf.Aimv2TextModel, lambda: hf.Aimv2TextConfig(**SIZES)),  # a causal mask, in modules that say is_causal = False
+    (hf.PaliGemmaModel, MODELS["paligemma"]),  # a full mask, in modules that say is_causal = True
+])  # fmt: skip
+def test_the_mask_decides_and_not_is_causal_of_the_module(kind, config):
+    inputs = inputs_of("any", 12)
+    with torch.no_grad():
+        want, got = (sharp(kind, config(), x)(**inputs).last_hidden_state for x in ("eager", "isentrope"))
+    torch.testing.assert_close(got, want, rtol=0, atol=2e-5 * want.abs().max().item())
 
 
 def largest_bytes(name, implementation, length):

@@ -71,11 +71,13 @@ def row_mask(
     allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False, device: Any = "cpu",
     config: Any = None, dtype: torch.dtype = torch.float32, **rest: Any,
 ) -> Tensor | None:  # fmt: skip
-    """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None if the module implies it.
+    """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None for one query that sees all keys.
 
-    None stands for a causal or a full mask, which `is_causal` of the module tells apart. Only classes that support sdpa
-    get None; others get masks like the eager attention's: never None, and additive in `dtype`. Compiled models that
-    receive a mask from outside, also in steps of one token, get a dense one.
+    Longer calls get no None outside of compiled models, because modules that say `is_causal = False` may be given a
+    causal mask (AIMv2, MetaCLIP 2) and causal ones a full mask (PaliGemma). Classes without support for sdpa get masks
+    like the eager attention's: never None, and additive in `dtype`. In compiled models None stands for a causal or a
+    full mask, which `is_causal` of the module tells apart. Compiled models that receive a mask from outside, also in
+    steps of one token, get a dense one.
     """
     as_eager = reads_mask_as_eager(config)
     if as_eager:
@@ -109,11 +111,9 @@ def row_mask(
         return dense(skip=True)
     first = _offset(q_offset)
     last, end = first + q_length, kv_offset + kv_length
-    if not bounds and last == end and kv_offset == 0 and (q_length == 1 or first == 0):
-        if given == {"causal": 1} and allow_is_causal_skip:
-            return None
-        if not given and allow_is_bidirectional_skip:
-            return None
+    skips = allow_is_causal_skip if given else allow_is_bidirectional_skip
+    if q_length == 1 and skips and not bounds and given in ({}, {"causal": 1}) and last == end and kv_offset == 0:
+        return None  # the last token sees all keys, whether or not its module is causal
     if "causal" in given and "key_end" not in given and last < end:
         # A static cache is not filled past the queries.
         given["key_end"] = torch.full((batch_size,), last, device=device)
