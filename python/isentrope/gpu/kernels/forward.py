@@ -46,6 +46,8 @@ def process_key_tile(
     if MASKED or SHAPE.CAPPED:
         logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
         if SHAPE.ONE_LOOP:
+            # A selection between product and difference, which are else contracted: t of the largest key must be 0.
+            logits = tl.where(inside[None, :], logits, float("-inf"))
             if hides:
                 logits = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)[0]
         elif MASKED:
