@@ -29,7 +29,7 @@ _SEQUENCES, _KEYS, _HEADS, _KEY_HEADS = 8, 32768, 32, 8
 # Bytes that a multiprocessor of an H200 needs in flight: 4.3 TB/s times a latency of 1 us, for each of 132.
 LATENT = 33_000
 # Instructions of all warps for each key, without statistics and with all of them.
-INSTRUCTIONS = {64: (12.0, 16.0), 128: (19.0, 24.0)}
+INSTRUCTIONS = {64: (12.0, 17.0), 128: (21.0, 25.0)}
 
 
 class Decoding(NamedTuple):
