@@ -19,7 +19,7 @@ import isentrope
 MUTANTS = {
     "drops_the_tail_mask": (
         "softmax.py", "seen = (keys >= begin) & (keys < end)", "seen = keys >= begin",
-        "shape=1x1x5x37x16",
+        "shape=1x1x40x37x16",
     ),
     "forgets_to_rescale": (
         "forward.py", "v_tile, acc * rescale[:, None], SHAPE", "v_tile, acc, SHAPE",
