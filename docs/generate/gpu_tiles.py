@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs/results/gpu-h200.json"
 TABLE = ROOT / "python/isentrope/gpu/tile_tables/sm90.json"
 KEY = ("kernel", "dtype", "columns", "results")
-# Whose loop is another one since then.
+# Kernels whose loop was replaced after the measurement.
 OUTDATED = ("few rows",)
 FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
 

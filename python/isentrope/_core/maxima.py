@@ -48,7 +48,7 @@ class Maxima:
 
 class _Running:
     maxima: Maxima | None = None
-    """Of the module whose forward is running; None: nobody asks."""
+    """Maxima of the module whose forward function is running; None if no maxima are collected."""
 
 
 # An attribute instead of a global variable, because compilers trace assignments to it.

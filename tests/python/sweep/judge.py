@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers import AttentionInterface
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -30,12 +31,12 @@ def classes_of(config: Any) -> list[type[nn.Module]]:
     return [kinds[0] if isinstance(kinds, tuple) else kinds for kinds in found if kinds is not None]
 
 
-def build(name: str, attention: str, **given: Any) -> nn.Module | None:
+def build(name: str, attention: str) -> nn.Module | None:
     """A tiny model with random weights, which depend on nothing but its shapes; None for a part of a model.
 
     Its class is the first that can be made: one that decodes text does not take the configuration of a model of images.
     """
-    config = tiny(CONFIG_MAPPING[name](), **given)
+    config = tiny(CONFIG_MAPPING[name]())
     kinds = classes_of(config)
     for kind in kinds:
         torch.manual_seed(3)
@@ -63,7 +64,7 @@ def error_of(got: Tensor, want: Tensor) -> float:
     return ((got - want).nan_to_num().abs().max() / scale).item()
 
 
-def judge(name: str, **given: Any) -> dict[str, Any]:
+def judge(name: str) -> dict[str, Any]:
     """Returns the verdict of one architecture: {"verdict": ..., "why": ..., "class": ..., "cases": {case: error or words}}.
 
     Verdicts: "right"; "wrong"; "refused", if isentrope raises ValueError that names eager as the way out; "part", for a
@@ -73,7 +74,7 @@ def judge(name: str, **given: Any) -> dict[str, Any]:
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     try:
-        eager = build(name, "eager", **given)
+        eager = build(name, "eager")
         if eager is None:
             return {"verdict": "part"}
         inputs = inputs_of(eager)
@@ -86,35 +87,34 @@ def judge(name: str, **given: Any) -> dict[str, Any]:
     if isinstance(wanted["plain"], Exception):
         return found | {"verdict": "not made", "why": "eager: " + words(wanted["plain"])}
     try:
-        ours = build(name, "isentrope", **given)
+        ours = build(name, "isentrope")
     except ValueError as error:
         return found | {"verdict": "refused" if "eager" in str(error) else "wrong", "why": words(error)}
-    calls = count_calls(ours)
+    calls = count_calls()
     for case, got in results(ours, inputs):
         want = wanted[case]
         if want is None or isinstance(want, Exception):
             continue  # eager has no such case
-        found["cases"][case] = told(got, want)
-        if isinstance(found["cases"][case], float) and found["cases"][case] > TOLERANCE and is_as_sdpa(name, case, got, inputs, given):
-            found["cases"][case] = f"as sdpa, which differs from eager by {found['cases'][case]:.0e}"
+        error = outcome(got, want)
+        if isinstance(error, float) and error > TOLERANCE and is_as_sdpa(name, case, got, inputs):
+            error = f"as sdpa, which differs from eager by {error:.0e}"
+        found["cases"][case] = error
     if not calls:
         return {"verdict": "no attention", "class": found["class"]}
     return found | verdict_of(found["cases"])
 
 
-def is_as_sdpa(name: str, case: str, got: Tensor, inputs: dict[str, Tensor], given: dict[str, Any]) -> bool:
+def is_as_sdpa(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> bool:
     """Whether torch's own fused attention gives the same, as where rows of padding reach others: no kernel fills those alike."""
     try:
-        want = CASES[case](build(name, "sdpa", **given), inputs)
+        want = CASES[case](build(name, "sdpa"), inputs)
     except Exception:
         return False
     return want is not None and error_of(got, want) <= TOLERANCE
 
 
-def count_calls(model: nn.Module) -> list[str]:
-    """A list that grows by a name whenever one of the model's modules calls isentrope's attention."""
-    from transformers import AttentionInterface
-
+def count_calls() -> list[str]:
+    """Returns a list that grows by a class name whenever a module calls isentrope's attention."""
     calls: list[str] = []
     attend = isentrope.hf.register.attention_forward
 
@@ -126,7 +126,7 @@ def count_calls(model: nn.Module) -> list[str]:
     return calls
 
 
-def told(got: Tensor | Exception | None, want: Tensor) -> float | str:
+def outcome(got: Tensor | Exception | None, want: Tensor) -> float | str:
     """The error of a case, or words: what was refused, what was raised, or that nothing came back."""
     if isinstance(got, ValueError) and "eager" in str(got):
         return "refused: " + words(got)

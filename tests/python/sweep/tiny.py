@@ -46,7 +46,7 @@ MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_grou
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
 OWN = {
     "qwen2_vl_text": MROPE, "qwen2_5_vl_text": MROPE, "glm4v_text": MROPE, "glm_image_text": MROPE, "glm_ocr_text": MROPE,
-    "paddleocr_vl_text": MROPE, "paddleocr_vl": MROPE, "glmga_text": MROPE, "glm46v": {},
+    "paddleocr_vl_text": MROPE, "paddleocr_vl": MROPE, "glmga_text": MROPE,
     "glm4v_moe_text": {"rope_parameters": MROPE["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
     "bamba": MAMBA, "granitemoehybrid": MAMBA, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
     "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1}, "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
@@ -56,11 +56,11 @@ OWN = {
 }  # fmt: skip
 
 
-def tiny(config: PretrainedConfig, **given: Any) -> PretrainedConfig:
+def tiny(config: PretrainedConfig) -> PretrainedConfig:
     """Returns a configuration of the same kind with two layers, four heads and a width of 32, without dropout.
 
-    Sub-configurations are made tiny too. A layer of each kind is kept where a list names the kinds. `given` replaces
-    single values. Raises what the configuration's own class raises if the sizes do not fit together.
+    Sub-configurations are made tiny too. A layer of each kind is kept where a list names the kinds.
+    Raises what the configuration's own class raises if the sizes do not fit together.
     """
     small = {name: _small(name, value, config) for name, value in vars(config).items()
              if not name.startswith("_") and name not in LEFT_OUT}  # fmt: skip
@@ -68,7 +68,7 @@ def tiny(config: PretrainedConfig, **given: Any) -> PretrainedConfig:
     _fit_tokens(small)
     if isinstance(small.get("rope_parameters"), dict):
         small["rope_parameters"] = _fit_rope(small["rope_parameters"], small.get("head_dim") or HEAD_DIM)
-    return type(config)(**small | OWN.get(config.model_type, {}) | given)
+    return type(config)(**small | OWN.get(config.model_type, {}))
 
 
 def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
