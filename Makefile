@@ -102,10 +102,10 @@ configure configure-programs:
 demo:
 	@scripts/steps setup-programs configure-programs build-demo measure-demo --show measure-demo
 
-# Downloads the language model during compilation.
+# The language model is downloaded during compilation.
+AND_MODEL := & building=$$!; scripts/language-model smollm2 && wait $$building
 build-demo:
-	@cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
-	  scripts/language-model smollm2 && wait $$building
+	@cmake --build $(BUILD) --target programs isentrope_operators $(AND_MODEL)
 
 measure-demo:
 	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
@@ -192,7 +192,7 @@ test:
 	@scripts/steps setup configure build-tests run-tests --show run-tests
 
 build-tests:
-	@cmake --build $(BUILD) --target fast_tests
+	@cmake --build $(BUILD) --target fast_tests $(AND_MODEL)
 
 run-tests:
 	@$(CTEST) -LE long

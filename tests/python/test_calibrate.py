@@ -282,6 +282,7 @@ def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, fi
     assert found["text"] == ", ".join(path.name for path in paths)
 
 
+@pytest.mark.long
 def test_evaluate_as_a_command(saved, tmp_path):
     folder, text = saved
     done = command_of_its_own(

@@ -37,6 +37,8 @@ PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
 OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS if name != "inspect"]
 every_reader = pytest.mark.parametrize("name", ["inspect", *OTHERS])
 every_command = pytest.mark.parametrize("name", ["inspect", "check", *OTHERS])
+# A command that loads no model is interrupted in a third of the time.
+LOADERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS]
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,7 @@ def test_results_go_through_links_and_into_devices(name, folder):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode) and not list(folder.glob("*.part"))
 
 
+@pytest.mark.long
 @every_reader
 def test_results_go_into_pipes_and_behind_what_is_there(name, folder):
     (folder / "page.html").write_text("before\n")
@@ -237,6 +240,7 @@ def test_numbers_nobody_means(name, option, value, limits, folder):
     assert result.stderr.count("\n") == 1 and len(result.stderr) < 200
 
 
+@pytest.mark.long
 def test_a_list_of_problems_that_never_ends():
     result = shell('"$@"', "check", "--file", "/dev/zero")
     refused("check", result, "/dev/zero must hold at most 256 MiB, being no regular file; got more")
@@ -254,7 +258,7 @@ def stopped(name, *arguments, when):
     return SimpleNamespace(returncode=running.returncode, stdout=out, stderr=err)
 
 
-@every_command
+@pytest.mark.parametrize("name", ["check", *LOADERS])
 def test_an_interruption_is_one_line(name, folder):
     os.mkfifo(folder / "slow")
 

@@ -15,6 +15,7 @@ def test_it_names_versions_devices_and_a_check(capsys):
     assert "each within its error budget" in out
 
 
+@pytest.mark.long
 def test_it_runs_as_a_subcommand():
     done = subprocess.run(["isentrope", "doctor", "--seconds", "1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

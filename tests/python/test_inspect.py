@@ -217,6 +217,7 @@ def test_the_command_names_what_is_wrong(folder):
     assert result.returncode == 2 and "a whole number from 1 to 100000000 is needed; got -5" in result.stderr
 
 
+@pytest.mark.long
 def test_without_transformers_the_command_says_what_to_install(folder):
     (folder / "transformers.py").write_text("raise ModuleNotFoundError('none', name='transformers')")
     path = os.pathsep.join([str(folder), isentrope.__path__[0] + "/.."])

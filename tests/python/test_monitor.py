@@ -188,6 +188,7 @@ def test_tensorboard_gets_every_head(tmp_path):
     assert point.step == 7 and point.value == pytest.approx(found.max_probability[0, 3].item())
 
 
+@pytest.mark.long
 def test_weights_and_biases_gets_every_head_offline(tmp_path):
     wandb = pytest.importorskip("wandb")
     found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))

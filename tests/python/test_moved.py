@@ -18,6 +18,7 @@ def test_an_old_name_is_the_module_and_says_the_new_one(old):
     assert found is importlib.import_module(MOVED[old]) and found.__spec__.name == MOVED[old]
 
 
+@pytest.mark.long
 def test_an_old_name_is_an_attribute_of_the_package():
     code = "from isentrope import monitor; import isentrope.calibration as c; print(monitor.Monitor.__name__, c.apply.__name__)"
     result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
@@ -33,6 +34,7 @@ def test_what_was_pickled_under_an_old_name_is_read():
         assert pickle.loads(pickled) == Stretch("ntk", 2.0, {})
 
 
+@pytest.mark.long
 def test_a_program_is_run_under_its_old_name():
     result = subprocess.run([sys.executable, "-m", "isentrope.inspect_command", "--help"], capture_output=True, text=True)
     assert result.returncode == 0 and result.stdout.startswith("usage: isentrope inspect"), result.stderr

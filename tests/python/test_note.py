@@ -169,6 +169,7 @@ def wait_until(condition, seconds=120):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_the_study_runs_a_trainer_of_its_own(text, tmp_path):
     study = start_study(text, tmp_path, "--jobs", "1")
     out, _ = study.communicate()

@@ -43,6 +43,7 @@ def test_the_page_on_longer_texts_has_the_numbers_of_a_run():
     assert losses([page]) == far + beyond
 
 
+@pytest.mark.long
 def test_a_training_is_logged_to_tensorboard():
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -69,6 +70,7 @@ def test_every_head_is_logged_offline_and_drawn(tmp_path):
     assert report.read_text().count("<figure>") == 5
 
 
+@pytest.mark.long
 def test_what_bounds_logits_is_seen():
     summaries = [ast.literal_eval(line.split(" ", 2)[2]) for line in run("watch_for_collapse.py")]
     largest = [summary["attention/max_logit"] for summary in summaries]
@@ -76,6 +78,7 @@ def test_what_bounds_logits_is_seen():
     assert max(largest[2:]) <= 10 < largest[1]
 
 
+@pytest.mark.long
 def test_masks_are_those_of_flex_attention():
     assert run("own_mask.py") == ["mask_mod is attn_mask: True", "keys of the last row: 100", "score_mod is bias: True"]
 
@@ -84,6 +87,7 @@ def test_tensors_may_lie_on_a_gpu():
     assert run("on_a_gpu.py") == ["output, statistics and gradients lie where q does: True"]
 
 
+@pytest.mark.long
 def test_two_processes_compute_what_one_does():
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     # Each process may write in the middle of the other's line.

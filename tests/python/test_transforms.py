@@ -280,6 +280,7 @@ def _lists_that_all_heads_share(mesh):
             torch.testing.assert_close(got.full_tensor(), want)
 
 
+@pytest.mark.long
 def test_a_rule_with_one_list_for_all_heads_is_no_reason_to_gather(tmp_path):
     sharded(_lists_that_all_heads_share, tmp_path)
 

@@ -142,6 +142,7 @@ def compile_and_compare(method):
             torch.testing.assert_close(a, b)
 
 
+@pytest.mark.long
 def test_compiles_without_a_break():
     run(2, compiled)
 

@@ -78,6 +78,7 @@ def placed(placements):
         distributed.attention(*(x.redistribute(mesh, [Replicate(), Replicate()]) for x in spread))
 
 
+@pytest.mark.long
 def test_dtensors_sharded_over_their_rows():
     run(4, dtensors)
 
@@ -231,6 +232,7 @@ def example(rank):
     return module["train"]((root / "LICENSE").read_bytes(), steps=6)
 
 
+@pytest.mark.long
 def test_the_example_learns_the_same_on_every_rank():
     first, *others = run(4, example)
     assert all(losses == first for losses in others)

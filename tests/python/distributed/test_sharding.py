@@ -34,6 +34,7 @@ def test_there_and_back(ranks):
     run(ranks, there_and_back, ranks)
 
 
+@pytest.mark.long
 def test_the_program_of_the_documentation_runs(tmp_path):
     page = Path(__file__).parents[3] / "docs/distributed.md"
     (program,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)[:1]

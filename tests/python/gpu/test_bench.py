@@ -23,6 +23,7 @@ def test_clocks_are_warmed_for_as_long_as_it_says(monkeypatch):
     assert 0.05 <= 0.004 * sum(done[2:]) < 0.07
 
 
+@pytest.mark.long
 def test_it_runs_and_writes_what_the_report_reads(tmp_path):
     command = [sys.executable, "-W", "ignore", str(BENCH), "--tiny", "--output", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from isentrope.gpu.pairwise import ONCE_FAILED
 
 LINE = "shape=1x2:1x5x9x16 mask=causal:bottom_right bwd=1"
@@ -16,6 +18,7 @@ def check(*arguments, command=MODULE, **environment):
     return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=os.environ | environment)
 
 
+@pytest.mark.long
 def test_a_line_is_judged():
     done = check(LINE, "--json")
     assert done.returncode == 0, done.stderr
@@ -54,6 +57,7 @@ def test_without_the_package_the_command_line_says_how_to_come_by_it(tmp_path):
     assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr
 
 
+@pytest.mark.long
 def test_pairs_of_features_come_with_the_lines_that_failed_first():
     """Until the first verdict is told: all of them take minutes here."""
     command = subprocess.Popen([*MODULE, "--pairwise"], stdout=subprocess.PIPE, text=True)

@@ -43,7 +43,7 @@ def visits(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("dilation", [20, 100])
+@pytest.mark.parametrize("dilation", [20, pytest.param(100, marks=pytest.mark.long)])
 def test_tiles_that_no_row_sees_are_not_visited(dilation, visits):
     q, k, v = torch.randn(3, 1, 1, LENGTH, 16).unbind(0)
     masks = {"causal": True, "window_size": (WINDOW, -1), "dilation": dilation}

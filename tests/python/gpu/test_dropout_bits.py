@@ -9,10 +9,15 @@ import isentrope
 P, SEED = 0.3, -7_000_000_011
 
 
-# Query blocks of one head, rows of several heads in one block, split keys, and parts of a sequence that begin at and
-# within groups of four keys.
-@pytest.mark.parametrize("place", [{}, {"query_offset": 11, "key_offset": 4}, {"query_offset": 2, "key_offset": 5}])
-@pytest.mark.parametrize("heads, kv_heads, queries, keys", [(3, 3, 20, 40), (4, 1, 2, 40), (1, 1, 1, 300)])
+# Parts of a sequence that begin at and within groups of four keys.
+AT_A_GROUP, WITHIN_A_GROUP = {"query_offset": 11, "key_offset": 4}, {"query_offset": 2, "key_offset": 5}
+
+
+# Query blocks of one head, rows of several heads in one block, and split keys.
+@pytest.mark.parametrize("place", [{}, pytest.param(AT_A_GROUP, marks=pytest.mark.long), WITHIN_A_GROUP])
+@pytest.mark.parametrize(
+    "heads, kv_heads, queries, keys", [(3, 3, 20, 40), (4, 1, 2, 40), pytest.param(1, 1, 1, 300, marks=pytest.mark.long)]
+)
 def test_the_mask_is_the_documented_function(heads, kv_heads, queries, keys, place):
     q, k = torch.zeros(2, heads, queries, 16), torch.randn(2, kv_heads, keys, 16)
     # Values that show each weight have as many columns as keys: some of them at a time.
@@ -24,8 +29,8 @@ def test_the_mask_is_the_documented_function(heads, kv_heads, queries, keys, pla
         torch.testing.assert_close(got[..., : want.shape[-1]], want.float(), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("place", [{"causal": True}, {"key_offset": 2, "query_offset": 30}])
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.long), torch.float16])
+@pytest.mark.parametrize("place", [pytest.param({"causal": True}, marks=pytest.mark.long), {"key_offset": 2, "query_offset": 30}])
 def test_values_and_gradients_equal_dense_float64(dtype, place):
     results = []
     for attention, wide in ((isentrope.attention, False), (dense, True)):

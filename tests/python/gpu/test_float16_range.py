@@ -47,7 +47,11 @@ BIAS = torch.zeros(LENGTH).masked_fill(~SEEN_BY_ALL, -math.inf).half()
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": False, "attn_mask": SEEN_BY_ALL}, {"causal": False, "bias": BIAS}],
+    [
+        {},
+        pytest.param({"causal": False, "attn_mask": SEEN_BY_ALL}, marks=pytest.mark.long),
+        pytest.param({"causal": False, "bias": BIAS}, marks=pytest.mark.long),
+    ],
     ids=["causal", "attn_mask", "bias"],
 )
 def test_values_that_a_mask_hides_have_no_part_in_the_range(options):
