@@ -21,7 +21,7 @@ namespace {
 template <typename Struct>
 Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
   const Struct& theirs = given(function, name.c_str(), pointer);
-  // The smallest size stays that of the first version, 0.1.0, even if the struct grows.
+  // The smallest size stays that of the first release, 0.2.0, even if the struct grows.
   constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
   const std::size_t size = theirs.struct_size;
   if (size < kLeast || size > kMost) {

@@ -42,7 +42,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def _new(old: str) -> str:
-    warnings.warn(f"{old} is {MOVED[old]} now: the old name ends with version 0.2", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{old} is {MOVED[old]} now: the old name ends with version 0.3", DeprecationWarning, stacklevel=3)
     return MOVED[old]
 
 

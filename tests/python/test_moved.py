@@ -13,7 +13,7 @@ from isentrope._moved import MOVED
 @pytest.mark.parametrize("old", MOVED)
 def test_an_old_name_is_the_module_and_says_the_new_one(old):
     sys.modules.pop(old, None)
-    with pytest.warns(DeprecationWarning, match=f"^{old} is {MOVED[old]} now: the old name ends with version 0.2$"):
+    with pytest.warns(DeprecationWarning, match=f"^{old} is {MOVED[old]} now: the old name ends with version 0.3$"):
         found = importlib.import_module(old)
     assert found is importlib.import_module(MOVED[old]) and found.__spec__.name == MOVED[old]
 

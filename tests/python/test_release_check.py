@@ -23,6 +23,7 @@ def test_a_changelog_that_is_ready():
         (" - 2026-11-24", "", "got '[0.1.0]'"),
         ("[0.1.0] - 2026-11-24", "0.1.0, 2026-11-24", "got '0.1.0, 2026-11-24'"),
         ("2026-11-24", "2027-01-01", "the newest version first"),
+        ("- All of it.", "- Something.", "1 entries twice; the first is '- Something.'"),
     ],
 )
 def test_what_is_missing_is_named(old, new, wanted):
