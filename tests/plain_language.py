@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 CHECKED = [
     *("CMakeLists.txt", "CONTRIBUTING.md", "Makefile", "README.md"),
     *("bench", "bindings", "cmake", "docs", "examples", "include", "python", "scripts", "src", "tests"),
-    *("tools", ":!docs/gpu.md", ":!docs/contributors/gpu.md"),
+    *("tools"),
 ]
 OPENINGS = re.compile(r"(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
