@@ -104,13 +104,13 @@ def with_needs(wanted: int) -> int:
     return wanted | LSE
 
 
-def unpack(names: tuple[str, ...], bits: int, shared: Tensor, support: Tensor) -> Statistics:
-    """Splits the tensor of the operators' float32 statistics into named slices."""
+def unpack(names: tuple[str, ...], bits: int, shared: Sequence[Tensor] | Tensor, support: Tensor) -> Statistics:
+    """Names the operators' float statistics. shared: a tensor of them, or each of them."""
     found: dict[str, Tensor] = {}
     for name in names:
         if name == "support":
             found[name] = support
         else:
-            piece = shared.select(0, (bits & (BITS[name] - 1)).bit_count())
+            piece = shared[(bits & (BITS[name] - 1)).bit_count()]
             found[name] = piece.detach() if name in _DETACHED else piece
     return Statistics(**found)

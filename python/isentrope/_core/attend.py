@@ -12,7 +12,7 @@ from isentrope._core import listening, maxima
 from isentrope._core.autograd import FORWARD_MODE, below_autograd, differentiable, requires_gradients
 from isentrope._core.call import Call
 from isentrope._core.library import LSE, OPS
-from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits
+from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 _ATTENTION = OPS.attention.default
 _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
@@ -42,7 +42,8 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
         operator = differentiable if with_gradients else _WITHOUT_GRADIENTS
     output, statistics, support = operator(*call, wanted)
     if listener is not None:
-        listener.hear(unpack(listener.names, wanted, statistics.detach(), support))
+        heard = unpack(listener.names, wanted, statistics, support)
+        listener.hear(Statistics(*(x if x is None else x.detach() for x in heard)))
     maxima.hear(wanted, statistics, support, first_head)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from isentrope._core.call import SHARED, TENSORS, Call
-from isentrope._core.library import CHECKED, LSE, OPS, checked
+from isentrope._core.library import BITS, CHECKED, LSE, OPS, SUPPORT, checked
 from isentrope._core.vmap import one_by_one
+from isentrope.statistics import with_needs
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
 # Differentiable arguments; the last three gradients are computed on request.
@@ -41,19 +42,44 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _
     return tuple(found)
 
 
-def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, wants: Any) -> tuple:
-    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks."""
+def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
+    """Reduces bits, saved statistics and upstream gradients to those that the backward pass needs, because a backward
+    kernel that expects the gradient of a statistic computes with it even if it is 0.
+
+    gradients: one for each slice of `statistics`; None if nothing depends on it.
+    """
+    names = [name for name, bit in BITS.items() if wanted & bit & ~SUPPORT]
+    given = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
+    needed = with_needs(sum(BITS[name] for name in given))
+    kept = [name for name in names if needed & BITS[name]]
+    if kept == names[:1]:
+        statistics = statistics[:1]
+    elif kept != names:
+        statistics = torch.stack([piece for name, piece in zip(names, statistics) if name in kept])
+    if not given:
+        return needed, statistics, None
+    zero = torch.zeros_like(statistics[0])
+    return needed, statistics, torch.stack([given.get(name, zero) for name in kept])
+
+
+def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tuple[Tensor | None, ...] | None, wants: Any) -> tuple:
+    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks.
+
+    d_statistics: of the tensor of all statistics, or of each of them."""
+    wanted = ctx.numbers[-1]
     if d_output is None and d_statistics is None:
         return (None,) * 6
-    if not ctx.numbers[-1] & LSE:
+    if not wanted & LSE:
         raise ValueError(
             "[attention] backward needs a forward pass that was run, compiled or exported with gradients enabled; "
             "got one without"
         )
     *tensors, output, statistics = ctx.saved_tensors
-    if d_statistics is not None:
+    if type(d_statistics) is tuple:
+        wanted, statistics, d_statistics = _needed_statistics(wanted, statistics, d_statistics)
+    elif d_statistics is not None:
         d_statistics = d_statistics.contiguous()
-    arguments = (*tensors, *ctx.numbers, output, statistics, d_output, d_statistics, *wants, False)
+    arguments = (*tensors, *ctx.numbers[:-1], wanted, output, statistics, d_output, d_statistics, *wants, False)
     found = backward_operator()(*arguments)
     return found if all(wants) else (*found[:3], *(x if want else None for x, want in zip(found[3:], wants)))
 
@@ -105,18 +131,23 @@ class _Transformable(torch.autograd.Function):
 
 class Differentiable(_Transformable):
     """Attention as an autograd function of its differentiable arguments and, as one argument, all others. Each argument
-    costs a call of 16 rows 0.3 % of its time."""
+    costs a call of 16 rows 0.3 % of its time. Every statistic is a result of its own, so that gradients that nobody
+    needs are known."""
 
     @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return _attention(*args[-1])
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        output, statistics, support = _attention(*args[-1])
+        return output, statistics, support, *statistics.unbind(0)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _save(ctx, inputs[-1], output)
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        _save(ctx, inputs[-1], output[:3])
+        ctx.mark_non_differentiable(*output[1:3])
 
     @staticmethod
-    def backward(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
+    def backward(ctx: Any, d_output: Tensor | None, _: Any, __: Any, *d_statistics: Tensor | None) -> tuple:
+        if d_output is None and all(gradient is None for gradient in d_statistics):
+            return (None,) * 7
         return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
 
 
@@ -124,9 +155,11 @@ class Differentiable(_Transformable):
 _apply = super(torch.autograd.Function, Differentiable).apply
 
 
-def differentiable(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+def differentiable(*args: Any) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+    """Returns the output, each of the float statistics, and the support."""
     apply = Differentiable.apply if torch._C._are_functorch_transforms_active() else _apply
-    return apply(*_with_gradients(args), args)
+    output, _, support, *statistics = apply(*_with_gradients(args), args)
+    return output, tuple(statistics), support
 
 
 class _TransformableBackward(_Transformable):

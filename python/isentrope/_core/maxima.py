@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class _Running:
 running = _Running()
 
 
-def hear(wanted: int, statistics: Tensor, support: Tensor, first_head: int | None = None) -> None:
+def hear(wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None) -> None:
     """Passes an operator's statistics for the bits `wanted` on, if a module's maxima are collected."""
     if running.maxima is not None:
         max_logit = unpack(_NAMES, wanted, statistics, support).max_logit
