@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the kernels of the carried folder into one archive, for a chip that need not be present.
 
-    bench/gpu_carried_kernels.py ARCHIVE [--chip sm_90] [--seconds 1200] [--jobs N]      # again: goes on from ARCHIVE.cache
+    bench/gpu_carried_kernels.py ARCHIVE [--chip sm_90] [--seconds 300] [--jobs N]
+
+An interrupted run, or another one, continues from ARCHIVE.cache; kernels of other sources there are deleted.
 
 It runs with the version of Triton of the other machine, and needs no GPU. There `unpack` fills Triton's cache from the
 archive if chip and version match; missing kernels are compiled there. PYTHONPATH must have isentrope.
@@ -13,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import tarfile
 import time
@@ -41,16 +44,35 @@ def use_portable_keys() -> None:
 
 
 def tasks() -> list[tuple[str, Any]]:
-    """Returns all tasks whose kernels are compiled, in the order of the other machine."""
+    """Returns all tasks whose kernels are compiled, the most urgent first.
+
+    Lines that once failed are the first result of a run. Timed calls would compile one kernel after the other there. All
+    other problems and tiles compile on every core, and few of them share a kernel."""
     from isentrope.gpu import plan
     from isentrope.gpu.candidates import candidates, keys
+    from isentrope.gpu.pairwise import ONCE_FAILED
 
     chip = plan.chip_of(None)
-    found: list[tuple[str, Any]] = [("line", line) for line in carried.problem_lines()]
-    works = [*carried.CALLS, *carried.DECODED, *carried.SHAPES]
-    found += [("work", (work, statistics)) for work in dict.fromkeys(works) for statistics in (False, True)]
+    works = dict.fromkeys([*carried.DECODED, *carried.SHAPES, *carried.CALLS])
+    others = [line for line in dict.fromkeys([*carried.COMMON, *carried.problem_lines()]) if line not in ONCE_FAILED]
+    found: list[tuple[str, Any]] = [("line", line) for line in ONCE_FAILED]
+    found += [("work", (work, statistics)) for work in works for statistics in (False, True)]
+    found += [("line", line) for line in others]
     found += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
     return found + [("generated", index) for index in range(carried.GENERATED)]
+
+
+def cache_of(archive: Path) -> Path:
+    """Returns the folder of an archive's kernels. It is emptied if the sources of its kernels have changed."""
+    from isentrope.gpu.tile_table import kernels_hash
+
+    cache = Path(f"{archive.resolve()}.cache")
+    mark = cache / "source"
+    if not mark.exists() or mark.read_text() != kernels_hash():
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        mark.write_text(kernels_hash())
+    return cache
 
 
 def start_worker(architecture: int) -> None:
@@ -133,11 +155,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--chip", default="sm_90", help="sm_80, sm_90, ... (sm_90)")
-    parser.add_argument("--seconds", type=float, default=1200, help="time after which the rest is left to the other machine (1200)")
+    parser.add_argument("--seconds", type=float, default=300, help="time after which the rest is left to the other machine (300)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     given = parser.parse_args()
-    cache = Path(f"{given.archive.resolve()}.cache")
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = cache_of(given.archive)
     os.environ |= {"TRITON_CACHE_DIR": str(cache), "TRITON_STORE_BINARY_ONLY": "1", "TRITON_INTERPRET": "0"}
     until, architecture = time.monotonic() + given.seconds, int(given.chip.removeprefix("sm_"))
     start_worker(architecture)

@@ -94,6 +94,9 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
   Worst worst(p.type);
   for (std::size_t row = 0; row < want.statistics.size(); ++row) {
     const RowStats& stats = want.statistics[row];
+    const auto add = [&](const char* name, const auto& values, double wanted, double budget) {
+      if (asks_for(p, name)) worst.add(name, row, static_cast<double>(values[row]), wanted, budget);
+    };
     const double dx = logit_error(p, want.logit_magnitude[row]) +
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double sums = kExpError + gamma(chain(stats.support));
@@ -101,26 +104,22 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu
     // is off by 2 dx.
     const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
-    worst.add("lse", row, got.lse[row], stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
-    worst.add("entropy", row, got.entropy[row], stats.entropy, moved + sums * (2 + stats.entropy));
-    worst.add("collision", row, got.collision[row], stats.collision,
-              stats.collision * (growth(2 * dx) + 2 * sums));
-    worst.add("max_probability", row, got.max_probability[row], stats.max_probability,
-              stats.max_probability * (growth(dx) + sums));
-    worst.add("max_logit", row, got.max_logit[row], stats.max_logit,
-              dx + kUnit * std::abs(stats.max_logit));
-    worst.add("variance", row, got.variance[row], stats.variance,
-              2 * dx * (1 + growth(dx)) * stats.variance + moved +
-                  4 * sums * (stats.variance + mean * mean));
+    add("lse", got.lse, stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
+    add("entropy", got.entropy, stats.entropy, moved + sums * (2 + stats.entropy));
+    add("collision", got.collision, stats.collision, stats.collision * (growth(2 * dx) + 2 * sums));
+    add("max_probability", got.max_probability, stats.max_probability,
+        stats.max_probability * (growth(dx) + sums));
+    add("max_logit", got.max_logit, stats.max_logit, dx + kUnit * std::abs(stats.max_logit));
+    add("variance", got.variance, stats.variance,
+        2 * dx * (1 + growth(dx)) * stats.variance + moved +
+            4 * sums * (stats.variance + mean * mean));
     // A block sums distances within it, up to 256 keys, and then shifts to the row's position. The
     // sum runs over the whole block, and each partial sum, 128 on average, is rounded.
     const double apart = want.distance_slope[row];
-    worst.add("distance", row, got.distance[row], stats.distance,
-              growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) + 256 * 128 * kUnit);
-    worst.add("lambda", row, got.lambda[row], want.lambda[row],
-              3 * kUnit * std::abs(want.lambda[row]));
-    worst.add("support", row, static_cast<double>(got.support[row]),
-              static_cast<double>(stats.support), 0);
+    add("distance", got.distance, stats.distance,
+        growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) + 256 * 128 * kUnit);
+    add("lambda", got.lambda, want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
+    add("support", got.support, static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     const double rounding = rounding_of(p.type, arithmetic.rounds_f16_weights);
     // Weights that are rounded to f16 are scaled by 2^14 first, so the smallest are off by 2^-39,

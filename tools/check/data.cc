@@ -277,6 +277,7 @@ reference::GradientInput random_gradient(const Problem& p) {
           for (double& value : values)
             value = static_cast<float>(value / static_cast<double>(p.keys + 1));
         }
+        if (!asks_for(p, statistic.name)) values.clear();
       },
       gradient.d_statistics);
   return gradient;

@@ -142,6 +142,10 @@ ISENTROPE_EXPORT const char* isentrope_check_rule(void* problem) {
   open.rule = open.judge.data().problem.rule.text();
   return open.rule.c_str();
 }
+// Returns the name of the only statistic that the problem asks for; "" for all.
+ISENTROPE_EXPORT const char* isentrope_check_statistic(void* problem) {
+  return as_open(problem)->judge.data().problem.statistic.c_str();
+}
 ISENTROPE_EXPORT double isentrope_check_number(void* problem, const char* name) {
   return guarded(0.0, [&] { return number_of(as_open(problem)->judge.data(), name); });
 }
@@ -170,8 +174,8 @@ ISENTROPE_EXPORT std::int64_t isentrope_check_upstream(void* problem, const char
   });
 }
 
-// Passes a result as floats, row-major: output, the statistics, support; dq, dk, dv, d_bias,
-// d_lambda, d_sinks.
+// Passes a result as floats, row-major: output, the statistics that the problem asks for; dq, dk,
+// dv, d_bias, d_lambda, d_sinks.
 ISENTROPE_EXPORT void isentrope_check_put(void* problem, const char* name, const float* data,
                                           std::int64_t count) {
   as_open(problem)->results[name].assign(data, data + count);
@@ -198,6 +202,7 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tens
     forward.output = result("output", outputs);
     for_each_statistic(
         [&](const Statistic& statistic, auto& to) {
+          if (!asks_for(p, statistic.name)) return;
           const std::vector<float> values = result(statistic.name.data(), rows);
           to.assign(values.begin(), values.end());
         },

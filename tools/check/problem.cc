@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFields =
     "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, dropout, dropout_seed, pages, "
-    "cache, special, bwd, scale, seed";
+    "cache, special, bwd, stats, scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -107,10 +107,23 @@ void parse_mask(Problem& p, std::string_view text) {
   }
 }
 
+void parse_statistic(Problem& p, std::string_view text) {
+  StatisticFields<int> fields;
+  std::string names;
+  for_each_statistic(
+      [&](const Statistic& statistic, int) {
+        if (statistic.name == text) p.statistic = text;
+        names += (names.empty() ? "" : ", ") + std::string(statistic.name);
+      },
+      fields);
+  if (p.statistic.empty() || p.statistic != text) fail("stats", "one of " + names, text);
+}
+
 void parse_field(Problem& p, std::string_view name, std::string_view value) {
   if (name == "dt") return parse_type(p, value);
   if (name == "shape") return parse_shape(p, value);
   if (name == "mask") return parse_mask(p, value);
+  if (name == "stats") return parse_statistic(p, value);
   if (name == "rule") {
     p.rule = ScaleRule::parse(value);
   } else if (name == "lambda") {
@@ -195,6 +208,7 @@ std::string text_of(const Problem& p) {
   if (p.cache_group > 0) text += " cache=" + std::to_string(p.cache_group);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
+  if (!p.statistic.empty()) text += " stats=" + p.statistic;
   if (p.magnitude != 1) text += " scale=" + number_text(p.magnitude);
   if (p.seed != 1) text += " seed=" + std::to_string(p.seed);
   return text;

@@ -41,6 +41,8 @@ struct Problem {
                                                       //      with a scale for so many columns
   bool special = false;                               // special=1: ties, -0, denormals, inf, NaN
   bool backward = false;                              // bwd=1
+  std::string statistic{};                            // stats=NAME: that statistic alone, and its
+                                                      //      gradient; otherwise all
   double magnitude = 1;                               // scale=X: of q's components
   std::uint32_t seed = 1;                             // seed=N
 
@@ -64,6 +66,11 @@ inline constexpr std::array kMaskWords = {
     MaskWord{"prefix", &Problem::prefix, nullptr, &Mask::prefix_keys,
              [](const Problem& p) { return p.window_left < 0 && p.dilation == 0 && p.chunk == 0; }},
 };
+
+// Returns whether the problem asks for a statistic.
+[[nodiscard]] inline bool asks_for(const Problem& problem, std::string_view statistic) {
+  return problem.statistic.empty() || problem.statistic == statistic;
+}
 
 // Returns the line, without fields at their default; parse_problem(text_of(p)) == p.
 [[nodiscard]] std::string text_of(const Problem& problem);

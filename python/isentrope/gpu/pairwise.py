@@ -34,6 +34,10 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "sink": ("", "sink=1"),
     "special": ("", "special=1"),
     "gradients": ("", "bwd=1"),
+    "statistics": (
+        "", "stats=lse", "stats=entropy", "stats=collision", "stats=max_probability", "stats=max_logit", "stats=variance",
+        "stats=distance",
+    ),
     "rule": ("", "rule=log_length"),
     "scale": ("", "scale=100", "scale=0.001"),
     "pages": ("", "pages=16"),
@@ -96,7 +100,7 @@ def line_of(choice: Choice, seed: int) -> str:
     """Returns the problem of a choice as a line of `isentrope check`."""
     masks = ",".join(choice[name] for name in ("structure", "dilation") if choice[name])
     fields = [choice["type"], f"shape={choice['heads']}x{choice['size']}x{choice['dim']}", f"mask={masks}" * bool(masks)]
-    fields += [choice[name] for name in ("rule", "cap", "attn_mask", "bias", "sink", "special", "dropout", "pages", "gradients", "scale")]
+    fields += [choice[name] for name in ("rule", "cap", "attn_mask", "bias", "sink", "special", "dropout", "pages", "gradients", "statistics", "scale")]
     return " ".join(field for field in [*fields, f"seed={seed}"] if field)
 
 

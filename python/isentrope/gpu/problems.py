@@ -35,6 +35,7 @@ def _library() -> Any:
         ("error", text, []),
         ("line", text, [pointer]),
         ("rule", text, [pointer]),
+        ("statistic", text, [pointer]),
         ("number", ctypes.c_double, [pointer, text]),
         ("input", whole, [pointer, text, ctypes.POINTER(pointer), ctypes.POINTER(text), ctypes.POINTER(whole)]),
         ("upstream", whole, [pointer, text, ctypes.POINTER(pointer)]),
@@ -112,13 +113,16 @@ class Problem:
 
         soft_cap, dropout_p = (_call("number", self._handle, name) for name in (b"soft_cap", b"dropout_p"))
         masks = Masks(**{name: other(name) if AXES[name] else self.number(name) for name in Masks._fields})
+        statistic = _call("statistic", self._handle).decode()
+        # A name of a line is that of a result, but for `lambda`, which Python keeps for itself.
+        wanted = [name for name in Statistics._fields if name.rstrip("_") == statistic] or True
         rule, table = _call("rule", self._handle).decode(), other("block_table")
         if table is not None:
             used = torch.full((q.shape[0],), self.number("keys"), device=device)
             options = {name: getattr(masks, name) for name in KNOWN["decode"].intersection(Masks._fields)}
             options |= {"causal": _CAUSAL[masks.causal], "window_size": (masks.window_left, masks.window_right)}
             options |= {"soft_cap": soft_cap, "sinks": other("sinks")}
-            self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=True, **options))
+            self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=wanted, **options))
             return
         leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
         backward = self.number("backward") == 1
@@ -131,7 +135,7 @@ class Problem:
             sinks=leaves["d_sinks"], rule=rule, soft_cap=soft_cap, dropout_p=dropout_p,
             dropout_seed=self.number("dropout_seed"),
         )  # fmt: skip
-        result = attend(call, True)
+        result = attend(call, wanted)
         self._put_forward(result)
         if backward:
             self._put_backward(result, leaves)
@@ -158,13 +162,15 @@ class Problem:
         output, statistics = result
         self._put("output", output)
         for name, values in statistics._asdict().items():
-            self._put(name.rstrip("_"), values)
+            if values is not None:
+                self._put(name.rstrip("_"), values)
 
     def _put_backward(self, result: tuple[Tensor, Statistics], leaves: dict[str, Tensor | None]) -> None:
         output, statistics = result
-        results = [output] + [getattr(statistics, name) for name in _DIFFERENTIABLE]
+        names = [name for name in _DIFFERENTIABLE if getattr(statistics, name) is not None]
+        results = [output] + [getattr(statistics, name) for name in names]
         upstream = [self.upstream("d_output", output.shape, output.dtype)]
-        upstream += [self.upstream(f"d_{name}", output.shape[:3], torch.float32) for name in _DIFFERENTIABLE]
+        upstream += [self.upstream(f"d_{name}", output.shape[:3], torch.float32) for name in names]
         wanted = {name: leaf for name, leaf in leaves.items() if leaf is not None}
         found = torch.autograd.grad(results, list(wanted.values()), [x.to(output.device) for x in upstream])
         for name, gradient in zip(wanted, found):

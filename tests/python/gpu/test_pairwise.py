@@ -37,6 +37,15 @@ def test_each_value_stands_in_its_line():
         assert all(value in line for value in choice.values()), line
 
 
+@pytest.mark.parametrize("statistic", ["entropy", "support"])
+def test_a_statistic_alone_is_judged_with_its_gradient(statistic):
+    problem = Problem.of_line(f"shape=1x1x3x5x4 mask=causal:bottom_right bwd=1 stats={statistic}")
+    problem.run()
+    found = problem.verdict()
+    assert found["outcome"] == "PASSED"
+    assert found["forward"]["of_result"].keys() == {"output", statistic} and found["backward"]["of_result"]["dq"] > 0
+
+
 @pytest.mark.long
 def test_they_are_within_budget():
     lines = pairwise.problem_lines()

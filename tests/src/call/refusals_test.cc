@@ -205,6 +205,8 @@ TEST(Refusals, OfProblemsSayWhatAFieldTakes) {
       {"shape=-1x2x3x4x8", "shape must be a number of at least 0; got \"-1\""},
       {"shape=1x2x3x4x8 bias", "a field must be NAME=VALUE; got \"bias\""},
       {"shape=1x2x3x4x8 bias=2", "bias must be 0 or 1; got \"2\""},
+      {"shape=1x2x3x4x8 stats=hats", "stats must be one of lse, entropy, "},
+      {"shape=1x2x3x4x8 stats=", "stats must be one of "},
       {"shape=1x2x3x4x8 hats=1", "a field must be one of "},
       {"shape=1x2x3x4x8 dt=f64", "dt must be "},
       {"shape=1x2x3x4x8 cap=1,5", "cap must be a number of at least 0.000000; got \"1,5\""},
@@ -220,7 +222,8 @@ TEST(Refusals, OfProblemsSayWhatAFieldTakes) {
         << line << ": " << message_of([&] { (void)parse_problem(line); });
   }
   const check::Problem all = parse_problem(
-      "  shape=1x2x3x4x8  mask=none,documents=2 cache=4 admitted=1 seed=9 dropout_seed=3\tscale=2");
+      "  shape=1x2x3x4x8  mask=none,documents=2 cache=4 admitted=1 seed=9 dropout_seed=3\tscale=2 "
+      "stats=distance");
   EXPECT_EQ(parse_problem(text_of(all)), all);
 }
 
