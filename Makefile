@@ -60,7 +60,7 @@ help:
 	@echo 'make bench-gpu  time the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
 	@echo 'make bench-gpu-carry  make a folder, build/carry, that checks and times them on a machine without network or'
 	@echo '                compiler: run bash carry/run --budget 480 there, then read results/report.html. Kernels are compiled'
-	@echo '                before, for CHIP=$(CHIP) and TRITON=$(TRITON); ARGS="--seconds 0" leaves them to the other machine'
+	@echo '                before, for CHIP=$(CHIP) and TRITON=$(TRITON), for ARGS="--seconds 300"; 0 leaves them to the other machine'
 	@echo 'make bench-distributed  time attention over 1, 2 and 4 processes, with bytes sent and transfers hidden'
 	@echo 'make test       build, and run some tests of every part, in minutes'
 	@echo 'make test-all   run every test: also every mutant and variant, wheels, many more problems,'

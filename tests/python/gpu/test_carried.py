@@ -18,7 +18,7 @@ import gpu_carried_steps as steps  # noqa: E402
 import gpu_carried_work as work  # noqa: E402
 import triton  # noqa: E402
 
-from isentrope.gpu import pairwise  # noqa: E402
+from isentrope.gpu import pairwise, plan, tile_table  # noqa: E402
 
 
 def test_a_second_run_goes_on_from_the_first(tmp_path):
@@ -75,6 +75,26 @@ def test_the_lines_that_were_wrong_on_a_device_come_first():
     lines = work.problem_lines()
     assert lines[: len(pairwise.ONCE_FAILED)] == pairwise.ONCE_FAILED
     assert set(work.COMMON) < set(lines) and len(set(lines)) == len(lines) > 150
+
+
+def test_kernels_of_timed_calls_are_compiled_before_most_checks(monkeypatch):
+    """In a run these calls would compile one after the other, and checks on every core."""
+    monkeypatch.setattr(kernels.carried, "problem_lines", lambda: [*pairwise.ONCE_FAILED, "another line"])
+    monkeypatch.setattr(plan, "chip_of", lambda _: plan.Chip("sm90", 132))
+    found = kernels.tasks()
+    works = [what for kind, what in found if kind == "work"]
+    assert found[: len(pairwise.ONCE_FAILED)] == [("line", line) for line in pairwise.ONCE_FAILED]
+    assert found.index(("work", works[-1])) < found.index(("line", work.COMMON[0])) < found.index(("line", "another line"))
+    assert {one for one, _ in works} == {*work.CALLS, *work.DECODED, *work.SHAPES}
+    assert len(set(found)) == len(found)
+
+
+def test_compiled_kernels_of_other_sources_are_deleted(tmp_path, monkeypatch):
+    archive = tmp_path / "kernels.tar.xz"
+    (kernels.cache_of(archive) / "kernel").mkdir()
+    assert (kernels.cache_of(archive) / "kernel").exists()
+    monkeypatch.setattr(tile_table, "kernels_hash", lambda: "another")
+    assert not (kernels.cache_of(archive) / "kernel").exists()
 
 
 def test_an_archive_is_used_for_its_chip_and_version_alone(tmp_path):
