@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[1]
 PAGE = DOCS / "models.md"
 VERDICTS = {
     "right": "gives the eager attention's numbers",
+    "right but for padding": "gives other numbers where rows of padding, which see no key, reach others",
     "refused": "raises an error that says to use eager",
     "wrong": "gives other numbers",
     "no attention": "has an attention of its own, which stays",
@@ -28,6 +29,13 @@ def counts(record: dict[str, dict[str, dict]]) -> list[str]:
     rows = [[f"{verdict}: {meaning}", *(str(sum(x["verdict"] == verdict for x in record[version].values())) for version in record)]
             for verdict, meaning in VERDICTS.items()]  # fmt: skip
     return table(["verdict", *(f"transformers {version}" for version in record)], rows)
+
+
+def scales(record: dict[str, dict[str, dict]]) -> list[str]:
+    told = {"agrees": "the same", "not known": "`model_rule` does not know the family", "multiplied into queries or keys": "not compared"}
+    rows = [[f"{said}: {meaning}", *(str(sum(x.get("scale") == said for x in record[version].values())) for version in record)]
+            for said, meaning in told.items()]  # fmt: skip
+    return table(["scale that `model_rule` tells", *(f"transformers {version}" for version in record)], rows)
 
 
 def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
@@ -54,6 +62,7 @@ if __name__ == "__main__":
     text = put(PAGE.read_text(), "counts", counts(record))
     for verdict in ("right", "no attention"):
         text = put(text, verdict, names(record, verdict))
-    for verdict in ("wrong", "refused", "not made"):
+    text = put(text, "scales", scales(record))
+    for verdict in ("wrong", "right but for padding", "refused", "not made"):
         text = put(text, verdict, reasons(record, verdict))
     sys.exit(main({PAGE: text}))

@@ -42,7 +42,7 @@ def attention_forward(
     indices: [batch, queries, chosen], the keys to which sparse attention restricts each query. n counts those alone.
 
     Raises ValueError for an argument that may change the result and is not used, and for a rule of the position if the
-    architecture does not pass positions.
+    architecture does not pass positions or chooses keys.
     """
     causal, options = call_options(module, **logits)
     observed(module, query, key, options)
@@ -51,6 +51,11 @@ def attention_forward(
     if attention_mask is not None and not isinstance(attention_mask, RowMask):
         refuse_boolean_mask(module, attention_mask)
     if indices is not None:
+        if getattr(module, READS_POSITION, False):
+            raise ValueError(
+                f"[isentrope.hf] the rule of {type(module).__name__}, which chooses keys for each query, must read the number of keys "
+                f"that a row sees; got {getattr(module, RULE)}: set a rule with length=visible"
+            )
         dense = attention_mask.dense() if isinstance(attention_mask, RowMask) else attention_mask
         attention_mask = keep_chosen_keys(dense, indices, key.shape[2])
     if isinstance(attention_mask, RowMask):

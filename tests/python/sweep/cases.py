@@ -42,8 +42,9 @@ def tokens(batch: int = 2, length: int = LENGTH, seed: int = 4) -> Tensor:
 
 
 def padding(side: str) -> Tensor:
+    """A mask [batch, keys] that hides the first or last keys of the second row, or with the side "no" none."""
     mask = torch.ones(2, LENGTH, dtype=torch.long)
-    mask[1, slice(PAD) if side == "left" else slice(-PAD, None)] = 0
+    mask[1, {"left": slice(PAD), "right": slice(-PAD, None), "no": slice(0)}[side]] = 0
     return mask
 
 
@@ -109,6 +110,15 @@ def gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     return _gradient(model, inputs)
 
 
+def trained(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
+    """The same in training mode."""
+    model.train()
+    try:
+        return _gradient(model, inputs)
+    finally:
+        model.eval()
+
+
 def checkpointed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     """The same in training mode, with activation checkpointing."""
     if not getattr(model, "supports_gradient_checkpointing", False):
@@ -167,12 +177,14 @@ def given_mask(boolean: bool) -> Callable:
 
 
 def greedy(cache: str | None) -> Callable:
-    """Tokens of greedy decoding, a batch with padding to the left."""
+    """Tokens of greedy decoding, a batch with padding to the left. Caches that slide are those of layers with windows."""
 
     def case(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
         if not hasattr(model, "generate") or not model.can_generate() or "input_ids" not in inputs:
             return None
-        if cache == "static" and not getattr(model, "_can_compile_fullgraph", False):
+        if cache and not getattr(model, "_can_compile_fullgraph", False):
+            return None
+        if cache in ("sliding_window", "hybrid") and not has_windows(model):
             return None
         options = {} if cache is None else {"cache_implementation": cache, "disable_compile": True}
         with torch.no_grad():
@@ -182,6 +194,12 @@ def greedy(cache: str | None) -> Callable:
             )  # fmt: skip
 
     return case
+
+
+def has_windows(model: nn.Module) -> bool:
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or [getattr(config, "sliding_window", None) and "sliding"]
+    return any(kind and ("sliding" in kind or "chunked" in kind) for kind in kinds)
 
 
 def weights(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
@@ -194,9 +212,10 @@ def weights(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
 
 
 CASES: dict[str, Callable[[nn.Module, dict[str, Tensor]], Tensor | None]] = {
-    "plain": plain, "left padding": padded("left"), "right padding": padded("right"), "gradient": gradient,
-    "checkpointing": checkpointed, "packed": packed, "float mask": given_mask(False), "bool mask": given_mask(True),
-    "greedy": greedy(None), "greedy, static cache": greedy("static"), "attention weights": weights,
+    "plain": plain, "mask of ones": padded("no"), "left padding": padded("left"), "right padding": padded("right"),
+    "gradient": gradient, "training": trained, "checkpointing": checkpointed, "packed": packed, "float mask": given_mask(False), "bool mask": given_mask(True),
+    "greedy": greedy(None), "greedy, static cache": greedy("static"), "greedy, sliding cache": greedy("sliding_window"),
+    "greedy, hybrid cache": greedy("hybrid"), "attention weights": weights,
 }  # fmt: skip
 
 

@@ -14,9 +14,13 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import isentrope.hf  # so that transformers knows the attention by its name
 from sweep.cases import CASES, inputs_of, results, sharpen
+from sweep.keyless import NAME as BUT_FOR_KEYLESS_ROWS
 from sweep.tiny import tiny
+from sweep.told import VERDICTS as TOLD
+from sweep.told import told
 
 TOLERANCE = 5e-5  # of the largest value: eager and fused sums of float32 differ by 1e-6 and grow through two sharp layers
+KEYLESS = "rows that see no key are 0, as in every fused attention; eager takes a mean there, and others depend on them:"
 MAPPINGS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_MAPPING")
 
 
@@ -65,9 +69,10 @@ def error_of(got: Tensor, want: Tensor) -> float:
 
 
 def judge(name: str) -> dict[str, Any]:
-    """Returns the verdict of one architecture: {"verdict": ..., "why": ..., "class": ..., "cases": {case: error or words}}.
+    """Returns the verdict of one architecture: {"verdict": ..., "why": ..., "class": ..., "cases": {case: error or words},
+    "scale": what `told` says}.
 
-    Verdicts: "right"; "wrong"; "refused", if isentrope raises ValueError that names eager as the way out; "part", for a
+    Verdicts: "right"; "right but for padding", if a case differs by rows that see no key alone; "wrong"; "refused", if isentrope raises ValueError that names eager as the way out; "part", for a
     configuration without a model class; "no attention", if the model calls none of transformers' interface; "not made",
     with the reason, if the tiny model or its inputs cannot be made or eager fails itself.
     """
@@ -90,37 +95,39 @@ def judge(name: str) -> dict[str, Any]:
         ours = build(name, "isentrope")
     except ValueError as error:
         return found | {"verdict": "refused" if "eager" in str(error) else "wrong", "why": words(error)}
-    calls = count_calls()
+    calls = scales_of_calls()
     for case, got in results(ours, inputs):
         want = wanted[case]
         if want is None or isinstance(want, Exception):
             continue  # eager has no such case
         error = outcome(got, want)
-        if isinstance(error, float) and error > TOLERANCE and is_as_sdpa(name, case, got, inputs):
-            error = f"as sdpa, which differs from eager by {error:.0e}"
+        if isinstance(error, float) and error > TOLERANCE and keyless_rows_differ_alone(name, case, got, inputs):
+            error = f"{KEYLESS} {error:.0e}"
         found["cases"][case] = error
     if not calls:
         return {"verdict": "no attention", "class": found["class"]}
-    return found | verdict_of(found["cases"])
+    if scale := told(ours, calls):
+        found["scale"] = scale
+    return found | verdict_of(found["cases"], scale)
 
 
-def is_as_sdpa(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> bool:
-    """Whether torch's own fused attention gives the same, as where rows of padding reach others: no kernel fills those alike."""
+def keyless_rows_differ_alone(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> bool:
+    """Whether the eager attention gives the same once rows that see no key are 0. Such rows of padding may reach others."""
     try:
-        want = CASES[case](build(name, "sdpa"), inputs)
+        want = CASES[case](build(name, BUT_FOR_KEYLESS_ROWS), inputs)
     except Exception:
         return False
     return want is not None and error_of(got, want) <= TOLERANCE
 
 
-def count_calls() -> list[str]:
-    """Returns a list that grows by a class name whenever a module calls isentrope's attention."""
-    calls: list[str] = []
+def scales_of_calls() -> set[tuple[int, float]]:
+    """Returns a set that gains the head dimension and the scale of each call of isentrope's attention."""
+    calls: set[tuple[int, float]] = set()
     attend = isentrope.hf.register.attention_forward
 
-    def counted(module: nn.Module, *arguments: Any, **options: Any) -> Any:
-        calls.append(type(module).__name__)
-        return attend(module, *arguments, **options)
+    def counted(module: nn.Module, query: Tensor, *arguments: Any, scaling: float | None = None, **options: Any) -> Any:
+        calls.add((query.shape[-1], query.shape[-1] ** -0.5 if scaling is None else float(scaling)))
+        return attend(module, query, *arguments, scaling=scaling, **options)
 
     AttentionInterface.register("isentrope", counted)
     return calls
@@ -133,16 +140,20 @@ def outcome(got: Tensor | Exception | None, want: Tensor) -> float | str:
     return words(got) if isinstance(got, Exception) else "nothing" if got is None else error_of(got, want)
 
 
-def verdict_of(cases: dict[str, float | str]) -> dict[str, str]:
-    """Right unless a case has a large error or words other than a refusal; refused if the plain case is."""
+def verdict_of(cases: dict[str, float | str], scale: str | None) -> dict[str, str]:
+    """Right unless a case has a large error or words other than a refusal, or another scale is told; refused if the plain
+    case is."""
     wrong = {case: x for case, x in cases.items()
-             if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", "as sdpa")))}  # fmt: skip
+             if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", KEYLESS)))}  # fmt: skip
+    if scale and scale not in TOLD:
+        wrong["scale"] = scale
     if wrong:
         return {"verdict": "wrong", "why": "; ".join(f"{case}: {x if isinstance(x, str) else format(x, '.1e')}" for case, x in wrong.items())}
     if isinstance(cases["plain"], str) and cases["plain"].startswith("refused"):
         return {"verdict": "refused", "why": cases["plain"]}
     notes = sorted({f"{case}: {x}" for case, x in cases.items() if isinstance(x, str) and case != "attention weights"})
-    return {"verdict": "right", "why": "; ".join(notes)} if notes else {"verdict": "right"}
+    verdict = "right but for padding" if any(KEYLESS in note for note in notes) else "right"
+    return {"verdict": verdict, "why": "; ".join(notes)} if notes else {"verdict": verdict}
 
 
 def words(error: Exception) -> str:

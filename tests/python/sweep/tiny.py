@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-HEADS, KEY_HEADS, HEAD_DIM, WIDTH, INNER, LAYERS, VOCAB, POSITIONS, WINDOW = 4, 2, 8, 32, 48, 2, 128, 128, 6
+HEADS, KEY_HEADS, HEAD_DIM, WIDTH, INNER, LAYERS, VOCAB, POSITIONS, WINDOW, IMAGE = 4, 2, 8, 32, 48, 2, 128, 128, 6, 32
 
 # Names of sizes, and their largest value. A size is never enlarged.
 SIZES = [(re.compile(names), largest) for names, largest in [
@@ -31,7 +31,7 @@ SIZES = [(re.compile(names), largest) for names, largest in [
     (r"num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|experts_per_token|moe_top_k", 2),
     (r"n_group|topk_group|num_expert_group", 1),
     (r"sliding_window|attention_window|local_attention|window|attention_chunk_size|window_size|attention_window_size", WINDOW),
-    (r"image_size|crop_size|img_size|pretrain_image_size", 32), (r"patch_size", 8), (r"num_mel_bins", 16),
+    (r"image_size|crop_size|img_size|pretrain_image_size", IMAGE), (r"patch_size", 8), (r"num_mel_bins", 16),
     (r"state_size|mamba_d_state|ssm_state_size|d_state", 8),
 ]]  # fmt: skip
 KEY_HEAD_NAMES = re.compile(r".*num_(key_value|kv)_heads|n_kv_heads|multi_query_group_num")
@@ -43,16 +43,28 @@ LEFT_OUT = {"transformers_version", "id2label", "label2id", "attn_implementation
 KEPT = {"num_feat_extract_layers"}
 MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1}
+MLA = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_head_dim": 16}
+MOE = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+       "moe_intermediate_size": 16, "first_k_dense_replace": 1}  # fmt: skip
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "partial_rotary_factor": 0.5,
+        "mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}  # fmt: skip
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
 OWN = {
     "qwen2_vl_text": MROPE, "qwen2_5_vl_text": MROPE, "glm4v_text": MROPE, "glm_image_text": MROPE, "glm_ocr_text": MROPE,
     "paddleocr_vl_text": MROPE, "paddleocr_vl": MROPE, "glmga_text": MROPE,
     "glm4v_moe_text": {"rope_parameters": MROPE["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
-    "bamba": MAMBA, "granitemoehybrid": MAMBA, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
-    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1}, "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "bamba": MAMBA, "granitemoehybrid": MAMBA | {"layer_types": ["mamba", "attention"]}, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1}, 
+    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"]},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}, "gptj": {"rotary_dim": 4}, "codegen": {"rotary_dim": 4},
     "hunyuan_v1_dense": {"head_dim": 8}, "hunyuan_v1_moe": {"head_dim": 8}, "ministral": {"head_dim": 8}, "reformer": {"is_decoder": True},
-    "glm5_next_text": {"index_kpool": 2}, "nemotron": {"num_key_value_heads": 2}, "longcat_flash": {"head_dim": 8},
+    "glm5_next_text": {"index_kpool": 2}, "nemotron": {"num_key_value_heads": 2}, "longcat_flash": MLA | {"head_dim": 8}, "dots1": MOE,
+    "mistral4": MLA | MOE | {"head_dim": 16, "num_key_value_heads": 4, "rope_parameters": YARN},
+    "gemma3n_text": {"activation_sparsity_pattern": None, "num_kv_shared_layers": 0, "laurel_rank": 4},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]}, "laguna": {"num_attention_heads_per_layer": [4, 4]},
+    "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "expand": 2}, "xmod": {"default_language": "en_XX"},
+    "esm": {"vocab_size": VOCAB, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": VOCAB - 1},
+    "siglip_text_model": {"projection_size": WIDTH}, "dia_decoder": {"cross_hidden_size": WIDTH},
 }  # fmt: skip
 
 
@@ -78,6 +90,8 @@ def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
         return 0.0
     if isinstance(value, list) and len(set(map(str, value))) == 1 and isinstance(value[0], int) and name == "intermediate_size":
         return INNER  # one for every layer
+    if isinstance(value, list) and name == "image_size":
+        return [min(side, IMAGE) for side in value]
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or name in KEPT:
         return value
     if KEY_HEAD_NAMES.fullmatch(name):
