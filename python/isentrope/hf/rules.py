@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from isentrope._core.library import CHECKED
-from isentrope._core.values import shown
+from isentrope._core.values import check_bool, shown
 from isentrope.hf import saved_rules
 from isentrope.rules import ScaleRule, rule_text
 
@@ -95,10 +95,11 @@ def set_rule(
 
     Raises ValueError if the model does not use isentrope, if there is no such layer, or if the rule is invalid or has
     numbers for a different number of heads. Raises it too if the model already scales by length (Llama 4, Ministral 3,
-    YaRN, ...) and `force` is not set. Raises TypeError if `layers` are not indices.
+    YaRN, ...) and `force` is not set. Raises TypeError if `layers` are not indices, or `force` is no bool.
     """
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
+    check_bool("set_rule", "force", force)
     chosen = assign_rule(model, rule, layers, force)
     if rule is not None and not force and not model_rule(model).known:
         warnings.warn(
