@@ -34,8 +34,8 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     speed_up()
-OURS = "isentrope"
-BARE = OURS + ", lse alone"
+ISENTROPE = "isentrope"
+ISENTROPE_LSE_ONLY = ISENTROPE + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
 # Decode steps: sequences, keys, key heads of 32 query heads.
@@ -163,8 +163,8 @@ def row_of(work, systems, limit):
     for system in systems:
         system["rate"] = (work.bytes if streams else work.flops) / system["seconds"]
     by_name = {system["name"]: system for system in systems}
-    ours, bare = by_name[OURS], by_name[BARE]
-    peers = [system for system in systems if not system["name"].startswith(OURS)]
+    ours, bare = by_name[ISENTROPE], by_name[ISENTROPE_LSE_ONLY]
+    peers = [system for system in systems if not system["name"].startswith(ISENTROPE)]
     row = {"work": work.as_json(), "flops": work.flops, "bytes": work.bytes, "systems": systems, "limit": limit}
     best = max(peers, key=lambda system: system["rate"], default=ours)
     row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"], "of_limit": ours["rate"] / limit}

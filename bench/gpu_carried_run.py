@@ -88,7 +88,7 @@ class Run:
         """Returns one line: the time, the step, and its progress."""
         return f"[run] {time.monotonic() - self.began:.0f} of {self.budget:g} s: {self.step}, {self.done} of {self.of}"
 
-    def within(self, what: str, items: list, share: float) -> Iterator[Any]:
+    def until_budget(self, what: str, items: list, share: float) -> Iterator[Any]:
         """Yields items while there is time, and writes the results after each. A note counts the items left out."""
         self.of = len(items)
         self.notes.pop(what, None)

@@ -55,7 +55,7 @@ def judge(run: Run, what: str, items: list[Any], share: float) -> None:
     processes = 1 if run.tiny else max(1, min(16, os.cpu_count() or 1, len(items)))
     with multiprocessing.get_context("spawn").Pool(processes, use_portable_keys) as pool:
         answers = pool.imap_unordered(judged, items)
-        for _ in run.within(what, items, share):
+        for _ in run.until_budget(what, items, share):
             try:
                 item, verdict = answers.next(max(run.left(share), 0.1))
             except multiprocessing.TimeoutError:
@@ -100,7 +100,7 @@ def seconds_under_a_graph(step: Any) -> dict[str, Any]:
 
 def time_calls(run: Run, share: float) -> None:
     """Measures the host time of small calls and of scaled_dot_product_attention, and their time in a CUDA graph."""
-    for work in run.within("calls", carried.TINY_SHAPES[:2] if run.tiny else carried.CALLS, share):
+    for work in run.until_budget("calls", carried.TINY_SHAPES[:2] if run.tiny else carried.CALLS, share):
         if work.name in run.calls:
             continue
         row: dict[str, Any] = {"work": work.as_json(), "host_us": {}}
@@ -118,7 +118,7 @@ def time_calls(run: Run, share: float) -> None:
 
 def time_decode(run: Run, share: float) -> None:
     """Times decode steps as separate launches and as a graph, with lse alone and with all statistics."""
-    for work in run.within("decode", carried.TINY_SHAPES[-1:] if run.tiny else carried.DECODED, share):
+    for work in run.until_budget("decode", carried.TINY_SHAPES[-1:] if run.tiny else carried.DECODED, share):
         for statistics in (False, True):
             system = Isentrope(statistics)
             name = f"{work.name}, {system.name}"
@@ -140,10 +140,10 @@ def time_shapes(run: Run, share: float) -> None:
     """Times Isentrope with all statistics and with none, and its peers; records each row at once."""
     run.limit = run.limit or gpu.limits()
     works: list[Work] = carried.TINY_SHAPES if run.tiny else carried.SHAPES
-    for work in run.within("shapes", [work for work in works if work.name not in run.rows], share):
+    for work in run.until_budget("shapes", [work for work in works if work.name not in run.rows], share):
         try:
             systems = gpu.measured(all_systems(), work, 1 if run.tiny else 5, run.notes)
-            if not {gpu.OURS, gpu.BARE} <= {system["name"] for system in systems}:
+            if not {gpu.ISENTROPE, gpu.ISENTROPE_LSE_ONLY} <= {system["name"] for system in systems}:
                 raise RuntimeError("there is no row without isentrope, which did not run")
             run.rows[work.name] = gpu.row_of(work, systems, run.limit)
             gpu.print_row(run.rows[work.name])

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-OURS = "isentrope"
+ISENTROPE = "isentrope"
 ZENTORCH = "zentorch==2.14.0.1"
 
 
@@ -86,14 +86,14 @@ def add_rates(run, limits):
             limit = run["threads"] * bf16
         # The memory bandwidth of one thread is no limit for several.
         row["limit"] = limit if run["threads"] == 1 or not streams else None
-        ours = next(s for s in row["systems"] if s["name"] == OURS)
-        peers = [s for s in row["systems"] if not s["name"].startswith(OURS)]
+        ours = next(s for s in row["systems"] if s["name"] == ISENTROPE)
+        peers = [s for s in row["systems"] if not s["name"].startswith(ISENTROPE)]
         best = max(peers, key=lambda s: s["rate"])
         row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"]}
         row["of_limit"] = ours["rate"] / row["limit"] if row["limit"] else None
-        lse_alone = [s for s in row["systems"] if s["name"] == OURS + ", lse alone"]
+        lse_alone = [s for s in row["systems"] if s["name"] == ISENTROPE + ", lse alone"]
         row["statistics_cost"] = ours["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
-        eight_bits = [s for s in row["systems"] if s["name"] == OURS + ", 8 bits"]
+        eight_bits = [s for s in row["systems"] if s["name"] == ISENTROPE + ", 8 bits"]
         row["eight_bits"] = ours["seconds"] / eight_bits[0]["seconds"] if eight_bits else None
 
 
@@ -104,7 +104,7 @@ def print_table(result):
         form = "{:<42} {:>9} {:>9} {:<13} {:>6} {:>6} {:>8} {:>8} {:>10} {:>6}"
         print(form.format(*head))
         for row in run["rows"]:
-            ours = next(s for s in row["systems"] if s["name"] == OURS)
+            ours = next(s for s in row["systems"] if s["name"] == ISENTROPE)
             best = next(s for s in row["systems"] if s["name"] == row["best_peer"])
             percent = ["" if x is None else f"{x:.1%}" for x in (row["of_limit"], row["statistics_cost"])]
             rates = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}")

@@ -31,7 +31,7 @@ Struct struct_of(const char* function, const std::string& name, const Struct* po
   const auto* bytes = reinterpret_cast<const unsigned char*>(pointer);
   if (std::any_of(bytes + sizeof(Struct), bytes + size,
                   [](unsigned char byte) { return byte != 0; })) {
-    fail(function, name, "leave empty what version " ISENTROPE_VERSION " does not know", "more");
+    fail(function, name, "be 0 past the fields of version " ISENTROPE_VERSION, "other bytes");
   }
   Struct ours{};
   std::memcpy(&ours, pointer, std::min(size, sizeof(Struct)));

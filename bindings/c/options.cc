@@ -78,8 +78,8 @@ void check_array(const char* function, const char* name, const isentrope_array& 
   const std::uintptr_t size = element_type(type).size,
                        beyond = reinterpret_cast<std::uintptr_t>(array.data) % size;
   if (beyond != 0) {
-    fail(function, name, "lie at a multiple of " + std::to_string(size) + " bytes",
-         "an address " + std::to_string(beyond) + " beyond one");
+    fail(function, name, "be aligned to " + std::to_string(size) + " bytes",
+         "an address " + std::to_string(beyond) + " past a multiple");
   }
   if (array.data != nullptr) return;
   for (std::int32_t axis = 0; axis < rank; ++axis) {

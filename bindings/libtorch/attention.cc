@@ -38,7 +38,7 @@ void check(const char* name, const at::Tensor& tensor, std::int64_t dimensions) 
   if (tensor.dim() != dimensions) {
     fail("have " + std::to_string(dimensions) + " dimensions", std::to_string(tensor.dim()));
   }
-  if (!tensor.device().is_cpu()) fail("lie on the CPU", tensor.device().str());
+  if (!tensor.device().is_cpu()) fail("be on the CPU", tensor.device().str());
   if (tensor.scalar_type() != at::kFloat) fail("be float32", c10::toString(tensor.scalar_type()));
 }
 

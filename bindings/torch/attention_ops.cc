@@ -59,7 +59,7 @@ TorchTensor page_table(TorchTensor given, std::int64_t pages) {
     for (std::int64_t page = 0; page < from.extents[1]; ++page) {
       const std::int64_t index = from(batch, page);
       if (!std::in_range<std::int32_t>(index)) {
-        throw Error("[decode] block_table must name pages below " + std::to_string(pages) +
+        throw Error("[decode] block_table must hold page numbers below " + std::to_string(pages) +
                     "; got " + std::to_string(index));
       }
       *to++ = static_cast<std::int32_t>(index);

@@ -232,7 +232,7 @@ def decode(
 def _decode(cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
     call = call_of(cache.q, cache.k, cache.v, **{"causal": True, **options})
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
-        raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does")
+        raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() or isentrope.attention")
     if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)

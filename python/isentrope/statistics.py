@@ -59,7 +59,7 @@ class Statistics(NamedTuple):
 
 def _required(what: str, name: str, value: Tensor | None) -> Tensor:
     if value is None:
-        raise ValueError(f"[Statistics] {what} needs return_stats to contain {name!r}; got none of it")
+        raise ValueError(f"[Statistics] return_stats must contain {name!r} for {what}; got none")
     return value
 
 

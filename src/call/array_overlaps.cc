@@ -74,14 +74,15 @@ void ArrayOverlaps::add(std::string_view name, const MemoryRange& range, bool wr
                 "; got " + got);
   };
   if (!range.is_reachable()) {
-    fail("lie within 2^60 bytes", "strides that lead further");
+    fail("span at most 2^60 bytes", "strides that span more");
   }
   if (written && !range.has_distinct_elements()) {
-    fail("have a place for each element, since it is written", "strides by which elements overlap");
+    fail("have strides by which no elements overlap, because it is written",
+         "strides by which some do");
   }
   for (std::size_t i = 0; written && i < count_; ++i) {
     if (arrays_[i].range.overlaps(range)) {
-      fail("not overlap another array, since it is written", "memory of " + arrays_[i].name);
+      fail("not overlap another array, because it is written", "memory of " + arrays_[i].name);
     }
   }
   if (count_ == kMost) throw std::logic_error("[ArrayOverlaps] a call must have at most 48 arrays");

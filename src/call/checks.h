@@ -41,7 +41,7 @@ class Checks {
     if (!has_elements(array.extents)) return;
     for (std::size_t axis = 0; axis < array.extents.size(); ++axis) {
       if (array && array.extents[axis] > 1 && array.strides[axis] == 0) {
-        fail(name, "have no stride of 0, since it is written",
+        fail(name, "have no stride of 0, because it is written",
              "a stride of 0 along axis " + std::to_string(axis));
       }
     }

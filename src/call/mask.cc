@@ -153,19 +153,22 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
   }
   if (mask.sequence_keys > 0 && mask.sequence_keys < mask.key_offset + keys) {
     check.fail("sequence_keys",
-               "count at least the " + std::to_string(mask.key_offset + keys) +
-                   " keys up to the end of this call's",
+               "be at least " + std::to_string(mask.key_offset + keys) +
+                   ", the number of keys up to the end of this call",
                std::to_string(mask.sequence_keys));
   }
   for (const MaskNumber& number : kMaskNumbers) {
     if (!mask.prefix_keys || !number.parts_keys || !number.is_given(mask)) continue;
-    check.fail("prefix_keys",
-               "stand without " + std::string(number.name) + ", which would part a row's keys",
-               std::string(number.name) + " = " + std::to_string(mask.*number.member));
+    check.fail(
+        "prefix_keys",
+        "be absent with " + std::string(number.name) + ", which would leave a gap in a row's keys",
+        std::string(number.name) + " = " + std::to_string(mask.*number.member));
   }
   if (static_cast<bool>(mask.cu_seqlens_q) != static_cast<bool>(mask.cu_seqlens_k)) {
-    check.fail(mask.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q",
-               "be given where the other one is", "none");
+    check.fail(
+        mask.cu_seqlens_q ? "cu_seqlens_k" : "cu_seqlens_q",
+        std::string("be given with ") + (mask.cu_seqlens_q ? "cu_seqlens_q" : "cu_seqlens_k"),
+        "none");
   }
   if (mask.cu_seqlens_q.extents != mask.cu_seqlens_k.extents) {
     check.fail("cu_seqlens_k", "have as many documents as cu_seqlens_q",

@@ -15,7 +15,7 @@ namespace {
 void check_scales(const Checks& check, const char* name, const ConstTensor& of,
                   const View<const float, 4>& scales) {
   if (of.type != DType::i8) {
-    if (scales) check.fail(name, "be absent unless keys and values are codes", "one");
+    if (scales) check.fail(name, "be absent unless k and v are 8-bit codes", "one");
     return;
   }
   check.groups(name, scales.extents[3], of.extents[3]);
@@ -40,7 +40,7 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
   }
   const std::int64_t kv_heads = in.k.extents[1];
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    check.fail("k", "have heads that divide those of q",
+    check.fail("k", "have a number of heads that divides that of q",
                std::to_string(kv_heads) + " for " + std::to_string(heads));
   }
   check.shape("q", in.q, in.q.extents);
@@ -80,7 +80,7 @@ void check_page_numbers(const Checks& check, const AttentionInput& in) {
     for (std::int64_t page = 0; page < needed; ++page) {
       const std::int64_t index = table(batch, page);
       if (index < 0 || index >= pages) {
-        check.fail("block_table", "name pages below " + std::to_string(pages),
+        check.fail("block_table", "hold page numbers below " + std::to_string(pages),
                    std::to_string(index));
       }
     }

@@ -43,7 +43,7 @@ class Lies {
     const auto address = reinterpret_cast<Address>(data);
     const bool known = driver().pointer_attribute(&found, kOrdinalOfPointer, address) == 0;
     if (known && found == ordinal_) return;
-    check_.fail(std::string(name), "lie on device " + std::to_string(ordinal_),
+    check_.fail(std::string(name), "be on device " + std::to_string(ordinal_),
                 known ? "device " + std::to_string(found) : "memory of the host");
   }
 

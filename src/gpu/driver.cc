@@ -22,7 +22,7 @@ void find(void* library, Function*& function, const char* name) {
 Driver opened() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error("[cuda] a driver of NVIDIA's must be installed; got " + std::string(dlerror()));
+    throw Error("[cuda] NVIDIA's driver must be installed; got " + std::string(dlerror()));
   }
   Driver found{};
   find(library, found.init, "cuInit");

@@ -31,7 +31,7 @@ std::uint64_t packed(const Parameter& parameter, const Argument& argument) {
   } else {
     bytes = std::get<Address>(argument);
     if (parameter.divisible && bytes % kDivisor != 0) {
-      check.fail(parameter.name, "lie at a multiple of 16 bytes", std::to_string(bytes));
+      check.fail(parameter.name, "be aligned to 16 bytes", std::to_string(bytes));
     }
   }
   return bytes;

@@ -121,7 +121,7 @@ std::string Manifest::image(const Kernel& kernel, bool cubin) const {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   if (!file || !(bytes << file.rdbuf())) {
-    throw Error("[cuda] kernels must be whole; got a folder without " + path.string());
+    throw Error("[cuda] kernels must be a complete folder; got one without " + path.string());
   }
   return bytes.str();
 }

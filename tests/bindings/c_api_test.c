@@ -258,7 +258,7 @@ static void test_pages(void) {
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
   EXPECT(memcmp(whole, output, sizeof whole) == 0);
   pages[0] = 7;
-  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] block_table must name pages below 2; got 7");
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] block_table must hold page numbers below 2; got 7");
   isentrope_options_destroy(options);
 }
 
@@ -371,7 +371,7 @@ static void expect_array_errors(isentrope_options* options, isentrope_forward_ca
   const int size = good.dtype == ISENTROPE_I64 ? 8 : good.dtype == ISENTROPE_F32 || good.dtype == ISENTROPE_I32 ? 4 : 2;
   if (good.dtype != ISENTROPE_U8) {
     array->data = (char*)good.data + 1;
-    sprintf(message, "[isentrope_forward] %s must lie at a multiple of %d bytes; got an address 1 beyond one", name, size);
+    sprintf(message, "[isentrope_forward] %s must be aligned to %d bytes; got an address 1 past a multiple", name, size);
     EXPECT_ERROR(isentrope_forward(options, call), message);
   }
   *array = good;
@@ -406,7 +406,7 @@ static void test_bad_forward_arguments(void) {
   expect_array_errors(options, &call, &asked.lambda, "lambda", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
   call.k.extents[1] = 3;
-  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] k must have heads that divide those of q; got 3 for 2");
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] k must have a number of heads that divides that of q; got 3 for 2");
   call = forward_call();
   memset(&call.q, 0, sizeof call.q);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
@@ -421,7 +421,7 @@ static void test_bad_forward_arguments(void) {
   newer.call.struct_size = sizeof newer;
   newer.tail[3] = 1;
   EXPECT_ERROR(isentrope_forward(options, &newer.call),
-               "[isentrope_forward] call must leave empty what version " ISENTROPE_VERSION " does not know; got more");
+               "[isentrope_forward] call must be 0 past the fields of version " ISENTROPE_VERSION "; got other bytes");
   EXPECT(outputs_untouched());
   newer.tail[3] = 0;
   EXPECT(isentrope_forward(options, &newer.call) == ISENTROPE_OK);
@@ -496,7 +496,7 @@ static void test_bad_options(void) {
   EXPECT_ERROR(isentrope_options_set_array(NULL, "bias", NULL), "[isentrope_options_set_array] options must not be NULL; got NULL");
   wrong = isentrope_array_contiguous(alone, ISENTROPE_I64, 1, kQueryShape + 3);
   EXPECT(isentrope_options_set_array(options, "cu_seqlens_q", &wrong) == ISENTROPE_OK);
-  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] cu_seqlens_k must be given where the other one is; got none");
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] cu_seqlens_k must be given with cu_seqlens_q; got none");
   EXPECT(isentrope_options_set_array(options, "cu_seqlens_q", NULL) == ISENTROPE_OK);
   EXPECT_ERROR(isentrope_options_set_soft_cap(NULL, 0), "[isentrope_options_set_soft_cap] options must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_options_set_parallel_for(NULL, NULL, NULL), "[isentrope_options_set_parallel_for] options must not be NULL; got NULL");

@@ -110,17 +110,17 @@ def run(suite, folder, build, in_place):
 
 def compared(suite, folder, build):
     """Runs the suite twice. Returns its counts for the record, and whether it passes."""
-    without, within = (run(suite, folder, build, in_place) for in_place in (False, True))
+    without, with_operator = (run(suite, folder, build, in_place) for in_place in (False, True))
 
     def count(found, state):
         return sum(x == state for x, _ in found.values())
 
     print(f"{suite.library} {suite.version}")
-    for name, found in (("without the operator", without), ("with the operator", within)):
+    for name, found in (("without the operator", without), ("with the operator", with_operator)):
         print(f"  {name}: " + ", ".join(f"{count(found, state)} {state}" for state in ("passed", "failed", "skipped")))
-    calls = [called for _, called in within.values() if called]
+    calls = [called for _, called in with_operator.values() if called]
     print(f"  the operator was called {sum(calls)} times, by {len(calls)} tests")
-    lost = [x for x, (state, _) in without.items() if state == "passed" and within.get(x, (None,))[0] != state]
+    lost = [x for x, (state, _) in without.items() if state == "passed" and with_operator.get(x, (None,))[0] != state]
     reasons = {x: reason for x in lost for name, reason in DIFFERS.items() if re.fullmatch(name, x)}
     failures = sorted(set(lost) - reasons.keys())
     for name in failures:

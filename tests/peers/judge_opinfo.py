@@ -61,8 +61,8 @@ def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
 def in_four_dimensions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options) -> torch.Tensor:
     """Calls torch's own function with the shapes of its fused kernel."""
     batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v)))
-    four = (1, *batch) if len(batch) < 2 else batch
-    output = torch.nn.functional.scaled_dot_product_attention(*(x.expand(*four, *x.shape[-2:]) for x in (q, k, v)), **options)
+    padded = (1, *batch) if len(batch) < 2 else batch
+    output = torch.nn.functional.scaled_dot_product_attention(*(x.expand(*padded, *x.shape[-2:]) for x in (q, k, v)), **options)
     return output.reshape(*batch, *output.shape[-2:])
 
 

@@ -51,10 +51,10 @@ def test_gradients_and_torchs_function():
 
 @pytest.mark.parametrize(
     "changed, message",
-    [({"query_offset": 3}, "query_offset must be absent where tensors are jagged; got 3"),
-     ({"attn_mask": torch.ones(5, 5).bool()}, "attn_mask must be absent where tensors are jagged"),
+    [({"query_offset": 3}, "query_offset must be absent with jagged tensors; got 3"),
+     ({"attn_mask": torch.ones(5, 5).bool()}, "attn_mask must be absent with jagged tensors"),
      ({"k": torch.randn(3, 2, 5, 8)}, r"k must be jagged as the others are.*got float32 \[3, 2, 5, 8\]"),
-     ({"q": torch.randn(3, 4, 5, 8)}, "k must be dense: .*got a tensor that is nested"),
+     ({"q": torch.randn(3, 4, 5, 8)}, "k must be a dense tensor; got one that is nested"),
      ({"v": jagged(LENGTHS, 2)}, "v must have the offsets of k")],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(changed, message):
@@ -78,7 +78,7 @@ def of_layout(layout):
 @pytest.mark.parametrize("call", [isentrope.attention, isentrope.scaled_dot_product_attention, lambda q, k, _: isentrope.row_lengths(q, k)])
 def test_what_is_not_dense_is_refused_with_what_to_do(call, layout):
     x = of_layout(layout)
-    with pytest.raises(ValueError, match=rf"must be dense: x.to_dense\(\), .* got a tensor that is {layout}"):
+    with pytest.raises(ValueError, match=rf"must be a dense tensor; got one that is {layout}: use x.to_dense\(\)"):
         call(x, x, x)
 
 

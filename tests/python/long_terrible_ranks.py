@@ -80,5 +80,5 @@ def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
 def test_kernels_refuse_what_lies_elsewhere(function):
     """Kernels refuse tensors on other devices, and other types, like the functions of the same name."""
     call, right = getattr(isentrope.gpu, function), OF_ONE[function][1]
-    assert "q must lie on a CUDA or XPU device" in refusal(call, right)
+    assert "q must be on a CUDA or XPU device" in refusal(call, right)
     assert not list(wrong_answers(call, "q", TOGETHER, lambda: right))

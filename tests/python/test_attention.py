@@ -196,7 +196,7 @@ def test_only_what_was_asked_for_comes_back():
     _, s = isentrope.attention(q, k, v, return_stats=("max_logit", "collision"))
     assert [name for name, x in zip(s._fields, s) if x is not None] == ["collision", "max_logit"]
     assert torch.equal(s.effective_keys, 1 / s.collision)
-    with pytest.raises(ValueError, match="gradient_mass needs return_stats to contain 'lambda_'"):
+    with pytest.raises(ValueError, match="return_stats must contain 'lambda_' for gradient_mass"):
         s.gradient_mass
 
 

@@ -118,7 +118,7 @@ def test_a_stretch_that_depends_on_the_length_is_measured_as_it_is_beyond(text):
 @pytest.mark.parametrize(
     "change, message",
     [({"passages": tokens(1, 513), "lengths": [0, 512]}, "must reach beyond the trained 512"),
-     ({"per": "word"}, "per must be one of"), ({"rope": "none"}, "must stretch something"),
+     ({"per": "word"}, "per must be one of"), ({"rope": "none"}, "rope must be a stretch, such as yarn:4"),
      ({"texts": tokens(1, 600)}, "no longer than the 512"), ({"texts": tokens(1, 20)}, "at least 256 tokens")],
 )  # fmt: skip
 def test_calibrate_refuses_what_cannot_be_calibrated(change, message):

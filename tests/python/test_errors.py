@@ -29,9 +29,9 @@ WRONG = {
     "double beside float": ({"k": K.double()}, ValueError, "k must be float32, bfloat16 or float16; got float64"),
     "float beside double": ({"q": Q.double()}, ValueError, "k must be float64; got float32"),
     "two dtypes": ({"k": K.half()}, ValueError, "k must be f32, as q is; got f16"),
-    "device": ({"q": Q.to("meta")}, ValueError, "q must lie on the CPU, a CUDA or an XPU device; got meta"),
+    "device": ({"q": Q.to("meta")}, ValueError, "q must be on the CPU, a CUDA or an XPU device; got meta"),
     "dim": ({"k": K[..., :4]}, ValueError, r"k must have shape \[2, 2, 7, 8\]; got \[2, 2, 7, 4\]"),
-    "heads": ({"k": torch.randn(2, 3, 7, 8)}, ValueError, "k must have heads that divide those of q; got 3 for 4"),
+    "heads": ({"k": torch.randn(2, 3, 7, 8)}, ValueError, "k must have a number of heads that divides that of q; got 3 for 4"),
     "rule": ({"rule": "lgn(512)"}, ValueError, r'a rule must be one of .* got "lgn\(512\)".*did you mean logn'),
     "rule's type": ({"rule": 512}, TypeError, "rule must be a str or a ScaleRule; got int"),
     "rule's heads": ({"rule": "ssmax(s=[1, 2])"}, ValueError, "rule must have a number for each of the 4 heads"),
@@ -42,25 +42,25 @@ WRONG = {
     "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
     "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
     "prefix and window": ({"prefix_keys": 2, "window_size": (3, 0)}, ValueError,
-                          "prefix_keys must stand without window_left, which would part a row's keys; got window_left = 3"),
+                          "prefix_keys must be absent with window_left, which would leave a gap in a row's keys; got window_left = 3"),
     "prefix and chunks": ({"prefix_keys": torch.ones(2).long(), "chunk_size": 4}, ValueError,
-                          "prefix_keys must stand without chunk_size, .*; got chunk_size = 4"),
+                          "prefix_keys must be absent with chunk_size, .*; got chunk_size = 4"),
     "prefix's shape": ({"prefix_keys": torch.ones(3).long()}, ValueError, r"prefix_keys must have shape \[2\]; got \[3\]"),
     "a prefix of no sequence": ({"prefix_keys": torch.empty(0).long()}, ValueError, r"prefix_keys must have shape \[2\]; got \[0\]"),
-    "prefix's type": ({"prefix_keys": 2.0}, TypeError, "prefix_keys must be a tensor of int32 or int64; got float"),
+    "prefix's type": ({"prefix_keys": 2.0}, TypeError, "prefix_keys must be an int32 or int64 tensor; got float"),
     "prefix and dilation": ({"prefix_keys": torch.ones(2).long(), "dilation": 2}, ValueError,
-                            "prefix_keys must stand without dilation, .*; got dilation = 2"),
+                            "prefix_keys must be absent with dilation, .*; got dilation = 2"),
     "dilation": ({"dilation": -1}, ValueError, "dilation must not be negative; got -1"),
     "chunks": ({"chunk_size": -4}, ValueError, "chunk_size must not be negative; got -4"),
     "mask's type": ({"attn_mask": torch.zeros(5, 7).int()}, TypeError,
-                    r"attn_mask must be a bool tensor, or one of floating point numbers.*got int32 \[5, 7\]"),
+                    r"attn_mask must be a bool tensor, or for `attention` a floating-point tensor.*got int32 \[5, 7\]"),
     "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError,
                      r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
     "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a tensor of floating point"),
     "soft-cap": ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative; got -1"),
     "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sinks must have shape \[4\]; got \[3\]"),
     "padding": ({"key_end": torch.tensor([3])}, ValueError, r"key_end must have shape \[2\]; got \[1\]"),
-    "padding's type": ({"key_end": torch.ones(2)}, TypeError, "key_end must be a tensor of int32 or int64"),
+    "padding's type": ({"key_end": torch.ones(2)}, TypeError, "key_end must be an int32 or int64 tensor"),
     "offset": ({"query_offset": -1}, ValueError, "query_offset must not be negative; got -1"),
     "offset's type": ({"query_offset": 1.5}, TypeError, "query_offset must be an integer; got 1.5"),
     "key offset's type": ({"key_offset": None}, TypeError, "key_offset must be an integer; got None"),
@@ -74,7 +74,7 @@ WRONG = {
     "dropout below 0": ({"dropout_p": -0.1}, ValueError, "dropout_p must be at least 0 and below 1; got -0.1"),
     "dropout's type": ({"dropout_p": "0.1"}, TypeError, "dropout_p must be a number; got '0.1'"),
     "seed's type": ({"dropout_p": 0.1, "dropout_seed": 0.5}, TypeError,
-                    "dropout_seed must be an integer or an int64 tensor of no dimension; got float"),
+                    "dropout_seed must be an integer or a 0-dimensional int64 tensor; got float"),
     "seed's shape": ({"dropout_p": 0.1, "dropout_seed": torch.tensor([5])}, TypeError,
                      r"dropout_seed must be .* got int64 \[1\]"),
     "seed's size": ({"dropout_p": 0.1, "dropout_seed": 1 << 63}, ValueError,
@@ -100,7 +100,7 @@ ELSEWHERE = {
 def test_every_tensor_must_lie_where_q_does(name):
     """Without this check the result would be uninitialised memory."""
     passed = ELSEWHERE | {name: ELSEWHERE[name].to("meta")}
-    with pytest.raises(ValueError, match=f"{name} must lie on cpu, as q does; got meta"):
+    with pytest.raises(ValueError, match=f"{name} must be on cpu, as q does; got meta"):
         if name.startswith("cu_"):
             isentrope.varlen_attention(*PACKED, passed["cu_seqlens_q"], passed["cu_seqlens_k"])
         elif name in ("block_table", "seqused_k"):
@@ -125,7 +125,7 @@ def test_attention_names_the_argument(name):
         ({"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
         ({"cu_seq_q": torch.tensor([0, 2, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
         ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seqlens_k must have as many documents as cu_seqlens_q"),
-        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be a tensor of int32 or int64; got list"),
+        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be an int32 or int64 tensor; got list"),
     ],
 )
 def test_varlen_attention_names_the_argument(changed, error, message):
@@ -138,9 +138,9 @@ def test_varlen_attention_names_the_argument(changed, error, message):
     "changed, error, message",
     [
         ({"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
-        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must name pages below 2; got 9"),
-        ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must name pages below 2; got 4294967296"),
-        ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must name pages below 2; got -4294967296"),
+        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must hold page numbers below 2; got 9"),
+        ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must hold page numbers below 2; got 4294967296"),
+        ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must hold page numbers below 2; got -4294967296"),
         ({"seqused_k": torch.tensor([8, 3])}, ValueError, r"seqused_k must be at least 0 and fit the pages that block_table has for a sequence \(1, of 7 keys each\); got 8"),
         ({"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),
         ({"seqused_k": torch.tensor([1 << 62, 3])}, ValueError, "seqused_k must be .*; got 4611686018427387904"),

@@ -47,10 +47,10 @@ def test_it_is_the_largest_of_the_softmax_and_so_is_its_gradient(way):
     up, down = (mass([leaves[0], leaves[1] + s * step, leaves[2]], **options) for s in (1, -1))
     torch.testing.assert_close((want[1] * step).sum(), ((up - down) * upstream).sum() / 2, rtol=1e-6, atol=1e-12)
 
-    halves = [x.detach().float().requires_grad_() for x in leaves]
-    got = mass(halves, **{name: x.float() if isinstance(x, torch.Tensor) else x for name, x in options.items()})
+    floats = [x.detach().float().requires_grad_() for x in leaves]
+    got = mass(floats, **{name: x.float() if isinstance(x, torch.Tensor) else x for name, x in options.items()})
     torch.testing.assert_close(got.double(), found, rtol=1e-5, atol=1e-6)
-    gradients = torch.autograd.grad((got * upstream).sum(), halves[:2])
+    gradients = torch.autograd.grad((got * upstream).sum(), floats[:2])
     for a, b in zip(gradients, want):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
 

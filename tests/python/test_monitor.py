@@ -169,8 +169,8 @@ def reading_of(model, x):
 def test_readings_of_ranks_are_those_of_all_rows():
     model, x = torch.nn.Sequential(Block("isentrope"), Block("isentrope", heads=2)), torch.randn(4, 20, 32)
     whole = reading_of(model, x)
-    halves = [reading_of(model, part) for part in x.chunk(2)]
-    torch.testing.assert_close(monitor_logs.merged(halves)[:4], whole[:4], equal_nan=True)
+    parts = [reading_of(model, part) for part in x.chunk(2)]
+    torch.testing.assert_close(monitor_logs.merged(parts)[:4], whole[:4], equal_nan=True)
     assert monitor_logs.gathered(whole) == [whole]
 
 

@@ -153,6 +153,6 @@ def test_activation_says_nothing():
 
 def test_a_torch_that_lays_results_out_otherwise_is_refused(monkeypatch):
     monkeypatch.setattr("isentrope.sdpa.activation._heads_inside", lambda tensor: tensor.contiguous())
-    with pytest.raises(RuntimeError, match="must lay out the results of its kernels in a known way"):
+    with pytest.raises(RuntimeError, match="must return one of the known strides from its kernels"):
         isentrope.sdpa.activate()
     assert F.scaled_dot_product_attention(*qkv()).shape == (2, 3, 33, 16)

@@ -188,7 +188,7 @@ Study read_study(const ordered_json& document) {
   try {
     return judged(document);
   } catch (const ordered_json::exception&) {
-    throw Error("[study] the document must be what scripts/study writes; it is damaged");
+    throw Error("[study] the document must be one that scripts/study writes; got a damaged one");
   }
 }
 

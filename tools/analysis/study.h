@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 
 namespace isentrope::analysis {
 

@@ -21,11 +21,11 @@ std::vector<float> normal_floats(std::int64_t count, double magnitude, DType typ
   return values;
 }
 
-std::vector<std::uint16_t> halves_of(DType type, const std::vector<float>& values) {
-  std::vector<std::uint16_t> halves;
-  if (type == DType::f32) return halves;
-  for (const float value : values) halves.push_back(bits_of(type, value));
-  return halves;
+std::vector<std::uint16_t> bits16_of(DType type, const std::vector<float>& values) {
+  std::vector<std::uint16_t> bits16;
+  if (type == DType::f32) return bits16;
+  for (const float value : values) bits16.push_back(bits_of(type, value));
+  return bits16;
 }
 
 // Returns 0, sorted random cuts, rows.
@@ -155,9 +155,9 @@ void Data::refresh() {
     paged_k_ = paged(k, p.dim);
     paged_v_ = paged(v, p.value_dim);
   }
-  q16_ = halves_of(p.type, q);
-  k16_ = halves_of(p.type, p.page_size > 0 ? paged_k_ : k);
-  v16_ = halves_of(p.type, p.page_size > 0 ? paged_v_ : v);
+  q16_ = bits16_of(p.type, q);
+  k16_ = bits16_of(p.type, p.page_size > 0 ? paged_k_ : k);
+  v16_ = bits16_of(p.type, p.page_size > 0 ? paged_v_ : v);
   if (p.cache_group > 0) quantize_cache();
 }
 
@@ -176,11 +176,11 @@ void Data::quantize_cache() {
   in_8_bits(in.v, v8_);
 }
 
-ConstTensor Data::tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& halves,
+ConstTensor Data::tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& bits16,
                          const std::array<std::int64_t, 4>& shape) const {
   const auto view = contiguous_view<const float, 4>(floats.data(), shape);
   if (problem.type == DType::f32) return view;
-  return {halves.data(), problem.type, shape, view.strides};
+  return {bits16.data(), problem.type, shape, view.strides};
 }
 
 AttentionInput Data::input() const {

@@ -32,7 +32,7 @@ class Data {
   void make_mask();
   void make_special();
   [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats,
-                                   const std::vector<std::uint16_t>& halves,
+                                   const std::vector<std::uint16_t>& bits16,
                                    const std::array<std::int64_t, 4>& shape) const;
   // Keys or values in 8 bits.
   struct Codes {

@@ -27,7 +27,8 @@ thread_local std::string last_error;
 struct OpenProblem {
   explicit OpenProblem(const Problem& problem) : line(text_of(problem)), judge(problem) {
     if (problem.cache_group > 0) {
-      throw Error("[check] cache must be absent where results are computed elsewhere; got " + line);
+      throw Error("[check] cache must be absent for the results of other implementations; got " +
+                  line);
     }
   }
 

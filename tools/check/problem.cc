@@ -162,7 +162,7 @@ void check_cache(const Problem& p) {
   if (p.cache_group == 0) return;
   if (p.dim % p.cache_group != 0 || p.value_dim % p.cache_group != 0)
     fail("cache", "a divisor of both dimensions", std::to_string(p.cache_group));
-  if (p.special) fail("special", "0 beside cache", "1");
+  if (p.special) fail("special", "0 with cache", "1");
 }
 
 std::string mask_text(const Problem& p) {

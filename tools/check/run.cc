@@ -12,13 +12,13 @@ class Room {
       : type_(type),
         shape_(shape),
         floats_(size(type == DType::f32)),
-        halves_(size(type != DType::f32)) {}
+        bits16_(size(type != DType::f32)) {}
   // Initialised with an earlier result of a kernel.
   Room(DType type, const std::array<std::int64_t, 4>& shape, const std::vector<float>& values)
       : Room(type, shape) {
     if (type == DType::f32) floats_ = values;
-    for (std::size_t i = 0; i < halves_.size(); ++i) {
-      halves_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits
+    for (std::size_t i = 0; i < bits16_.size(); ++i) {
+      bits16_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits
                                        : from_float<Float16>(values[i]).bits;
     }
   }
@@ -26,13 +26,13 @@ class Room {
   [[nodiscard]] Tensor tensor() {
     const auto view = contiguous_view<float, 4>(floats_.data(), shape_);
     if (type_ == DType::f32) return view;
-    return {halves_.data(), type_, shape_, view.strides};
+    return {bits16_.data(), type_, shape_, view.strides};
   }
 
   [[nodiscard]] std::vector<float> floats() const {
     if (type_ == DType::f32) return floats_;
     std::vector<float> result;
-    for (const std::uint16_t half : halves_) {
+    for (const std::uint16_t half : bits16_) {
       result.push_back(type_ == DType::bf16 ? to_float(BFloat16{half}) : to_float(Float16{half}));
     }
     return result;
@@ -46,7 +46,7 @@ class Room {
   DType type_;
   std::array<std::int64_t, 4> shape_;
   std::vector<float> floats_;
-  std::vector<std::uint16_t> halves_;
+  std::vector<std::uint16_t> bits16_;
 };
 
 std::vector<float> floats_of(const std::vector<double>& values) {

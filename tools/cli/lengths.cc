@@ -40,7 +40,7 @@ void append_range(std::string_view option, std::string_view text,
   const bool geometric = step.starts_with('x');
   if (geometric) step.remove_prefix(1);
   const auto by = number_of(step);
-  if (last < first) reject(option, "a range must not fall", text);
+  if (last < first) reject(option, "a range must not decrease", text);
   if (!by || !(geometric ? *by > 1 : *by >= 1) || !std::isfinite(*by)) {
     reject(option, "a range's STEP must be at least 1, its FACTOR above 1", text);
   }

@@ -42,7 +42,7 @@ std::string read_file(const std::filesystem::path& path) {
     if (count < 0) fail(path, std::strerror(errno));
     content.append(chunk, 0, static_cast<std::size_t>(count));
     if (!regular && content.size() > kMostFromPipe) {
-      fail(path, "what is no regular file may hold 256 MiB, and it holds more");
+      fail(path, "it must hold at most 256 MiB, because it is not a regular file; got more");
     }
   }
 }

@@ -34,14 +34,16 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, const json& config
   TensorFile file = load_tensors(path);
   const auto text = file.metadata.find("isentrope");
   if (text == file.metadata.end()) {
-    throw Error(fmt::format("[checkpoint] not a checkpoint of this program: {}", path.string()));
+    throw Error(fmt::format(
+        "[checkpoint] {} must be a checkpoint of this program; got another file", path.string()));
   }
   try {
     const json run = json::parse(text->second);
     require_same(run.at("configuration"), configuration, path);
     return {run.at("steps_done"), {run.at("loss"), run.at("seconds")}, std::move(file.tensors)};
   } catch (const json::exception&) {
-    throw Error(fmt::format("[checkpoint] not a checkpoint of this program: {}", path.string()));
+    throw Error(fmt::format(
+        "[checkpoint] {} must be a checkpoint of this program; got another file", path.string()));
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "isentrope/target.h"
 #include "src/files/writing.h"
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 #include "tools/analysis/records.h"
 #include "tools/lab/interrupt.h"
 #include "tools/lab/material.h"

@@ -255,7 +255,7 @@ void settle(ExperimentOptions& options, const Typed& typed) {
   for (const ModelRule& rule : options.rules) {
     if (options.probes && (rule.learned || rule.rule.terms().size() > 1)) {
       throw Error(fmt::format(
-          "[rules] --probes must be of single rules that nothing learns; got {}", rule.text()));
+          "[rules] --probes must be single rules without learned factors; got {}", rule.text()));
     }
   }
 }

@@ -114,7 +114,7 @@ LineChart roofline(const json& run, const json& limits) {
     if (each.at("target") == run.at("target")) target = &each;
   }
   if (target == nullptr)
-    throw Error("[bench_report] limits must be given of every run's target; got others");
+    throw Error("[bench_report] limits must have the target of every run; got others");
   const double memory = limits.at("memory_read").get<double>() / 1e9;
   LineChart chart = chart_named("roofline");
   for (const char* dtype : {"f32", "bf16"}) {

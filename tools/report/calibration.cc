@@ -32,7 +32,8 @@ HeadValues values_of(const json& layers) {
 
 HeadValues difference(const HeadValues& a, const HeadValues& b) {
   if (!std::ranges::equal(a, b, {}, &std::vector<double>::size, &std::vector<double>::size))
-    throw Error("[report] entropy must be of the same heads everywhere; got other numbers of them");
+    throw Error(
+        "[report] entropy must have the same number of heads everywhere; got different ones");
   HeadValues result = a;
   for (std::size_t layer = 0; layer < result.size(); ++layer) {
     for (std::size_t head = 0; head < result[layer].size(); ++head) {

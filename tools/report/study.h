@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 #include "tools/report/result.h"
 
 namespace isentrope::report {

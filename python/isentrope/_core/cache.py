@@ -44,13 +44,13 @@ class Cache:
         """Returns the scales of codes; empty for a cache of numbers."""
         if self.k_scale is None and self.v_scale is None:
             if self.k.dtype is torch.int8:
-                raise ValueError("[decode] k_scale and v_scale must be given of caches in int8; got none")
+                raise ValueError("[decode] k_scale and v_scale must be given for int8 caches; got none: isentrope.quantize returns them")
             return ()
         for name, scale in (("k_scale", self.k_scale), ("v_scale", self.v_scale)):
             if not isinstance(scale, Tensor) or scale.dtype is not torch.float32:
-                raise TypeError(f"[decode] {name} must be a tensor of float32; got {kind(scale)}")
+                raise TypeError(f"[decode] {name} must be a float32 tensor; got {kind(scale)}")
             on_device_of(self.q, name, scale)
             refuse_arguments([(name, scale)])
         if not (self.q.is_cpu or self.q.is_meta):
-            raise NotImplementedError(f"[decode] caches in int8 must lie on the CPU; got {self.q.device}")
+            raise NotImplementedError(f"[decode] int8 caches must be on the CPU; got {self.q.device}: pass bfloat16 or float16 there")
         return self.k_scale, self.v_scale

@@ -37,7 +37,7 @@ def without_sdpa_names(q: Tensor, k: Tensor, options: dict[str, Any]) -> dict[st
             raise ValueError(f"[attention] causal must be absent with is_causal; got {shown(options['causal'])}")
         options["causal"] = "top_left"
     if not enable_gqa and q.shape[-3:-2] != k.shape[-3:-2]:
-        raise ValueError("[attention] enable_gqa must be True where k has fewer heads than q; got False")
+        raise ValueError("[attention] enable_gqa must be True for a k with fewer heads than q; got False")
     mask = options.get("attn_mask")
     if isinstance(mask, Tensor) and mask.is_floating_point():
         options["attn_mask"], options["bias"] = None, _sum(mask, options.get("bias"))
@@ -147,7 +147,7 @@ def _check_devices(*tensors: Tensor) -> None:
         return
     q = tensors[0]
     if q.device.type not in ("cpu", "cuda", "xpu"):
-        raise ValueError(f"[attention] q must lie on the CPU, a CUDA or an XPU device; got {q.device}")
+        raise ValueError(f"[attention] q must be on the CPU, a CUDA or an XPU device; got {q.device}")
     for name, tensor in zip("kv", tensors[1:]):
         on_device_of(q, name, tensor)
 
@@ -159,7 +159,7 @@ def _window(window_size: Any) -> tuple[int, int]:
         raise TypeError(f"[attention] window_size must be two integers; got {shown(window_size)}")
     left, right = window_size
     if left < -1 or right < -1:
-        raise ValueError(f"[attention] window_size must be at least -1, which is no limit; got {shown(window_size)}")
+        raise ValueError(f"[attention] window_size must be at least -1 (no limit); got {shown(window_size)}")
     return left, right
 
 
@@ -167,6 +167,6 @@ def drawn_seed(q: Tensor) -> Tensor:
     """Draws a seed from the generator that torch's own dropout of q would use."""
     if hasattr(q, "placements"):
         raise ValueError(
-            "[attention] dropout_seed must be given where q is a DTensor, whose ranks would draw one each; got None"
+            "[attention] dropout_seed must be given with DTensors, because each rank would draw its own; got None"
         )
     return torch.randint(-(1 << 63), (1 << 63) - 1, (), dtype=torch.int64, device=q.device)

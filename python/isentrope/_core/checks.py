@@ -61,21 +61,21 @@ def _weights_shape(q: Tensor, k: Tensor) -> tuple:
 def _mask(name: str, mask: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(
-            f"[attention] {name} must be a bool tensor, or one of floating point numbers for `attention`, to which they "
-            f"are a bias; got {kind(mask)}"
+            f"[attention] {name} must be a bool tensor, or for `attention` a floating-point tensor, which is "
+            f"added to the logits; got {kind(mask)}"
         )
     return _expanded(name, on_device_of(q, name, mask), _weights_shape(q, k))
 
 
 def on_device_of(q: Tensor, name: str, tensor: Tensor) -> Tensor:
     if tensor.device != q.device:
-        raise ValueError(f"[attention] {name} must lie on {q.device}, as q does; got {tensor.device}")
+        raise ValueError(f"[attention] {name} must be on {q.device}, as q does; got {tensor.device}")
     return tensor
 
 
 def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise TypeError(f"[attention] {name} must be a tensor of floating point numbers; got {kind(tensor)}")
+        raise TypeError(f"[attention] {name} must be a floating-point tensor; got {kind(tensor)}")
     return on_device_of(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
 
 
@@ -89,7 +89,7 @@ def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
 
 def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"[attention] {name} must be a tensor of int32 or int64; got {kind(tensor)}")
+        raise TypeError(f"[attention] {name} must be an int32 or int64 tensor; got {kind(tensor)}")
     return on_device_of(q, name, tensor).long()
 
 
@@ -118,7 +118,7 @@ def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
     if is_integer(seed):
         return torch.full((), seed, dtype=torch.int64, device=q.device)
     if not isinstance(seed, Tensor) or seed.dtype != torch.int64 or seed.dim() != 0:
-        raise TypeError(f"[attention] {name} must be an integer or an int64 tensor of no dimension; got {kind(seed)}")
+        raise TypeError(f"[attention] {name} must be an integer or a 0-dimensional int64 tensor; got {kind(seed)}")
     return on_device_of(q, name, seed)
 
 

@@ -26,7 +26,7 @@ def on_first_call(implementation: Callable[[str], Any], name: str) -> Callable[.
             if (error.name or "").partition(".")[0] != "triton":
                 raise
             raise ModuleNotFoundError(
-                "[attention] tensors on a GPU need triton, which torch's builds for GPUs bring along; got an "
+                "[attention] tensors on a GPU need triton, which GPU builds of torch include; got an "
                 "environment without: pip install triton, or move the call to the CPU",
                 name="triton",
             ) from error

@@ -31,7 +31,7 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise OSError(f'cannot read "{path}": {error.strerror}') from error
     if not regular and len(text) > _MOST_FROM_PIPE:
-        raise ValueError(f"{path} must hold at most 256 MiB, being no regular file; got more")
+        raise ValueError(f"{path} must hold at most 256 MiB, because it is not a regular file; got more")
     return text.decode(errors="replace")
 
 

@@ -32,7 +32,7 @@ def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNam
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     if unknown := given.keys() - _OPTIONS:
         name = min(unknown)
-        raise ValueError(f"[attention] {name} must be absent where tensors are jagged; got {shown(given[name])}")
+        raise ValueError(f"[attention] {name} must be absent with jagged tensors; got {shown(given[name])}")
     if k.shape[2] != v.shape[2]:
         raise ValueError("[attention] v must have the offsets of k; got others")
     starts = q.offsets()

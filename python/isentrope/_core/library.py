@@ -44,8 +44,8 @@ def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
     for name, value in arguments:
         if isinstance(value, torch.Tensor) and (how := _nondense_layout(value)):
             raise ValueError(
-                f"[attention] {name} must be dense: x.to_dense(), x.dequantize(), torch.nested.to_padded_tensor(x, 0) with "
-                f"key_end, or q, k and v of attention with layout=torch.jagged; got a tensor that is {how}"
+                f"[attention] {name} must be a dense tensor; got one that is {how}: use x.to_dense(), x.dequantize(), "
+                "torch.nested.to_padded_tensor(x, 0) with key_end, or layout=torch.jagged for q, k and v of attention"
             ) from None
         if isinstance(value, int) and not isinstance(DEFAULTS.get(name), float) and not -(1 << 63) <= value < 1 << 63:
             raise ValueError(f"[attention] {name} must be an integer of 64 bits; got {str(value)[:100]}") from None
@@ -61,10 +61,10 @@ def _nondense_layout(tensor: torch.Tensor) -> str:
     return "" if tensor.layout is torch.strided else str(tensor.layout).removeprefix("torch.")
 
 
-def checked(operator: Any, within: Any = nullcontext, names: Iterable[str] = ()) -> Any:
+def checked(operator: Any, context: Any = nullcontext, names: Iterable[str] = ()) -> Any:
     def call(*args: Any) -> Any:
         try:
-            with within():
+            with context():
                 return operator(*args)
         except (OverflowError, RuntimeError) as error:
             if not _is_refusal(error):

@@ -24,7 +24,7 @@ def listening(names: tuple[str, ...], hear: Callable[[Statistics], None]) -> Ite
     and under torch.func are not heard. Raises RuntimeError inside another `listening` block."""
     global listener
     if listener is not None:
-        raise RuntimeError("[listening] there must be only one listener; got a second one")
+        raise RuntimeError("[listening] there must be one listener at a time; got a second one: leave the first context")
     listener = Listener(names, wanted_bits(names), hear)
     try:
         yield

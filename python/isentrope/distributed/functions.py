@@ -72,7 +72,7 @@ def attention(
     check_names("distributed.attention", options)
     if isinstance(q, DTensor):
         if group is not None or sequence_length is not None:
-            raise ValueError("[isentrope.distributed] group and sequence_length must be left to the DTensors; got one")
+            raise ValueError("[isentrope.distributed] group and sequence_length must be None with DTensors, which have both; got one")
         way = {"method": method, "layout": layout, "return_stats": return_stats}
         return on_local_tensors(attention, q, k, v, options | {"documents": documents}, way)
     check_choice("isentrope.distributed", "method", method, METHODS)
@@ -115,8 +115,8 @@ def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[s
     if documents is not None:
         if given["key_begin"] is not None or given["key_end"] is not None:
             raise ValueError(
-                "[isentrope.distributed] documents must come without key_begin and key_end: they are documents of their "
-                "own; got both"
+                "[isentrope.distributed] documents must be given without key_begin and key_end, which describe documents "
+                "too; got both"
             )
         given = given | dict.fromkeys(_DOCUMENTS, documents)
     like = torch.empty(()).expand(q.shape[:1])

@@ -27,8 +27,8 @@ def heads_of_ranks(heads: int, kv_heads: int, ranks: int) -> list[tuple[Range, R
     """Returns each rank's query heads and the key heads that they read. Raises ValueError if they cannot be divided."""
     if heads % ranks or (kv_heads % ranks and ranks % kv_heads):
         raise ValueError(
-            f'[isentrope.distributed] method="all_to_all" must have heads to deal out evenly over {ranks} ranks, and '
-            f"heads of keys that divide the ranks or that they divide; got {heads} and {kv_heads}"
+            f'[isentrope.distributed] method="all_to_all" must have a multiple of the {ranks} ranks as heads, and a '
+            f'multiple or divisor of them as key heads; got {heads} and {kv_heads}: use method="ring"'
         )
     each, group = heads // ranks, max(heads // max(kv_heads, 1), 1)
     ranges = [(rank * each, (rank + 1) * each) for rank in range(ranks)]

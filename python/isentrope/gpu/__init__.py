@@ -32,7 +32,7 @@ def _by_kernels(function: _Function) -> _Function:
         q = args[0] if args else options.get("q")
         if isinstance(q, Tensor) and q.is_cpu and not _INTERPRETED.value:
             raise ValueError(
-                f"[{function.__name__}] q must lie on a CUDA or XPU device, or TRITON_INTERPRET=1 be set; got {q.device}"
+                f"[{function.__name__}] q must be on a CUDA or XPU device, or TRITON_INTERPRET=1 be set; got {q.device}"
             )
         return function(*args, **options)
 

@@ -69,7 +69,7 @@ class Operands:
         for name, x in zip(_NAMES, _arguments(self)):
             if isinstance(x, Tensor):
                 if x.device != device:
-                    raise ValueError(f"[attention] {name} must lie on {device}, as q does; got {x.device}")
+                    raise ValueError(f"[attention] {name} must be on {device}, as q does; got {x.device}")
                 x = x.dtype, x.shape
             like.append(x)
         _validate(tuple(like), None if self.table is None else tuple(self.table.shape))

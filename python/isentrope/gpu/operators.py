@@ -25,7 +25,7 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_plain_calls(*_: Any) -> Any:
-    raise ValueError("[attention] plain calls are the CPU's own; got one for other kernels")
+    raise ValueError("[attention] plain calls must be on the CPU; got one for a GPU")
 
 
 _IMPLEMENTATIONS = {

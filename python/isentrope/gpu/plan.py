@@ -39,7 +39,7 @@ def chip_of(device: Any) -> Chip:
         return Chip("rdna" if properties.warp_size == 32 else "gfx", properties.multi_processor_count, properties.name)
     if properties.major < 8:
         raise ValueError(
-            f"[attention] q must lie on a device of compute capability 8.0 or later; got {properties.major}."
+            f"[attention] q must be on a device of compute capability 8.0 or later; got {properties.major}."
             f"{properties.minor} ({properties.name}): move the call to the CPU"
         )
     kinds = {9: "sm90", 10: "sm100"}

@@ -45,7 +45,7 @@ class ContextParallel:
         tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
         for refused in ("past_key_values", "logits_to_keep"):
             if inputs.get(refused) not in (None, 0):
-                raise ValueError(f"[context_parallel] {refused} must be left out, since the rows are split over ranks; got it")
+                raise ValueError(f"[context_parallel] {refused} must be None or 0, because rows are split over ranks; got another")
         batch, length = tokens.shape[:2]
         self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
         places = torch.arange(length, device=tokens.device)[None]

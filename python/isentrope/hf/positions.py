@@ -32,8 +32,8 @@ def attend(
     if windowed and queries != keys:
         if positions is None:
             raise ValueError(
-                "[isentrope.hf] position_ids must reach a layer with a sliding window and a cache, for a rule of the "
-                "position; got an architecture that does not pass them"
+                "[isentrope.hf] position_ids must reach a layer with a sliding window and a cache under a rule of the "
+                "position; got an architecture that does not pass them: use a rule with length=visible"
             )
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False

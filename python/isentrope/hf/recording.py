@@ -44,7 +44,7 @@ def observing(observer: Observer) -> Iterator[None]:
     """
     global _observer
     if _observer is not None:
-        raise RuntimeError("[observing] there must be only one observer; got a second one")
+        raise RuntimeError("[observing] there must be one observer at a time; got a second one: leave the first context")
     _observer = observer
     try:
         yield
@@ -73,7 +73,7 @@ def record(*wanted: str) -> Iterator[list[Record]]:
     """
     global _recording
     if _recording is not None:
-        raise RuntimeError("[record] a recording must not be under way already; got a second one")
+        raise RuntimeError("[record] there must be one recording at a time; got a second one: leave the first context")
     _recording = _Recording(wanted, [])
     try:
         yield _recording.records

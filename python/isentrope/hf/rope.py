@@ -148,8 +148,8 @@ def rotaries_by_length(model: nn.Module) -> list[nn.Module]:
         return any(kind == "longrope" or "dynamic" in (kind or "") for kind in kinds)
 
     switched = [module for module in model.modules() if isinstance(module, SwitchedRope)]
-    within = [child for module in switched for child in module.children()]
-    return switched + [module for module in model.modules() if by_length(module) and module not in within]
+    children = [child for module in switched for child in module.children()]
+    return switched + [module for module in model.modules() if by_length(module) and module not in children]
 
 
 class SwitchedRope(nn.Module):

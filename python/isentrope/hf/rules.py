@@ -32,8 +32,8 @@ def attentions(model: nn.Module) -> list[nn.Module]:
     used = getattr(config_of(model), "_attn_implementation", None)
     if used not in (NAME, CONTEXT_PARALLEL):
         raise ValueError(
-            f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}, '
-            "which it keeps where its architecture has no exchangeable attention"
+            f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}: load '
+            "the model with it, if its architecture has a replaceable attention"
         )
     named = [m for m in model.modules() if "Attention" in type(m).__name__]
     found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]

@@ -241,7 +241,7 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
         raise TypeError(f"[calibrate] rope must be a text or a Stretch; got {shown(stretch)}")
     check_choice("calibrate", "per", per, SCOPES)
     if stretch.kind == "none":
-        raise ValueError("[calibrate] rope must stretch something; got none")
+        raise ValueError("[calibrate] rope must be a stretch, such as yarn:4; got none")
     longest = max((text.numel() for text in texts), default=0)
     if longest < BLOCK:
         raise ValueError(f"[calibrate] texts must contain one of at least {BLOCK} tokens; got {longest}")

@@ -115,7 +115,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
     losses = torch.cat(found).cpu()
     if not losses.isfinite().all():
         wrong = int((~losses.isfinite()).nonzero()[0])
-        raise ValueError(f"[losses] the model must compute numbers; got {losses[wrong].item()} for token {first + wrong}")
+        raise ValueError(f"[losses] losses of the model must be finite; got {losses[wrong].item()} for token {first + wrong}")
     return losses
 
 

@@ -149,11 +149,11 @@ def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[s
     with hf.record(*wanted) as records:
         model.base_model(input_ids=tokens[None].to(model.device), **options)
     if not records:
-        raise ValueError(f"[{function}] the model must call the attention it was given; got a model that did not")
+        raise ValueError(f"[{function}] the model must call the attention of its attn_implementation; got a model that did not")
     for call, (_, statistics) in enumerate(records):
         if statistics.entropy.isnan().any():
             raise ValueError(
-                f"[{function}] the model must compute numbers; got NaN in the {call + 1}. of its {len(records)} attentions"
+                f"[{function}] the model's attention must be finite; got NaN in call {call + 1} of {len(records)}"
             )
     return records
 

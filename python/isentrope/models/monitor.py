@@ -128,7 +128,7 @@ class Monitor:
         if not found:
             raise ValueError(
                 "[Monitor.watch] the model must call isentrope's attention or torch's scaled_dot_product_attention, outside of "
-                'compiled code; got neither. Of transformers\' models that have attn_implementation="isentrope" or "sdpa"'
+                'compiled code; got neither: load transformers models with attn_implementation="isentrope" or "sdpa"'
             )
         self.latest = _reading(found)
 

@@ -14,8 +14,8 @@ def one_sided_p(t: float, df: int) -> float:
     for i in range(1 + odd, df, 2):
         total += term
         term *= cosine**2 * i / (i + 1)
-    within = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return (1 - within) / 2
+    central = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return (1 - central) / 2
 
 
 def quantile(df: int) -> float:

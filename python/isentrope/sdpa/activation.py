@@ -205,5 +205,6 @@ def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
             if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in found):
                 return layout
     raise RuntimeError(
-        f"[sdpa.activate] torch must lay out the results of its kernels in a known way; got torch {torch.__version__}"
+        f"[sdpa.activate] torch must return one of the known strides from its kernels; got torch {torch.__version__}: "
+        "use a tested version of torch, or isentrope.attention"
     )

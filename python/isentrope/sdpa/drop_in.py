@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isentrope._core.checks import kind
 from isentrope._core.layouts import is_jagged
 from isentrope._core.library import refuse_arguments
 from isentrope._core.values import check_bool
@@ -62,7 +63,8 @@ def under_rule(
     tensors = {"query": query, "key": key, "value": value}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or tensor.dim() < 2:
-            raise ValueError(f"[scaled_dot_product_attention] {name} must be a tensor of at least 2 dimensions")
+            required = f"[scaled_dot_product_attention] {name} must be a tensor of at least 2 dimensions"
+            raise ValueError(f"{required}; got {kind(tensor)}")
     refuse_arguments([*tensors.items(), ("attn_mask", attn_mask)])
     try:
         batch = torch.broadcast_shapes(*(tensor.shape[:-3] for tensor in tensors.values()))

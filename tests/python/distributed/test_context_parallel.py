@@ -159,10 +159,10 @@ def refused(rank):
             distributed.attention(*part, sequence_length=8)
     with pytest.raises(ValueError, match="k must have the 4 rows of q; got 3"):
         distributed.attention(q, k[:, :, :3], v)
-    with pytest.raises(ValueError, match="heads to deal out evenly over 2 ranks"):
+    with pytest.raises(ValueError, match="must have a multiple of the 2 ranks as heads"):
         distributed.attention(q[:, :3], k[:, :1], v[:, :1], method="all_to_all")
     starts = torch.tensor([0, 8])
-    with pytest.raises(ValueError, match="documents must come without key_begin and key_end"):
+    with pytest.raises(ValueError, match="documents must be given without key_begin and key_end"):
         distributed.attention(q, k, v, documents=starts, key_end=starts)
     with pytest.raises(ValueError, match="documents must rise from 0 to 8; got \\[0, 7\\]"):
         distributed.attention(q, k, v, documents=torch.tensor([0, 7]))

@@ -70,7 +70,7 @@ def placed(placements):
     (got.square().sum() + t.entropy.sum()).backward()
     for a, b in zip(spread, inputs):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad)
-    with pytest.raises(ValueError, match="group and sequence_length must be left to the DTensors"):
+    with pytest.raises(ValueError, match="group and sequence_length must be None with DTensors"):
         distributed.attention(*spread, group=mesh["rows"])
     with pytest.raises(ValueError, match="k must be a DTensor placed as q is"):
         distributed.attention(spread[0], *inputs[1:])
@@ -188,7 +188,7 @@ def inputs_of_a_model(name):
         model(tokens, attention_mask=mask)
     with pytest.raises(ValueError, match="packed documents must come in a batch of 1; got 2"):
         model(tokens, position_ids=torch.zeros(2, 11, dtype=torch.long))
-    with pytest.raises(ValueError, match="logits_to_keep must be left out"):
+    with pytest.raises(ValueError, match="logits_to_keep must be None or 0"):
         model(tokens, logits_to_keep=1)
 
 

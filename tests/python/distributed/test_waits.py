@@ -49,5 +49,5 @@ def test_what_stands_for_a_device_cannot_be_read(alone):
     q, k, v = (x.detach() for x in tensors(12))
     with pytest.raises(NotImplementedError, match="[Mm]eta"):
         DOCUMENTS.to("meta").cpu()
-    with pytest.raises(ValueError, match="documents must lie on cpu"):
+    with pytest.raises(ValueError, match="documents must be on cpu"):
         distributed.attention(q, k, v, documents=DOCUMENTS.to("meta"))

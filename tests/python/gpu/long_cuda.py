@@ -244,7 +244,7 @@ def test_a_later_chip_compiles_what_the_oldest_one_has(folder, tmp_path):
     ("dt=f32 shape=1x1x4x4x64", {}, "[attention] the call must be one that kernels were compiled for; got none in "),
     ("dt=bf16 shape=1x1x4x4x32", {}, "SHAPE.DIM=32"),
     ("dt=bf16 shape=1x1x4x4x64 sink=1", {}, "[attention] sinks must be absent on a device"),
-    ("dt=bf16 shape=1x1x4x4x64 mask=right_padding", {"ISENTROPE_ON_HOST": "1"}, "key_end must lie on device 0"),
+    ("dt=bf16 shape=1x1x4x4x64 mask=right_padding", {"ISENTROPE_ON_HOST": "1"}, "key_end must be on device 0"),
     ("dt=bf16 shape=2x1x4x4x64 mask=right_padding", {"ISENTROPE_STRIDED": "1"}, "key_end must be contiguous on a device; got a stride of 2"),
     ("dt=bf16 shape=1x1x4x4x64", {"ISENTROPE_CUDA_CAPABILITY": "75"}, "[cuda] kernels must have some for compute"),
 ])  # fmt: skip
@@ -266,7 +266,7 @@ def test_without_a_folder_or_a_driver(folder, tmp_path):
     assert "[cuda] kernels must be a folder with kernels.json; got" in done.stderr
     (tmp_path / "libcuda.so.1").touch()
     done, _ = called(folder, "lse", CASES[0].line, tmp_path, LD_LIBRARY_PATH=str(tmp_path))
-    assert "[cuda] a driver of NVIDIA's must be installed; got" in done.stderr
+    assert "[cuda] NVIDIA's driver must be installed; got" in done.stderr
 
 
 @pytest.mark.parametrize(

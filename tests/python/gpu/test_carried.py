@@ -38,11 +38,11 @@ def test_a_second_run_goes_on_from_the_first(tmp_path):
 
 def test_what_there_is_no_time_for_is_noted(tmp_path):
     run = gpu_carried_run.Run(tmp_path, 0, tiny=True)
-    assert list(run.within("shapes", [1, 2, 3], 1.0)) == []
+    assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == []
     found = json.loads((tmp_path / "bench.json").read_text())
     assert found["runs"][0]["notes"]["shapes"].startswith("3 of 3 were left out")
     run.budget = 1000
-    assert list(run.within("shapes", [1, 2, 3], 1.0)) == [1, 2, 3] and run.notes == {}
+    assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == [1, 2, 3] and run.notes == {}
 
 
 def test_calls_and_decode_steps_are_timed_once(tmp_path, monkeypatch):

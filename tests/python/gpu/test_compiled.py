@@ -16,12 +16,12 @@ HALVES = (torch.bfloat16, torch.float16)
 # others the widest tiles of the most common type. long_compiled.py has the rest.
 EVERY = [variant for variant in variants.every() if variant.statistics]
 DROPPED = [Variant(torch.bfloat16, 128, statistics=False, backward=backward, dropout=True) for backward in (False, True)]
-BARE = [
+LSE_ONLY = [
     Variant(dtype, dim, statistics=False, backward=backward)
     for dtype in HALVES for dim in (64, 128) for backward in (False, True)
 ]  # fmt: skip
 WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False, True)]
-CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + BARE + variants.with_tiles_of_others()] + [
+CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + LSE_ONLY + variants.with_tiles_of_others()] + [
     (chip, variant) for chip in TARGETS if chip != "sm_90" for variant in WIDEST
 ]  # fmt: skip
 # make test compiles one of each kind, make test-all the others.
@@ -117,7 +117,7 @@ def test_repairs_fit(variant):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", [variant for variant in BARE if variant.dtype == torch.bfloat16], ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", [variant for variant in LSE_ONLY if variant.dtype == torch.bfloat16], ids=lambda variant: variant.name)
 def test_numbers_that_lie_anywhere_compile_too(variant):
     """Addresses and strides that are no multiples of 16: numbers are loaded one by one, which takes registers."""
     with launches(TARGETS["sm_90"]) as found:

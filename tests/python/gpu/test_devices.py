@@ -33,9 +33,9 @@ def test_results_lie_where_q_does():
 def test_tensors_on_several_devices_are_an_error():
     with FakeTensorMode():
         q, k = gpu(1, 2, 8, 16), torch.empty(1, 2, 8, 16)
-        with pytest.raises(ValueError, match="k must lie on cuda:0, as q does; got cpu"):
+        with pytest.raises(ValueError, match="k must be on cuda:0, as q does; got cpu"):
             isentrope.attention(q, k, q)
-        with pytest.raises(ValueError, match="attn_mask must lie on cuda:0, as q does; got cpu"):
+        with pytest.raises(ValueError, match="attn_mask must be on cuda:0, as q does; got cpu"):
             isentrope.attention(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool))
 
 
@@ -88,7 +88,7 @@ def test_tensors_on_the_cpu_need_the_interpreter(monkeypatch):
     x = torch.zeros(1, 1, 4, 16)
     monkeypatch.setattr(isentrope.gpu, "_INTERPRETED", type("No", (), {"value": False}))
     for function, arguments in (("attention", (x, x, x)), ("decode", (x, x, x, None, None))):
-        with pytest.raises(ValueError, match=rf"\[{function}\] q must lie on a CUDA or XPU device, or TRITON_INTERPRET=1"):
+        with pytest.raises(ValueError, match=rf"\[{function}\] q must be on a CUDA or XPU device, or TRITON_INTERPRET=1"):
             getattr(isentrope.gpu, function)(*arguments)
 
 

@@ -186,16 +186,16 @@ TEST_P(OnTarget, AnOutputMayLieAnywhereAndItsGradientHaveATypeOfItsOwn) {
   reference::GradientInput gradient = random_gradient(data.problem);
   gradient.d_statistics = {};
   std::vector<float> floats;
-  std::vector<BFloat16> halves;
+  std::vector<BFloat16> numbers;
   for (double& x : gradient.d_output) {
-    halves.push_back(from_float<BFloat16>(static_cast<float>(x)));
-    floats.push_back(to_float(halves.back()));
+    numbers.push_back(from_float<BFloat16>(static_cast<float>(x)));
+    floats.push_back(to_float(numbers.back()));
     x = floats.back();
   }
   for (const std::int64_t step : {1, 2}) {
     for (const ConstTensor& d_output :
          {ConstTensor(contiguous_view<float, 4>(floats.data(), shape)),
-          ConstTensor(contiguous_view<BFloat16, 4>(halves.data(), shape))}) {
+          ConstTensor(contiguous_view<BFloat16, 4>(numbers.data(), shape))}) {
       const Ratio ratio = error_over_budget(data, gradient, d_output, step);
       EXPECT_LE(ratio.worst, 1) << ratio.where << ", step " << step;
     }

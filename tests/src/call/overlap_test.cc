@@ -187,22 +187,23 @@ TEST_F(Call, ForwardRefusesOverlapsByName) {
   for (const auto& [name, array] : {std::pair{"q", good.q}, {"k", good.k}, {"v", good.v}}) {
     call = good, call.output = array;
     expect_refused(call,
-                   "output must not overlap another array, since it is written; got memory of " +
+                   "output must not overlap another array, because it is written; got memory of " +
                        std::string(name));
   }
   call = good, call.output.data = static_cast<float*>(good.v.data) + kElements - 1;
   expect_refused(call, "memory of v");
   call = good, call.output.strides[2] = 1;
-  expect_refused(call, "output must have a place for each element, since it is written");
+  expect_refused(call,
+                 "output must have strides by which no elements overlap, because it is written");
   const isentrope_statistics apart = statistics_;
   statistics_.entropy = apart.lse;
-  expect_refused(good,
-                 "entropy must not overlap another array, since it is written; got memory of lse");
+  expect_refused(
+      good, "entropy must not overlap another array, because it is written; got memory of lse");
   statistics_ = apart, statistics_.lse.data = good.output.data;
   expect_refused(good,
-                 "lse must not overlap another array, since it is written; got memory of output");
+                 "lse must not overlap another array, because it is written; got memory of output");
   statistics_ = apart, statistics_.lse.strides[1] = 1;
-  expect_refused(good, "lse must have a place for each element");
+  expect_refused(good, "lse must have strides by which no elements overlap");
   statistics_ = apart;
   // Negative strides.
   call = good, call.output.strides[2] = -kDim;
@@ -216,21 +217,22 @@ TEST_F(Call, ForwardRefusesToWriteOverItsOptions) {
   isentrope_array bias = isentrope_array_contiguous(call.output.data, ISENTROPE_F32, 4,
                                                     Shape{1, kHeads, kRows, kRows}.data());
   ASSERT_EQ(isentrope_options_set_array(options_, "bias", &bias), ISENTROPE_OK);
-  expect_refused(call,
-                 "output must not overlap another array, since it is written; got memory of bias");
+  expect_refused(
+      call, "output must not overlap another array, because it is written; got memory of bias");
 }
 
 TEST_F(Call, BackwardRefusesOverlapsByName) {
   const isentrope_backward_call good = backward();
   auto call = good;
   call.dk = good.dq;
-  expect_refused(call, "dk must not overlap another array, since it is written; got memory of dq");
+  expect_refused(call,
+                 "dk must not overlap another array, because it is written; got memory of dq");
   call = good, call.dv = good.d_output;
-  expect_refused(call,
-                 "dv must not overlap another array, since it is written; got memory of d_output");
+  expect_refused(
+      call, "dv must not overlap another array, because it is written; got memory of d_output");
   call = good, call.d_lambda = statistics_.lse;
-  expect_refused(call,
-                 "d_lambda must not overlap another array, since it is written; got memory of lse");
+  expect_refused(
+      call, "d_lambda must not overlap another array, because it is written; got memory of lse");
   EXPECT_EQ(isentrope_backward(options_, &good), ISENTROPE_OK) << isentrope_last_error();
 }
 

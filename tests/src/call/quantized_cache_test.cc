@@ -253,7 +253,7 @@ TEST(QuantizedCacheCall, IsRefusedByName) {
   EXPECT_EQ(message([](AttentionInput& in) { in.v = in.q, in.v.extents[2] = 9; }),
             "[attention] v must be i8, as k is; got f32");
   EXPECT_EQ(message([](AttentionInput& in) { in.k.type = in.v.type = DType::f32; }),
-            "[attention] k_scale must be absent unless keys and values are codes; got one");
+            "[attention] k_scale must be absent unless k and v are 8-bit codes; got one");
 }
 
 TEST(QuantizedCacheCall, HasNoBackwardPass) {

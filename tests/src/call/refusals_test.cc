@@ -78,33 +78,37 @@ const std::vector<Refusal>& refusals_of_calls() {
        [](Call& call) { call.options.mask.chunk_size = -1; }},
       {"[attention] key_offset must be at most 2^60; got 1152921504606846977",
        [](Call& call) { call.options.mask.key_offset = kFar; }},
-      {"[attention] sequence_keys must count at least the 6 keys up to the end of this call's; got "
+      {"[attention] sequence_keys must be at least 6, the number of keys up to the end of this "
+       "call; got "
        "5",
        [](Call& call) {
          call.options.mask.key_offset = 2;
          call.options.mask.sequence_keys = 5;
        }},
-      {"[attention] prefix_keys must stand without dilation, which would part a row's keys; got "
+      {"[attention] prefix_keys must be absent with dilation, which would leave a gap in a row's "
+       "keys; got "
        "dilation = 2",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.dilation = 2;
        }},
-      {"[attention] prefix_keys must stand without window_left, which would part a row's keys; got "
+      {"[attention] prefix_keys must be absent with window_left, which would leave a gap in a "
+       "row's keys; got "
        "window_left = 0",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.window_left = 0;
        }},
-      {"[attention] prefix_keys must stand without chunk_size, which would part a row's keys; got "
+      {"[attention] prefix_keys must be absent with chunk_size, which would leave a gap in a row's "
+       "keys; got "
        "chunk_size = 8",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.chunk_size = 8;
        }},
-      {"[attention] cu_seqlens_k must be given where the other one is; got none",
+      {"[attention] cu_seqlens_k must be given with cu_seqlens_q; got none",
        [](Call& call) { call.options.mask.cu_seqlens_q = list(kWhole); }},
-      {"[attention] cu_seqlens_q must be given where the other one is; got none",
+      {"[attention] cu_seqlens_q must be given with cu_seqlens_k; got none",
        [](Call& call) { call.options.mask.cu_seqlens_k = list(kKeys); }},
       {"[attention] cu_seqlens_k must have as many documents as cu_seqlens_q; got [2] for [3]",
        [](Call& call) {
@@ -185,11 +189,12 @@ TEST(Refusals, OfPages) {
   const std::string pages = std::to_string(data.input().k.extents[0]);
   for (const std::int32_t page : {-1, 1 << 20}) {
     const std::array<std::int32_t, 3> numbers = {0, page, 0};
-    EXPECT_EQ(
-        message([&](AttentionInput& in) {
-          in.pages.block_table = contiguous_view<const std::int32_t, 2>(numbers.data(), {1, 3});
-        }),
-        "[attention] block_table must name pages below " + pages + "; got " + std::to_string(page));
+    EXPECT_EQ(message([&](AttentionInput& in) {
+                in.pages.block_table =
+                    contiguous_view<const std::int32_t, 2>(numbers.data(), {1, 3});
+              }),
+              "[attention] block_table must hold page numbers below " + pages + "; got " +
+                  std::to_string(page));
   }
   EXPECT_EQ(
       message_of([&] { attention_backward(data.input(), data.options(), {}, {}); }),
@@ -215,7 +220,7 @@ TEST(Refusals, OfProblemsSayWhatAFieldTakes) {
       {"shape=1x2x3x4x8 mask=hats", "mask must be none, causal:top_left"},
       {"shape=1x2x3x4x8:12 cache=8", "cache must be a divisor of both dimensions; got \"8\""},
       {"shape=1x2x3x4x12:8 cache=8", "cache must be a divisor of both dimensions; got \"8\""},
-      {"shape=1x2x3x4x8 cache=8 special=1", "special must be 0 beside cache; got \"1\""},
+      {"shape=1x2x3x4x8 cache=8 special=1", "special must be 0 with cache; got \"1\""},
   };
   for (const auto& [line, message] : kLines) {
     EXPECT_NE(message_of([&] { (void)parse_problem(line); }).find(message), std::string::npos)

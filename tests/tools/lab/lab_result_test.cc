@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 #include "tools/analysis/records.h"
 #include "tools/lab/options.h"
 #include "tools/lab/progress.h"

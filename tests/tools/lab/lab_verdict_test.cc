@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 #include "tools/analysis/records.h"
 #include "tools/lab/measure.h"
 #include "tools/lab/random.h"

@@ -121,7 +121,7 @@ TEST(DamagedReport, OfACalibrationWithOtherHeads) {
     } catch (const Error& error) {
       EXPECT_STREQ(
           error.what(),
-          "[report] entropy must be of the same heads everywhere; got other numbers of them");
+          "[report] entropy must have the same number of heads everywhere; got different ones");
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 
 #include <algorithm>
 #include <map>

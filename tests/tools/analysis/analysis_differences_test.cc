@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "tools/analysis/leads.h"
+#include "tools/analysis/differences.h"
 #include "tools/analysis/records.h"
 #include "tools/report/verdict_words.h"
 
