@@ -34,8 +34,8 @@ std::string filled(std::string page, const std::map<std::string, std::string>& t
   return page;
 }
 
-// Returns each generated file and its expected content.
-std::map<fs::path, std::string> wanted(const fs::path& docs) {
+// Returns each generated figure and its expected content.
+std::map<fs::path, std::string> figures(const fs::path& docs) {
   namespace report = isentrope::report;
   const report::Comparison rules{
       {ScaleRule::standard(), ScaleRule::entropy_invariant(), ScaleRule::grad_max_normal(),
@@ -50,6 +50,25 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       64,
       0};
   const auto svg = [](const report::LineChart& chart) { return isentrope::docs::figure(chart); };
+  std::map<fs::path, std::string> files = {
+      {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
+      {docs / "figures/notes-size.svg", svg(isentrope::docs::notes_size_chart(docs))},
+      {docs / "figures/normal-optimum.svg", svg(report::normal_optimum_chart())},
+      {docs / "figures/cosine-optimum.svg", svg(report::cosine_optimum_chart(128))},
+      {docs / "figures/entropy-law.svg", svg(report::entropy_law_chart(512, 64))},
+      {docs / "figures/entropy.svg", svg(report::entropy_chart(rules))},
+      {docs / "figures/entropy-held.svg", svg(report::entropy_chart(bases))},
+      {docs / "figures/entropy-heads.svg", svg(isentrope::docs::head_bases_chart(docs))},
+      {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
+  for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
+    files[docs / path] = svg(chart);
+  for (const auto& [path, chart] : isentrope::docs::training_figures(docs))
+    files[docs / path] = svg(chart);
+  return files;
+}
+
+// Returns each generated file and its expected content.
+std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const isentrope::docs::ExperimentTables experiments = isentrope::docs::experiment_tables(docs);
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
@@ -83,20 +102,8 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "seeds.md", filled(read(docs / "seeds.md"), isentrope::docs::seeds_tables(docs))},
       {docs / "theory.md",
        filled(filled(read(docs / "theory.md"), isentrope::docs::theory_tables()),
-              isentrope::docs::head_bases_tables(docs))},
-      {docs / "figures/error-over-budget.svg", svg(isentrope::docs::error_over_budget_chart(docs))},
-      {docs / "figures/notes-size.svg", svg(isentrope::docs::notes_size_chart(docs))},
-      {docs / "figures/normal-optimum.svg", svg(report::normal_optimum_chart())},
-      {docs / "figures/cosine-optimum.svg", svg(report::cosine_optimum_chart(128))},
-      {docs / "figures/entropy-law.svg", svg(report::entropy_law_chart(512, 64))},
-      {docs / "figures/entropy.svg", svg(report::entropy_chart(rules))},
-      {docs / "figures/entropy-held.svg", svg(report::entropy_chart(bases))},
-      {docs / "figures/entropy-heads.svg", svg(isentrope::docs::head_bases_chart(docs))},
-      {docs / "figures/starved.svg", svg(report::starved_chart(rules))}};
-  for (const auto& [path, chart] : isentrope::docs::study_figures(docs))
-    files[docs / path] = svg(chart);
-  for (const auto& [path, chart] : isentrope::docs::training_figures(docs))
-    files[docs / path] = svg(chart);
+              isentrope::docs::head_bases_tables(docs))}};
+  files.merge(figures(docs));
   return files;
 }
 

@@ -55,8 +55,7 @@ def attention(
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
             all float32, bfloat16 or float16, with any strides, or float64 on the CPU, which is slow and for tests.
             kv_heads divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged
-            (`layout=torch.jagged`), with different numbers of queries and keys in each sequence: the results are then
-            jagged too, and the options are those of `varlen_attention`.
+            (`layout=torch.jagged`), with the options of `varlen_attention`: the results are jagged too.
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks let a row see.
         scale: replaces the rule's 1/sqrt(dim), as in `scaled_dot_product_attention`.
         causal: False, "top_left", or True = "bottom_right": the last query sees the last key.
@@ -77,9 +76,8 @@ def attention(
         sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
         dropout_p: the share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 - dropout_p).
             Statistics are those of the weights before dropout.
-        dropout_seed: a 64-bit integer, or an int64 tensor without dimensions. With batch, head and positions it selects
-            the weights to drop (docs/adr/0013), in the backward pass too. None: drawn from torch's generator of the
-            device, so that `torch.manual_seed` and activation checkpointing repeat it.
+        dropout_seed: a 64-bit integer, or an int64 tensor without dimensions, that selects the weights to drop
+            (docs/adr/0013). None: drawn from torch's generator of the device, which activation checkpointing repeats.
         key_begin, key_end: integers [batch]; the keys that are not padding are key_begin ... key_end - 1.
         query_offset, key_offset, sequence_keys: the place of queries and keys in the sequence that they are part of;
             sequence_keys = 0: the sequence ends with them. With sequence_keys and without causal, query i is at

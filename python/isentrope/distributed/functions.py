@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from isentrope._core import maxima
 from isentrope._core.attend import transformed
 from isentrope._core.autograd import FORWARD_MODE
-from isentrope._core.call import IN_TENSORS, call_of
+from isentrope._core.call import IN_TENSORS, Call, call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
@@ -65,29 +65,20 @@ def attention(
     Returns what `isentrope.attention` returns, differentiable with respect to q, k, v and sinks. The gradient of
     sinks, which every rank has, is that of this rank's rows: sum it over the ranks, as for a model's weights.
 
-    Every rank of the group must make the call with the same arguments, and run the backward pass if gradients are
-    needed. Raises ValueError on every rank if the arguments differ, and RuntimeError within the group's time limit if a
-    rank has ended or does not make the call.
+    Every rank must make the call with the same arguments, and run the backward pass if gradients are needed. Raises
+    ValueError on every rank if the arguments differ, and RuntimeError within the group's time limit if a rank is missing.
     """
     check_names("distributed.attention", options)
     if isinstance(q, DTensor):
         if group is not None or sequence_length is not None:
-            raise ValueError("[isentrope.distributed] group and sequence_length must be None with DTensors, which have both; got one")
+            raise ValueError("[isentrope.distributed] group and sequence_length must be None with DTensors; got one")
         way = {"method": method, "layout": layout, "return_stats": return_stats}
         return on_local_tensors(attention, q, k, v, options | {"documents": documents}, way)
     check_choice("isentrope.distributed", "method", method, METHODS)
     check_layout(layout)
     check_length(sequence_length)
-    options["rule"] = rule_text(options.pop("rule", "standard"), options.pop("scale", None))
-    given = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
-    call = call_of(q, k, v, **options)
-    if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
-        raise NotImplementedError(FORWARD_MODE)
+    call, masks = _checked(q, k, v, documents, options)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
-    check_dense(q=q, k=k, v=v)
-    check_sinks(sinks, q)
-    # Rows and keys have their positions in the whole sequence.
-    masks = Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, q))
     names = statistic_names(return_stats)
     wanted = 0 if names is None else wanted_bits(names)
     if maxima.running.maxima is not None:
@@ -108,6 +99,19 @@ def attention(
         maxima.hear(with_needs(wanted), shared, support)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
+
+
+def _checked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, options: dict[str, Any]) -> tuple[Call, Masks]:
+    """Returns the call of this rank, and its masks in positions of the whole sequence."""
+    options = options | {"rule": rule_text(options.get("rule", "standard"), options.get("scale"))}
+    options.pop("scale", None)
+    given = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
+    call = call_of(q, k, v, **options)
+    if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
+        raise NotImplementedError(FORWARD_MODE)
+    check_dense(q=call.q, k=call.k, v=call.v)
+    check_sinks(call.sinks, call.q)
+    return call, Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, call.q))
 
 
 def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[str, Tensor]:

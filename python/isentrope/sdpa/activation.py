@@ -91,11 +91,26 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     """
     check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
-    laid_out_for = _layout_of_outputs()
+    forward, backward, composed = _kernels(text, _layout_of_outputs())
+    library = torch.library.Library("aten", "IMPL")
+    from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
+
+    with warnings.catch_warnings():
+        # The caller asks for the override.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        library.impl(_FORWARD, forward, "CPU", allow_override=True)
+        library.impl(_BACKWARD, backward, "CPU", allow_override=True)
+        library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
+        gpu.replace(library, text)
+    return Activation(library, text)
+
+
+def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tuple[Callable, Callable, Callable]:
+    """Returns the forward, backward and composed kernels under the rule `text`. Calls that are not replaced go to torch's
+    own kernels, which are looked up before the replacement."""
     own, own_backward, own_composed = (
         torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD, _COMPOSED)
     )
-    library = torch.library.Library("aten", "IMPL")
 
     def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
         if q.dtype not in DTYPES:
@@ -131,16 +146,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         # torch's own returns the weights beside the output, but no caller uses them.
         return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
-    from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
-
-    with warnings.catch_warnings():
-        # The caller asks for the override.
-        warnings.filterwarnings("ignore", "Warning only once for all operators")
-        library.impl(_FORWARD, forward, "CPU", allow_override=True)
-        library.impl(_BACKWARD, backward, "CPU", allow_override=True)
-        library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
-        gpu.replace(library, text)
-    return Activation(library, text)
+    return forward, backward, composed
 
 
 def _has_fused(q: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
