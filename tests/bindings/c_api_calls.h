@@ -33,7 +33,8 @@ static int64_t support[ROWS];
 /* Given to every call. */
 static isentrope_statistics asked, upstream;
 
-static const int64_t kQueryShape[4] = {1, HEADS, QUERIES, DIM}, kKeyShape[4] = {1, HEADS, KEYS, DIM};
+static const int64_t kQueryShape[4] = {1, HEADS, QUERIES, DIM},
+                     kKeyShape[4] = {1, HEADS, KEYS, DIM};
 
 static inline isentrope_array floats(float* data, int rank, const int64_t* shape) {
   return isentrope_array_contiguous(data, ISENTROPE_F32, rank, shape);
@@ -49,8 +50,8 @@ static inline isentrope_forward_call forward_call(void) {
   for (i = 0; i < sizeof v / sizeof *v; ++i) v[i] = (float)i;
   for (i = 0; i < sizeof output / sizeof *output; ++i) output[i] = -77;
   for (i = 0; i < ROWS; ++i) {
-    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_probability[i] = max_logit[i] =
-        lambda[i] = -77;
+    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_probability[i] =
+        max_logit[i] = lambda[i] = -77;
     support[i] = -77;
   }
   call.struct_size = sizeof call;
@@ -78,8 +79,8 @@ static inline int outputs_untouched(void) {
   int touched = 0;
   for (i = 0; i < sizeof output / sizeof *output; ++i) touched |= output[i] != -77;
   for (i = 0; i < ROWS; ++i) {
-    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 || distance[i] != -77 ||
-               max_probability[i] != -77;
+    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 ||
+               distance[i] != -77 || max_probability[i] != -77;
     touched |= max_logit[i] != -77 || lambda[i] != -77 || support[i] != -77;
   }
   return !touched;

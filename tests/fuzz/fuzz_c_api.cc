@@ -127,7 +127,10 @@ void expect_message(isentrope_status status) {
   require(status == ISENTROPE_OK || *isentrope_last_error() == '[', "a failure without a message");
 }
 
-void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_options* options) {
+enum class MaskList { begin, end, documents };
+
+void set_list(MaskList kind, ByteSource& bytes, Arena& arena, const Shape& s,
+              isentrope_options* options) {
   const auto list = [&](std::vector<std::int64_t> values) {
     if (bytes.byte() % 4 == 0) values[bytes.byte() % values.size()] = number_from(bytes);
     isentrope_array array =
@@ -135,6 +138,22 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
     if (array.data != nullptr && array.strides[0] == 1) array.data = arena.words(values);
     return array;
   };
+  const auto set = [&](const char* name, const isentrope_array& array) {
+    expect_message(isentrope_options_set_array(options, name, &array));
+  };
+  if (kind == MaskList::documents) {
+    set("cu_seqlens_q", list({0, s.queries / 2, s.queries}));
+    set("cu_seqlens_k", list({0, s.keys / 2, s.keys}));
+    return;
+  }
+  const bool is_end = kind == MaskList::end;
+  isentrope_array array =
+      list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), is_end ? 3 : 1));
+  array.extents[0] = s.batch;
+  set(is_end ? "key_end" : bytes.one_of({"key_begin", "prefix_keys"}), array);
+}
+
+void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_options* options) {
   const auto floats = [&](std::vector<std::int64_t> shape) {
     return arena.array_from(bytes, ISENTROPE_F32, shape, false);
   };
@@ -144,7 +163,6 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
   static const char* const rules[] = {"standard", "entropy_invariant(base=512)",
                                       "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
   for (int i = bytes.byte() % 5; i > 0; --i) {
-    isentrope_array a{};
     switch (bytes.byte() % 13) {
       case 0:
         expect_message(isentrope_options_set_rule(options, bytes.one_of(rules)));
@@ -163,18 +181,13 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
             number_from(bytes)));
         break;
       case 4:
-        a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 1));
-        a.extents[0] = s.batch;
-        set(bytes.one_of({"key_begin", "prefix_keys"}), a);
+        set_list(MaskList::begin, bytes, arena, s, options);
         break;
       case 5:
-        a = list(std::vector<std::int64_t>(static_cast<std::size_t>(s.batch + 1), 3));
-        a.extents[0] = s.batch;
-        set("key_end", a);
+        set_list(MaskList::end, bytes, arena, s, options);
         break;
       case 6:
-        set("cu_seqlens_q", list({0, s.queries / 2, s.queries}));
-        set("cu_seqlens_k", list({0, s.keys / 2, s.keys}));
+        set_list(MaskList::documents, bytes, arena, s, options);
         break;
       case 7:
         set("attn_mask",
@@ -201,23 +214,29 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
   }
 }
 
-void run(ByteSource bytes) {
-  Arena arena;
-  Shape s{bytes.one_of({1, 2, 0}), bytes.one_of({2, 4, 1}), bytes.one_of({2, 1, 3}),
-          bytes.one_of({2, 3, 0}), bytes.one_of({4, 5, 0}), bytes.one_of({2, 3, 0}),
-          bytes.one_of({2, 1, 0})};
-  isentrope_options* options = isentrope_options_create();
-  set_options(bytes, arena, s, options);
-  const auto in = [&](isentrope_dtype type, std::vector<std::int64_t> shape) {
+// The arrays of one call: inputs and outputs of random types, strides and damage.
+struct CallArrays {
+  ByteSource& bytes;
+  Arena& arena;
+  const Shape& s;
+  isentrope_statistics statistics{}, upstream{};
+
+  isentrope_array in(isentrope_dtype type, std::vector<std::int64_t> shape) {
     return arena.array_from(bytes, type, std::move(shape), false);
-  };
-  const auto out = [&](isentrope_dtype type, std::vector<std::int64_t> shape) {
+  }
+  isentrope_array out(isentrope_dtype type, std::vector<std::int64_t> shape) {
     return arena.array_from(bytes, type, std::move(shape), true);
-  };
+  }
+  std::vector<std::int64_t> rows() const { return {s.batch, s.heads, s.queries}; }
+  std::vector<std::int64_t> output() const { return {s.batch, s.heads, s.queries, s.value_dim}; }
+
+  isentrope_forward_call forward();
+  isentrope_backward_call backward(const isentrope_forward_call& call);
+};
+
+isentrope_forward_call CallArrays::forward() {
   const isentrope_dtype type =
       bytes.one_of<isentrope_dtype>({ISENTROPE_F32, ISENTROPE_BF16, ISENTROPE_F16});
-  const std::vector<std::int64_t> rows{s.batch, s.heads, s.queries},
-      output{s.batch, s.heads, s.queries, s.value_dim};
   isentrope_forward_call call{};
   call.struct_size =
       bytes.byte() % 16 == 1 ? static_cast<std::size_t>(number_from(bytes)) & 255 : sizeof call;
@@ -229,38 +248,53 @@ void run(ByteSource bytes) {
     call.paged_keys = number_from(bytes);
     if (call.block_table.data != nullptr && bytes.flag()) std::memset(call.block_table.data, 0, 8);
   }
-  call.output = out(ISENTROPE_F32, output);
-  isentrope_statistics statistics{};
+  call.output = out(ISENTROPE_F32, output());
   statistics.struct_size = sizeof statistics;
-  statistics.lse = out(ISENTROPE_F32, rows);
-  statistics.entropy = out(ISENTROPE_F32, rows);
-  statistics.collision = out(ISENTROPE_F32, rows);
-  statistics.variance = out(ISENTROPE_F32, rows);
-  statistics.support = out(ISENTROPE_I64, rows);
+  statistics.lse = out(ISENTROPE_F32, rows());
+  statistics.entropy = out(ISENTROPE_F32, rows());
+  statistics.collision = out(ISENTROPE_F32, rows());
+  statistics.variance = out(ISENTROPE_F32, rows());
+  statistics.support = out(ISENTROPE_I64, rows());
   call.statistics = &statistics;
-  const isentrope_status status = isentrope_forward(options, &call);
-  expect_message(status);
-  const auto& of = statistics;
-  require(
-      status != ISENTROPE_OK || call.struct_size != sizeof call ||
-          arena.are_apart({call.q, call.k, call.v, call.block_table},
-                          {call.output, of.lse, of.entropy, of.collision, of.variance, of.support}),
-      "what is written by a forward pass overlaps");
+  return call;
+}
+
+isentrope_backward_call CallArrays::backward(const isentrope_forward_call& call) {
   isentrope_backward_call back{};
   back.struct_size = sizeof back;
   back.q = call.q, back.k = call.k, back.v = call.v;
   back.output = call.output, back.statistics = &statistics;
-  back.d_output = in(ISENTROPE_F32, output);
-  isentrope_statistics upstream{};
+  back.d_output = in(ISENTROPE_F32, output());
   upstream.struct_size = sizeof upstream;
-  upstream.entropy = in(ISENTROPE_F32, rows);
-  upstream.variance = in(ISENTROPE_F32, rows);
+  upstream.entropy = in(ISENTROPE_F32, rows());
+  upstream.variance = in(ISENTROPE_F32, rows());
   back.d_statistics = &upstream;
   back.dq = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.dim});
   back.dk = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.dim});
   back.dv = out(ISENTROPE_F32, {s.batch, s.kv_heads, s.keys, s.value_dim});
   back.d_bias = out(ISENTROPE_F32, {s.batch, s.heads, s.queries, s.keys});
   back.d_sinks = out(ISENTROPE_F32, {s.heads});
+  return back;
+}
+
+void run(ByteSource bytes) {
+  Arena arena;
+  Shape s{bytes.one_of({1, 2, 0}), bytes.one_of({2, 4, 1}), bytes.one_of({2, 1, 3}),
+          bytes.one_of({2, 3, 0}), bytes.one_of({4, 5, 0}), bytes.one_of({2, 3, 0}),
+          bytes.one_of({2, 1, 0})};
+  isentrope_options* options = isentrope_options_create();
+  set_options(bytes, arena, s, options);
+  CallArrays arrays{bytes, arena, s};
+  const isentrope_forward_call call = arrays.forward();
+  const isentrope_status status = isentrope_forward(options, &call);
+  expect_message(status);
+  const auto &of = arrays.statistics, &upstream = arrays.upstream;
+  require(
+      status != ISENTROPE_OK || call.struct_size != sizeof call ||
+          arena.are_apart({call.q, call.k, call.v, call.block_table},
+                          {call.output, of.lse, of.entropy, of.collision, of.variance, of.support}),
+      "what is written by a forward pass overlaps");
+  const isentrope_backward_call back = arrays.backward(call);
   const isentrope_status backward = isentrope_backward(options, &back);
   expect_message(backward);
   require(

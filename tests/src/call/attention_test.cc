@@ -22,6 +22,62 @@ Problem shaped(std::int64_t batch, std::int64_t heads, std::int64_t queries, std
   return p;
 }
 
+constexpr const char* kOptionLines[] = {
+    "shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
+    "shape=2x6:2x60x333x32 mask=window=100:40,offset=2:3 dropout=0.1 dropout_seed=8589934595",
+    "dt=bf16 shape=1x4x70x600x64 cap=5 bias=1 sink=1 dropout=0.5 dropout_seed=1",
+    "shape=2x2x3x5000x16 dropout=0.3", "shape=1x6:3x20x333x17:9 mask=window=40:3",
+    "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
+    "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
+    "rule=logn(train_len=16)",
+    "dt=bf16 shape=1x4:2x300x300x32 mask=chunk=128",
+    "shape=2x4:2x70x130x16 mask=causal:bottom_right,window=40:0,dilation=3,left_padding "
+    "rule=logn(train_len=16)",
+    "dt=bf16 shape=1x4:2x300x300x32 mask=window=128:128,dilation=7",
+    "shape=1x2x3x1100x24 mask=dilation=300,causal:bottom_right bias=1 admitted=1 cap=5 sink=1",
+    "shape=1x2x200x200x16 mask=documents=4,dilation=2,chunk=48 rule=entropy_invariant(base=32)",
+    "shape=1x2x40x90x16 mask=window=60:9,dilation=3,offset=4:7 dropout=0.3",
+    "shape=2x8:2x1x9000x32 mask=dilation=5,right_padding cap=9",
+    "shape=2x4:2x130x200x16 mask=causal:bottom_right,prefix=150,left_padding "
+    "rule=logn(train_len=16)",
+    "dt=bf16 shape=2x4:2x70x70x32 mask=window=-1:3,prefix=30,right_padding",
+    "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
+    "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
+    "shape=3x1x70x130x16 mask=left_padding,right_padding",
+    "shape=1x2x200x300x16 mask=documents=5 rule=entropy_invariant(base=32)",
+    "shape=1x2x200x200x16 mask=documents=4,causal:top_left",
+    "shape=1x2x64x90x16 mask=causal:top_left,offset=40:10 rule=entropy_invariant(base=64)",
+    "shape=2x2x50x77x16 admitted=1 rule=entropy_invariant(base=16)",
+    "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right", "shape=2x2x50x77x16 bias=1",
+    "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
+    "shape=1x2x50x77x16 cap=2 scale=4",
+    "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
+    "shape=1x1x131x29x8 cap=0.5 scale=100",
+    "shape=1x1x53x53x24 mask=causal:top_left rule=xai_temperature(len=8)",
+    "shape=1x3x50x77x16 bias=1 rule=log_scaling(n_floor=16,alpha=0.5)",
+    "shape=2x3x40x50x16 sink=1 mask=causal:bottom_right",
+    "shape=2x3x40x50x16 lambda=1 mask=causal:bottom_right",
+    "shape=1x3x40x50x16 rule=ssmax(s=[0.2,0.4,0.6],b=[0,0.1,-0.3])",
+    "dt=bf16 shape=2x4:2x65x140x64 mask=causal:bottom_right",
+    "dt=f16 shape=2x4:2x65x140x64 rule=entropy_invariant(base=64)",
+    "dt=bf16 shape=1x2x33x70x20 bias=1 admitted=1 cap=9 sink=1 mask=window=20:9",
+    "dt=f16 shape=1x1x30x40x128 scale=30", "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
+    "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
+    "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right",
+    // Scores overflow float although logits are small.
+    "dt=bf16 shape=1x2x97x97x64 rule=constant(scale=3e-38) scale=3e+37"};
+
+constexpr const char* kCacheLines[] = {
+    "shape=2x4:2x1x300x32 pages=16 mask=right_padding",
+    "shape=2x4:2x1x900x32 pages=16 mask=right_padding,dilation=3",
+    "shape=1x2x5x300x16 pages=7 mask=window=90:0,dilation=4",
+    "shape=2x8:2x2x5000x16 pages=64 mask=causal:bottom_right",
+    "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30",
+    "dt=bf16 shape=2x8:2x1x700x64 cache=32 mask=right_padding sink=1",
+    "dt=bf16 shape=2x4:2x1x4500x32 cache=32 pages=16 mask=right_padding",
+    "dt=f16 shape=1x2x3x90x24:40 cache=8 cap=20 bias=1 dropout=0.2",
+    "shape=1x4:2x40x70x48 cache=16 mask=causal:bottom_right"};
+
 // Lengths around the edges of lanes, panels, row tiles and blocks, primes, and every option.
 std::vector<Problem> problems() {
   std::vector<Problem> list;
@@ -55,64 +111,8 @@ std::vector<Problem> problems() {
   }
   add(shaped(1, 1, 9, 70, 8, 8), Causal::none, ScaleRule::constant(0));
   add(shaped(1, 1, 1100, 1100, 8, 8), Causal::bottom_right, ScaleRule::standard());
-  for (const char* line :
-       {"shape=2x8:2x60x100x32 mask=causal:bottom_right rule=entropy_invariant(base=64)",
-        "shape=2x6:2x60x333x32 mask=window=100:40,offset=2:3 dropout=0.1 dropout_seed=8589934595",
-        "dt=bf16 shape=1x4x70x600x64 cap=5 bias=1 sink=1 dropout=0.5 dropout_seed=1",
-        "shape=2x2x3x5000x16 dropout=0.3", "shape=1x6:3x20x333x17:9 mask=window=40:3",
-        "shape=1x2x150x150x16 mask=causal:top_left,window=30:0 rule=logn(train_len=16)",
-        "shape=2x4:2x70x130x16 mask=causal:bottom_right,chunk=48,left_padding "
-        "rule=logn(train_len=16)",
-        "dt=bf16 shape=1x4:2x300x300x32 mask=chunk=128",
-        "shape=2x4:2x70x130x16 mask=causal:bottom_right,window=40:0,dilation=3,left_padding "
-        "rule=logn(train_len=16)",
-        "dt=bf16 shape=1x4:2x300x300x32 mask=window=128:128,dilation=7",
-        "shape=1x2x3x1100x24 mask=dilation=300,causal:bottom_right bias=1 admitted=1 cap=5 sink=1",
-        "shape=1x2x200x200x16 mask=documents=4,dilation=2,chunk=48 rule=entropy_invariant(base=32)",
-        "shape=1x2x40x90x16 mask=window=60:9,dilation=3,offset=4:7 dropout=0.3",
-        "shape=2x8:2x1x9000x32 mask=dilation=5,right_padding cap=9",
-        "shape=2x4:2x130x200x16 mask=causal:bottom_right,prefix=150,left_padding "
-        "rule=logn(train_len=16)",
-        "dt=bf16 shape=2x4:2x70x70x32 mask=window=-1:3,prefix=30,right_padding",
-        "shape=3x2x70x130x16 mask=left_padding rule=entropy_invariant(base=32)",
-        "shape=3x2x70x130x16 mask=right_padding,causal:bottom_right",
-        "shape=3x1x70x130x16 mask=left_padding,right_padding",
-        "shape=1x2x200x300x16 mask=documents=5 rule=entropy_invariant(base=32)",
-        "shape=1x2x200x200x16 mask=documents=4,causal:top_left",
-        "shape=1x2x64x90x16 mask=causal:top_left,offset=40:10 rule=entropy_invariant(base=64)",
-        "shape=2x2x50x77x16 admitted=1 rule=entropy_invariant(base=16)",
-        "shape=2x2x50x77x16 admitted=1 mask=causal:bottom_right", "shape=2x2x50x77x16 bias=1",
-        "shape=2x4:2x50x300x16 bias=1 admitted=1 mask=window=60:60 cap=5 sink=1",
-        "shape=1x2x50x77x16 cap=2 scale=4",
-        "shape=1x2x50x77x16 cap=30 rule=xai_temperature(len=8) scale=8 mask=causal:bottom_right",
-        "shape=1x1x131x29x8 cap=0.5 scale=100",
-        "shape=1x1x53x53x24 mask=causal:top_left rule=xai_temperature(len=8)",
-        "shape=1x3x50x77x16 bias=1 rule=log_scaling(n_floor=16,alpha=0.5)",
-        "shape=2x3x40x50x16 sink=1 mask=causal:bottom_right",
-        "shape=2x3x40x50x16 lambda=1 mask=causal:bottom_right",
-        "shape=1x3x40x50x16 rule=ssmax(s=[0.2,0.4,0.6],b=[0,0.1,-0.3])",
-        "dt=bf16 shape=2x4:2x65x140x64 mask=causal:bottom_right",
-        "dt=f16 shape=2x4:2x65x140x64 rule=entropy_invariant(base=64)",
-        "dt=bf16 shape=1x2x33x70x20 bias=1 admitted=1 cap=9 sink=1 mask=window=20:9",
-        "dt=f16 shape=1x1x30x40x128 scale=30",
-        "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
-        "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
-        "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right",
-        // Scores overflow float although logits are small.
-        "dt=bf16 shape=1x2x97x97x64 rule=constant(scale=3e-38) scale=3e+37"}) {
-    list.push_back(parse_problem(line));
-  }
-  for (const char* line : {"shape=2x4:2x1x300x32 pages=16 mask=right_padding",
-                           "shape=2x4:2x1x900x32 pages=16 mask=right_padding,dilation=3",
-                           "shape=1x2x5x300x16 pages=7 mask=window=90:0,dilation=4",
-                           "shape=2x8:2x2x5000x16 pages=64 mask=causal:bottom_right",
-                           "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30",
-                           "dt=bf16 shape=2x8:2x1x700x64 cache=32 mask=right_padding sink=1",
-                           "dt=bf16 shape=2x4:2x1x4500x32 cache=32 pages=16 mask=right_padding",
-                           "dt=f16 shape=1x2x3x90x24:40 cache=8 cap=20 bias=1 dropout=0.2",
-                           "shape=1x4:2x40x70x48 cache=16 mask=causal:bottom_right"}) {
-    list.push_back(parse_problem(line));
-  }
+  for (const char* line : kOptionLines) list.push_back(parse_problem(line));
+  for (const char* line : kCacheLines) list.push_back(parse_problem(line));
   return list;
 }
 

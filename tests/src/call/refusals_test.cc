@@ -78,30 +78,33 @@ const std::vector<Refusal>& refusals_of_calls() {
        [](Call& call) { call.options.mask.chunk_size = -1; }},
       {"[attention] key_offset must be at most 2^60; got 1152921504606846977",
        [](Call& call) { call.options.mask.key_offset = kFar; }},
+  };
+  return kRefusals;
+}
+
+// For the same call: masks that contradict themselves or the call.
+const std::vector<Refusal>& refusals_of_masks() {
+  static const std::vector<Refusal> kRefusals = {
       {"[attention] sequence_keys must be at least 6, the number of keys up to the end of this "
-       "call; got "
-       "5",
+       "call; got 5",
        [](Call& call) {
          call.options.mask.key_offset = 2;
          call.options.mask.sequence_keys = 5;
        }},
       {"[attention] prefix_keys must be absent with dilation, which would leave a gap in a row's "
-       "keys; got "
-       "dilation = 2",
+       "keys; got dilation = 2",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.dilation = 2;
        }},
       {"[attention] prefix_keys must be absent with window_left, which would leave a gap in a "
-       "row's keys; got "
-       "window_left = 0",
+       "row's keys; got window_left = 0",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.window_left = 0;
        }},
       {"[attention] prefix_keys must be absent with chunk_size, which would leave a gap in a row's "
-       "keys; got "
-       "chunk_size = 8",
+       "keys; got chunk_size = 8",
        [](Call& call) {
          call.options.mask.prefix_keys = list(kTwo);
          call.options.mask.chunk_size = 8;
@@ -138,10 +141,12 @@ TEST(Refusals, OfCallsNameTheArgumentAndLeaveTheOutput) {
   const Data data(parse_problem("shape=1x2x3x4x8"));
   std::vector<float> output(2 * 3 * 8, 7.0f);
   const AttentionOutput out{contiguous_view<float, 4>(output.data(), {1, 2, 3, 8}), {}};
-  for (const auto& [message, change] : refusals_of_calls()) {
-    Call call{data.input(), data.options()};
-    change(call);
-    EXPECT_EQ(message_of([&] { attention_forward(call.input, call.options, out); }), message);
+  for (const auto* refusals : {&refusals_of_calls(), &refusals_of_masks()}) {
+    for (const auto& [message, change] : *refusals) {
+      Call call{data.input(), data.options()};
+      change(call);
+      EXPECT_EQ(message_of([&] { attention_forward(call.input, call.options, out); }), message);
+    }
   }
   EXPECT_EQ(output, std::vector<float>(2 * 3 * 8, 7.0f));
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -166,49 +167,64 @@ TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
   }
 }
 
+// Views of [1, 2, rows, 4] and [1, 2, 2, 3] whose rows, or keys, are 2^31 + 8 elements apart: the
+// second is beyond 2^31 elements, the third beyond 2^32.
+class FarViews {
+ public:
+  View<float, 4> rows(std::int64_t count) {
+    constexpr std::int64_t kHead = 256;
+    const auto elements = static_cast<std::size_t>(count * kStep + 2 * kHead);
+    return {memory<float>(elements), {1, 2, count, 4}, {0, kHead, kStep, 1}};
+  }
+
+  template <typename T>
+  View<T, 4> pairs() {
+    return {memory<T>(std::size_t{3} * kStep), {1, 2, 2, 3}, {0, 2, 1, kStep}};
+  }
+
+  bool all_given() const {
+    return std::all_of(memories_.begin(), memories_.end(),
+                       [](const SparseMemory& memory) { return memory.data() != nullptr; });
+  }
+
+ private:
+  static constexpr std::int64_t kStep = (std::int64_t{1} << 31) + 8;
+
+  template <typename T>
+  T* memory(std::size_t elements) {
+    return reinterpret_cast<T*>(memories_.emplace_back(elements * sizeof(T)).data());
+  }
+
+  std::deque<SparseMemory> memories_;
+};
+
+template <typename Visit>
+void for_each_element(const View<float, 4>& view, const Visit& visit) {
+  std::size_t at = 0;
+  for (std::int64_t h = 0; h < 2; ++h) {
+    for (std::int64_t r = 0; r < view.extents[2]; ++r) {
+      for (std::int64_t c = 0; c < 4; ++c) visit(view(0, h, r, c), at++);
+    }
+  }
+}
+
 TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   const Data data(parse_problem("shape=1x2x2x3x4 admitted=1 bias=1 mask=causal:bottom_right"));
   const ForwardResult want = run_forward(data);
   const reference::GradientInput upstream = random_gradient(data.problem);
   const BackwardResult want_gradient = run_backward(data, want, upstream);
-  // Rows are 2^31 + 8 elements apart: the second is beyond 2^31 elements, the third beyond 2^32.
-  constexpr std::int64_t kStep = (std::int64_t{1} << 31) + 8, kHead = 256;
-  std::deque<SparseMemory> memories;
-  const auto far = [&](std::int64_t rows) {
-    View<float, 4> view{nullptr, {1, 2, rows, 4}, {0, kHead, kStep, 1}};
-    auto* memory =
-        memories.emplace_back(static_cast<std::size_t>(rows * kStep + 2 * kHead) * 4).data();
-    view.data = reinterpret_cast<float*>(memory);
-    return view;
-  };
-  const View<float, 4> q = far(2), k = far(3), v = far(3), output = far(2), d_output = far(2),
-                       dq = far(2), dk = far(3), dv = far(3);
-  for (const SparseMemory& memory : memories) {
-    if (!memory.data()) GTEST_SKIP() << "the system refuses that much address space";
-  }
-  const auto each = [](const View<float, 4>& view, const auto& visit) {
-    std::size_t at = 0;
-    for (std::int64_t h = 0; h < 2; ++h) {
-      for (std::int64_t r = 0; r < view.extents[2]; ++r) {
-        for (std::int64_t c = 0; c < 4; ++c) visit(view(0, h, r, c), at++);
-      }
-    }
-  };
-  each(q, [&](float& x, std::size_t i) { x = data.q[i]; });
-  each(k, [&](float& x, std::size_t i) { x = data.k[i]; });
-  each(v, [&](float& x, std::size_t i) { x = data.v[i]; });
-  each(d_output, [&](float& x, std::size_t i) { x = static_cast<float>(upstream.d_output[i]); });
-  // Bias and boolean mask have huge strides along the keys, too.
+  FarViews far;
+  const View<float, 4> q = far.rows(2), k = far.rows(3), v = far.rows(3), output = far.rows(2),
+                       d_output = far.rows(2), dq = far.rows(2), dk = far.rows(3), dv = far.rows(3);
+  View<float, 4> bias = far.pairs<float>();
+  View<std::uint8_t, 4> mask = far.pairs<std::uint8_t>();
+  if (!far.all_given()) GTEST_SKIP() << "the system refuses that much address space";
+  for_each_element(q, [&](float& x, std::size_t i) { x = data.q[i]; });
+  for_each_element(k, [&](float& x, std::size_t i) { x = data.k[i]; });
+  for_each_element(v, [&](float& x, std::size_t i) { x = data.v[i]; });
+  for_each_element(d_output,
+                   [&](float& x, std::size_t i) { x = static_cast<float>(upstream.d_output[i]); });
   AttentionOptions options = data.options();
-  View<float, 4> bias{
-      reinterpret_cast<float*>(memories.emplace_back(std::size_t{12} * kStep).data()),
-      {1, 2, 2, 3},
-      {0, 2, 1, kStep}};
-  View<std::uint8_t, 4> mask{
-      reinterpret_cast<std::uint8_t*>(memories.emplace_back(std::size_t{3} * kStep).data()),
-      {1, 2, 2, 3},
-      {0, 2, 1, kStep}};
-  if (!bias || !mask) GTEST_SKIP() << "the system refuses that much address space";
   for (std::int64_t i = 0; i < 12; ++i) {
     bias(0, i / 6, i / 3 % 2, i % 3) = options.bias(0, i / 6, i / 3 % 2, i % 3);
     mask(0, i / 6, i / 3 % 2, i % 3) = options.attn_mask(0, i / 6, i / 3 % 2, i % 3);
@@ -217,7 +233,7 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
   options.attn_mask = mask;
 
   attention_forward({q, k, v}, options, {output, {}});
-  each(output, [&](float x, std::size_t i) { EXPECT_EQ(x, want.output[i]); });
+  for_each_element(output, [&](float x, std::size_t i) { EXPECT_EQ(x, want.output[i]); });
   AttentionGradientInput gradient{.output = output, .d_output = d_output};
   StatisticFields<std::vector<float>, std::vector<std::int64_t>> d_statistics;
   for_each_statistic(
@@ -231,9 +247,9 @@ TEST_P(MemoryBounds, OffsetsBeyondTwoToThe31AreRight) {
       },
       want, upstream.d_statistics, d_statistics, gradient.statistics, gradient.d_statistics);
   attention_backward({q, k, v}, options, gradient, {dq, dk, dv});
-  each(dq, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dq[i]); });
-  each(dk, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dk[i]); });
-  each(dv, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dv[i]); });
+  for_each_element(dq, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dq[i]); });
+  for_each_element(dk, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dk[i]); });
+  for_each_element(dv, [&](float x, std::size_t i) { EXPECT_EQ(x, want_gradient.dv[i]); });
 }
 
 TEST_P(MemoryBounds, OverlappingBroadcastAndReversedInputsReadAsTheyIndex) {
