@@ -217,7 +217,8 @@ def decode(
             keys of its pages.
         k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], for int8 caches, which are computed in float32.
 
-    n is that of the sequence. Not differentiable. Everything else, errors included, is as in `attention`.
+    n is that of the sequence. Not differentiable: inputs that require gradients are a ValueError, unless gradients are
+    disabled. Everything else, results and errors included, is as in `attention`.
     """
     try:
         cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
@@ -230,7 +231,10 @@ def decode(
 def _decode(cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
     call = call_of(cache.q, cache.k, cache.v, **{"causal": True, **options})
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
-        raise ValueError("[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() or isentrope.attention")
+        raise ValueError(
+            "[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() or "
+            "isentrope.attention"
+        )
     if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
         raise NotImplementedError(FORWARD_MODE)
     names = statistic_names(return_stats)

@@ -65,7 +65,10 @@ class ScaleRule:
         return self._text
 
     def lambda_(self, n: int, d: int, head: int = 0) -> float:
-        """Returns the softmax scale of a row that sees n >= 0 keys, the last of them at its own position."""
+        """Returns the softmax scale of a row that sees n >= 0 keys, the last of them at its own position.
+
+        d: head dimension, at least 1. head: for rules with numbers per head. Raises ValueError or TypeError otherwise.
+        """
         n, d, head = (checked_integer("lambda_", name, x) for name, x in (("n", n), ("d", d), ("head", head)))
         return CHECKED.rule_lambda(self._text, n, d, head)
 
@@ -78,7 +81,10 @@ class ScaleRule:
 
     @staticmethod
     def from_json(text: str) -> ScaleRule:
-        """Parses the output of to_json(). Defaults may be omitted, and a JSON string with the text form is accepted."""
+        """Parses the output of to_json(). Defaults may be omitted, and a JSON string with the text form is accepted.
+
+        Raises TypeError unless `text` is a str, and ValueError that names what is wrong in it.
+        """
         if not isinstance(text, str):
             raise TypeError(f"[ScaleRule] text must be a str; got {type(text).__name__}")
         return ScaleRule(CHECKED.rule_from_json(text))

@@ -26,8 +26,8 @@ _MERGES = {statistic["name"]: _WAYS[statistic["merge"]] for statistic in STATIST
 class AttentionState(NamedTuple):
     """Output and statistics over a part of the keys.
 
-    `output` is [batch, heads, queries, value_dim]. `statistics` must have `lse`; all others are merged if both sides have
-    them.
+    `output` is a floating-point tensor [batch, heads, queries, value_dim], `statistics` those of its rows [batch, heads,
+    queries]. They must have `lse`; all others are merged if both sides have them.
     """
 
     output: Tensor

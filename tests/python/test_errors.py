@@ -56,7 +56,7 @@ WRONG = {
                     r"attn_mask must be a bool tensor, or for `attention` a floating-point tensor.*got int32 \[5, 7\]"),
     "mask's shape": ({"attn_mask": torch.ones(5, 6).bool()}, ValueError,
                      r"attn_mask must be broadcastable to \[2, 4, 5, 7\]; got \[5, 6\]"),
-    "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a tensor of floating point"),
+    "bias": ({"bias": torch.ones(5, 7).bool()}, TypeError, "bias must be a floating-point tensor"),
     "soft-cap": ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative; got -1"),
     "sinks": ({"sinks": torch.zeros(3)}, ValueError, r"sinks must have shape \[4\]; got \[3\]"),
     "padding": ({"key_end": torch.tensor([3])}, ValueError, r"key_end must have shape \[2\]; got \[1\]"),

@@ -17,8 +17,9 @@ _TAG = 0
 def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous") -> Tensor:
     """This rank's part of `tensor`, which every rank has: of sequences, labels, position ids.
 
+    tensor: dense, of any shape; dim: its dimension of rows, which may count from the end.
     layout: "contiguous" or "zigzag". Rows are split as by `torch.chunk`: the last parts may be shorter, or empty.
-    Differentiable; a view if the part is in one piece.
+    Differentiable; a view if the part is in one piece. Raises TypeError or ValueError that names the argument.
     """
     _check("shard", tensor, dim)
     held = _held(tensor.shape[dim], group_name(group), layout)
@@ -29,10 +30,11 @@ def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguo
 def gather(
     tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous", sequence_length: int | None = None
 ) -> Tensor:
-    """The whole sequence on every rank, joined from the parts that `shard` gives the ranks.
+    """Returns the whole sequence on every rank, joined from the parts that `shard` gives the ranks.
 
-    sequence_length: rows of the whole sequence; None: every rank has as many as this one. Differentiable: the gradient
-    of a part is the sum of the ranks' gradients of it. Raises ValueError if this rank has another number of rows.
+    tensor: dense, of any shape; dim: its dimension of rows. sequence_length: rows of the whole sequence; None: every rank
+    has as many as this one. Differentiable: the gradient of a part is the sum of the ranks' gradients of it. Raises
+    ValueError if this rank has another number of rows, and RuntimeError within the group's time limit if a rank is missing.
     """
     _check("gather", tensor, dim)
     check_length(sequence_length)

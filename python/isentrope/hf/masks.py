@@ -54,6 +54,7 @@ class RowMask(Tensor):
         return mask
 
     def dense(self) -> Tensor:
+        """Returns the mask as an ordinary tensor [batch, 1, queries, keys]."""
         return self._make_dense().expand(self.shape)
 
     @classmethod

@@ -60,7 +60,7 @@ class Calibration:
     log_gain: float
     """Mean over layers and heads, natural logarithm; 0 where nothing was kept."""
     log_gains: Tensor
-    """What was measured, kept or not, float64 [layers, heads]."""
+    """Measured gains, kept or not, float64 [layers, heads]."""
     kept: bool
     """Whether the rule has the gain: it was better than none on held-out passages by a t test, or there were no passages."""
     steps: list[dict[str, float]]

@@ -104,15 +104,17 @@ class Monitor:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        """model: on any device. Raises TypeError if it is not a module."""
         if not isinstance(model, nn.Module):
             raise TypeError(f"[Monitor] model must be a torch.nn.Module; got {type(model).__name__}")
         self._model = model
         self.latest: Reading | None = None
+        """Reading of the last `watch` block; None before the first and after one that was not watched."""
 
     @contextmanager
     def watch(self, watched: bool = True) -> Iterator[None]:
-        """Reads the first call of every module inside the block; gradient checkpointing calls modules again in the backward
-        pass. `latest` is None if the step was not watched.
+        """Reads the first call of every module inside the block, because gradient checkpointing calls modules again in the
+        backward pass. watched: False leaves the block alone, at no cost.
 
         Raises ValueError at the end of a block in which the model made no call that can be read.
         """

@@ -33,7 +33,8 @@ Finder = Callable[[str, nn.Module], Projections | None]
 
 
 class QKClip:
-    """Scales the query and key projections of each head whose largest logit exceeded tau, after each optimizer step.
+    """Scales the query and key projections of each head whose largest logit exceeded tau, after each optimizer step (Kimi
+    K2, Moonshot 2025).
 
     gamma = tau / largest logit since the last step. Every logit of the head is afterwards gamma times what it was:
 
@@ -58,7 +59,8 @@ class QKClip:
             `isentrope.models.projections` makes them. None: those of transformers' models and `nn.MultiheadAttention`.
         group: the process group of the ranks that have the same layers, over which maxima are reduced. None: all ranks.
 
-        Raises ValueError if tau is not positive, no module has projections, or one normalises its queries and keys.
+        Raises TypeError if model is no module, and ValueError if tau is not positive and finite, no module has projections,
+        or one normalises its queries and keys. Raises it too for projections that are shared, quantized or on meta.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"[QKClip] model must be a torch.nn.Module; got {type(model).__name__}")
