@@ -179,9 +179,10 @@ def ttgir(launch: Launch, target: Target) -> str:
     return str(module)
 
 
-# A product by mma of version 2: rows and columns of its first operand, their type, and the contiguous columns of a
-# lane.
-_PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opIdx = 0, parent = #mma\d*, kWidth = (\d+)\}>>")
+# The name of a layout of mma of version 2; a product: rows and columns of its first operand, their type, the name of its
+# layout, and the contiguous columns of a lane.
+_LAYOUT = re.compile(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2,", re.MULTILINE)
+_PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>")
 
 
 class Product(NamedTuple):
@@ -197,7 +198,8 @@ class Product(NamedTuple):
 def wrong_products(code: str) -> list[Product]:
     """Returns products in TTGIR whose lanes would hold too many columns, which Triton 3.6 and 3.7 compute wrongly
     (decision 35)."""
-    found = (Product(int(x[1]), int(x[2]), x[3], int(x[4])) for x in _PRODUCT.finditer(code))
+    layouts = _LAYOUT.findall(code)
+    found = (Product(int(x[1]), int(x[2]), x[3], int(x[5])) for x in _PRODUCT.finditer(code) if x[4] in layouts)
     return sorted({product for product in found if 4 * product.width > product.columns})
 
 
