@@ -111,6 +111,8 @@ def unpack(names: tuple[str, ...], bits: int, shared: Sequence[Tensor] | Tensor,
         if name == "support":
             found[name] = support
         else:
-            piece = shared[(bits & (BITS[name] - 1)).bit_count()]
+            place = (bits & (BITS[name] - 1)).bit_count()
+            # torch without CUDA takes select on fake CUDA tensors, but no subscript.
+            piece = shared.select(0, place) if isinstance(shared, Tensor) else shared[place]
             found[name] = piece.detach() if name in _DETACHED else piece
     return Statistics(**found)

@@ -101,7 +101,7 @@ def test_errors_name_the_argument():
         isentrope.scaled_dot_product_attention(q, k[0, 0, 0], v)
     with pytest.raises(ValueError, match="causal must be absent with is_causal; got True"):
         isentrope.attention(q, k, v, causal=True, is_causal=True)
-    with pytest.raises(ValueError, match="enable_gqa must be True where k has fewer heads than q; got False"):
+    with pytest.raises(ValueError, match="enable_gqa must be True for a k with fewer heads than q; got False"):
         isentrope.attention(q, k[:, :2], v[:, :2], enable_gqa=False)
     for name in ("is_causal", "enable_gqa"):
         with pytest.raises(TypeError, match=f"{name} must be a bool; got 1"):

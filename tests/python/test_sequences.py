@@ -137,7 +137,7 @@ def test_caches_in_8_bits_are_refused_by_name():
     codes, scale = isentrope.quantize(k)
     with pytest.raises(ValueError, match=r"\[decode\] k_scale and v_scale must be given"):
         isentrope.decode(q, codes, codes)
-    with pytest.raises(TypeError, match=r"\[decode\] v_scale must be a tensor of float32; got NoneType"):
+    with pytest.raises(TypeError, match=r"\[decode\] v_scale must be a float32 tensor; got NoneType"):
         isentrope.decode(q, codes, codes, k_scale=scale)
     with pytest.raises(ValueError, match=r"k must be int8; got float32"):
         isentrope.decode(q, k, k, k_scale=scale, v_scale=scale)
