@@ -19,7 +19,7 @@ PerHead listed(ScaleRule::Number value) { return value ? PerHead{*value} : PerHe
 ScaleRule ScaleRule::make(std::string_view name, std::vector<PerHead> arguments) {
   const RuleInfo* rule = find_rule(name);
   if (rule == nullptr || rule->parameters.size() != arguments.size()) {
-    reject("a known rule must come with all of its arguments", std::string(name));
+    reject("a known rule must have as many arguments as it takes", std::string(name));
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const RuleParameter& parameter = rule->parameters[i];
