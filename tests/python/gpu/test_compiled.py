@@ -154,7 +154,7 @@ def without_statistics(source):
 @pytest.mark.long
 def test_a_call_that_asks_for_no_statistics_pays_nothing():
     """It compiles to the same instructions as a kernel without statistics in its source."""
-    from isentrope.gpu.kernels import block, forward, results, sums
+    from isentrope.gpu.kernels import block, forward, results, shares, sums
 
     def compiled_forward(statistics):
         variant = Variant(torch.bfloat16, 64, statistics=statistics)
@@ -162,7 +162,7 @@ def test_a_call_that_asks_for_no_statistics_pays_nothing():
 
     full, bare = compiled_forward(True), compiled_forward(False)
     functions = [getattr(sums, name) for name in ("rebase", "add_moments")]
-    functions += [results.write_rows, results.store_share, block.load_block, forward.are_no_numbers]
+    functions += [results.write_rows, shares.store_share, block.load_block, forward.are_no_numbers]
     sources = [function.src for function in functions]
     try:
         for function, source in zip(functions, sources):
