@@ -17,6 +17,10 @@ SPARSE = SIZES | dict(
 )  # fmt: skip
 
 
+def sparse_model():
+    return hf.AutoModel.from_config(hf.DeepseekV32Config(**SPARSE), attn_implementation="isentrope").eval()
+
+
 def outputs(model, mask, **inputs):
     torch.manual_seed(4)
     with torch.no_grad():
@@ -24,7 +28,7 @@ def outputs(model, mask, **inputs):
 
 
 def test_support_counts_the_chosen_keys():
-    ours = hf.AutoModel.from_config(hf.DeepseekV32Config(**SPARSE), attn_implementation="isentrope").eval()
+    ours = sparse_model()
     with isentrope.hf.record("support") as records:
         outputs(ours, torch.ones(2, 12, dtype=torch.long))
     assert [r.statistics.support.max().item() for r in records] == [4, 4]
@@ -32,7 +36,7 @@ def test_support_counts_the_chosen_keys():
 
 @pytest.mark.parametrize("side", ["no", "left", "right"])
 def test_a_rule_counts_the_chosen_keys_wherever_positions_begin(side):
-    ours = hf.AutoModel.from_config(hf.DeepseekV32Config(**SPARSE), attn_implementation="isentrope").eval()
+    ours = sparse_model()
     isentrope.hf.set_rule(ours, "log_length")
     mask = padding(side)
     with isentrope.hf.record("lambda_", "support") as records:
@@ -45,7 +49,7 @@ def test_a_rule_counts_the_chosen_keys_wherever_positions_begin(side):
 
 
 def test_a_rule_of_the_position_is_refused_where_keys_are_chosen():
-    ours = hf.AutoModel.from_config(hf.DeepseekV32Config(**SPARSE), attn_implementation="isentrope").eval()
+    ours = sparse_model()
     isentrope.hf.set_rule(ours, "log_length(length=position)")
     with pytest.raises(ValueError, match="DeepseekV32Attention.*got log_length.length=position.*: set a rule with length=visible"):
         outputs(ours, torch.ones(2, 12, dtype=torch.long))

@@ -123,13 +123,11 @@ def checkpointed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     """The same in training mode, with activation checkpointing."""
     if not getattr(model, "supports_gradient_checkpointing", False):
         return None
-    model.train()
     model.gradient_checkpointing_enable()
     try:
-        return _gradient(model, inputs)
+        return trained(model, inputs)
     finally:
         model.gradient_checkpointing_disable()
-        model.eval()
 
 
 def _gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
