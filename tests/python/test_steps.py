@@ -17,6 +17,8 @@ setup:
 	@echo noise of pip
 compile:
 	@echo '[1/2] Building a'; echo '[2/2] Building b'
+ends-early:
+	@echo '[1/4] Building a'; echo '[3/4] Linking a'
 tests:
 	@echo ' 1/12 Test  #1: short_test .........   Passed    0.25 sec'
 	@for i in 2 3 4 5 6 7 8 9 10 11 12; do echo "$$i/12 Test #$$i: test_$$i ...***Failed  $$i.5 sec"; done
@@ -58,9 +60,10 @@ def test_a_failure_shows_its_last_lines_and_names_the_log(run, tmp_path):
 
 
 def test_a_recorded_profile_has_the_time_of_each_tenth(run, tmp_path):
-    assert run("setup", "compile", "--record").returncode == 0
+    assert run("setup", "compile", "ends-early", "--record").returncode == 0
     profile = json.loads((tmp_path / "scripts/steps.json").read_text())
     assert len(profile["setup"]["reached"]) == 1 and len(profile["compile"]["reached"]) == 11
+    assert len(profile["ends-early"]["reached"]) == 11
 
 
 def test_the_time_left_only_falls(steps, monkeypatch):
