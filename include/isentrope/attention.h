@@ -2,10 +2,19 @@
 //
 //   z_ij = lambda_i q_i.k_j     p_i = softmax(z_i)     o_i = sum_j p_ij v_j
 //
-// Shapes: q is [batch, heads, queries, dim], k is [batch, kv_heads, keys, dim], v is [batch,
-// kv_heads, keys, value_dim], and kv_heads divides heads: query head h reads key head h / (heads /
-// kv_heads). Strides are arbitrary. q, k and v are all f32, bf16 or f16, or k and v are codes of 8
-// bits. Row statistics are f32 [batch, heads, queries], in nats.
+// Shapes and types:
+//
+//   q        [batch, heads, queries, dim]
+//   k        [batch, kv_heads, keys, dim]          dim and value_dim are at least 1
+//   v        [batch, kv_heads, keys, value_dim]    kv_heads divides heads
+//   output   [batch, heads, queries, value_dim]
+//
+// Query head h reads key head h / (heads / kv_heads). Strides are arbitrary. q, k and v are all
+// f32, bf16 or f16, or k and v are 8-bit codes. Row statistics are f32 [batch, heads, queries], in
+// nats.
+//
+// A row that sees no key has output 0 and no gradient. NaN in a key or value makes the rows that
+// see it NaN and leaves all other rows as they were. docs/semantics.md lists every edge case.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +28,11 @@
 
 namespace isentrope {
 
-// Keys and values of a paged cache: k and v are then [pages, kv_heads, page_size, dim], and key j
-// of a sequence is at row j % page_size of page block_table(batch, j / page_size).
+// Page table of a paged cache (vLLM, Kwon et al. 2023). k and v are then [pages, kv_heads,
+// page_size, dim], and key j of a sequence is at row j % page_size of page block_table(batch, j /
+// page_size).
 struct PagedKeys {
-  // [batch, pages of a sequence]; without data: not paged.
+  // [batch, pages of a sequence], each at least 0 and below pages; without data: not paged.
   View<const std::int32_t, 2> block_table;
   std::int64_t keys = 0;  // of the longest sequence; shorter ones end at Mask::key_end
 
@@ -32,12 +42,12 @@ struct PagedKeys {
 struct AttentionInput {
   ConstTensor q, k, v;
   PagedKeys pages{};
-  // The scales of k and v if these are codes of 8 bits, as quantize() writes them. The first three
-  // extents are those of k and v, the last is the number of groups of columns. Such keys and values
-  // are computed in f32, whatever the type of q, and have no backward pass.
+  // Scales of k and v if these are 8-bit codes, as quantize() writes both. The first three extents
+  // are those of k and v, the last is the number of groups of columns. Such keys and values are
+  // computed in f32, whatever the type of q, and have no backward pass.
   View<const float, 4> k_scale{}, v_scale{};
 
-  // The number of keys: that of k, or of the longest sequence if k is paged.
+  // Returns the number of keys: that of k, or of the longest sequence if k is paged.
   [[nodiscard]] std::int64_t keys() const { return pages ? pages.keys : k.extents[2]; }
 };
 
@@ -49,23 +59,24 @@ struct AttentionInput {
 struct AttentionOptions {
   ScaleRule rule{};
   Mask mask{};
-  float soft_cap = 0;  // > 0, or 0 for none
+  float soft_cap = 0;  // finite and > 0 (Gemma 2), or 0 for none
 
-  // [batch, heads, queries, keys], with any strides, also 0. A key is hidden where `attn_mask` is
-  // 0; hidden keys do not count in n. A bias of -inf removes a key from the support but not from
-  // n.
+  // Boolean mask and additive bias, [batch, heads, queries, keys], with any strides, also 0. A key
+  // is hidden where `attn_mask` is 0; hidden keys do not count in n. A bias of -inf removes a key
+  // from the support but not from n.
   View<const std::uint8_t, 4> attn_mask{};
   View<const float, 4> bias{};
 
-  // [heads]: the logit of an extra key without a value, which every row that has keys sees. It only
-  // takes weight from the output: the statistics, lse among them, are those of the real keys.
+  // Attention sinks, [heads] (gpt-oss): the logit of an extra key without a value, which every row
+  // with keys sees. A sink only takes weight from the output: the statistics, lse among them, are
+  // those of the real keys.
   View<const float, 1> sinks{};
 
-  // [batch, heads, queries]: the softmax scale of each row, instead of a rule.
+  // Softmax scale of each row, [batch, heads, queries], instead of a rule.
   View<const float, 3> lambda{};
 
-  // The share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 -
-  // dropout_p). Only the output is affected: statistics are those of the weights before dropout.
+  // Share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 - dropout_p).
+  // Only the output is affected: statistics are those of the weights before dropout.
   // The seed, batch, head, query + query_offset and key + key_offset decide whether a weight is
   // dropped. They do so alike in both passes, on every backend and for any threads (docs/adr/0013).
   // Packed documents are one batch, with positions in the whole of it. Sinks are never dropped.
@@ -75,21 +86,25 @@ struct AttentionOptions {
   ParallelFor parallel_for{};  // empty: the library's own threads
 };
 
+// Arrays that the forward pass writes. None may overlap another array or itself.
 struct AttentionOutput {
   Tensor output{};             // [batch, heads, queries, value_dim], f32 or of the input's type
-  RowStatistics statistics{};  // of each row; those without data are not computed
+  RowStatistics statistics{};  // those without data are not computed
 };
 
+// Computes the output and the requested statistics.
+//
 // Throws Error before anything is written if an argument is invalid, or if an array that is written
-// overlaps another one in memory.
+// overlaps another one in memory. Throws std::bad_alloc without memory; results are then undefined.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output);
 
-// The gradients of a scalar with respect to the results of the forward pass, and those results that
-// the backward pass needs: output and lse always, and for the gradient of a statistic the results
-// listed in statistics.h, such as entropy and variance for that of variance. Gradients without data
-// are zero; max_logit, lambda and support have none. That of max_probability goes to the first
-// largest key of the row, although there is no derivative where two keys are largest.
+// Upstream gradients, and the results of the forward pass that the backward pass needs.
+//
+// Output and lse are always needed. The gradient of a statistic needs the results that statistics.h
+// lists: that of variance needs entropy and variance. Upstream gradients without data are zero;
+// max_logit, lambda and support have none. If several keys of a row are largest, max_probability
+// has no derivative, and its gradient goes to the first of them.
 struct AttentionGradientInput {
   ConstTensor output{};
   ConstRowStatistics statistics{};
@@ -97,18 +112,22 @@ struct AttentionGradientInput {
   ConstRowStatistics d_statistics{};
 };
 
-// dq, dk and dv are f32 or of the input's type. The other gradients are computed if they have data.
+// Arrays that the backward pass writes, with the shapes of their inputs. dq, dk and dv are
+// required, f32 or of the input's type. The other gradients are computed if they have data.
 struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
   View<float, 4>
-      d_bias{};  // [batch, heads, queries, keys]; strides of 0 are for the caller to sum over
-  View<float, 3> d_lambda{};  // [batch, heads, queries]; of the factor before the soft-cap; without
-                              // one, of lambda
-  View<float, 1> d_sinks{};   // [heads]
+      d_bias{};  // [batch, heads, queries, keys]; the caller sums it over axes that are broadcast
+  // [batch, heads, queries]: with respect to the factor before the soft-cap; without a soft-cap, to
+  // lambda.
+  View<float, 3> d_lambda{};
+  View<float, 1> d_sinks{};  // [heads]
 };
 
-// Recomputes the weights tile by tile: memory grows with queries + keys, not with their product.
-// There is no backward pass for paged keys.
+// Computes the gradients of attention_forward() under the same input and options.
+//
+// Weights are recomputed tile by tile: memory grows with queries + keys, not with their product.
+// There is no backward pass for paged keys and 8-bit codes. Throws as attention_forward() does.
 void attention_backward(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result);
 

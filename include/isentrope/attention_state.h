@@ -25,40 +25,44 @@
 
 namespace isentrope {
 
+// Output and statistics of every row over some keys.
 struct AttentionState {
   std::array<std::int64_t, 4> shape{};  // of the output: [batch, heads, queries, value_dim]
   std::vector<RowStats> statistics;     // one for each row, row-major
   std::vector<float> output;            // row-major
 
   AttentionState() = default;
-  // Rows without keys: the identity of merge(). Throws Error if an extent is negative or there are
-  // more than 2^48 elements.
+  // Makes rows without keys, the identity of merge(). Throws Error if an extent is negative or
+  // there are more than 2^48 elements.
   explicit AttentionState(const std::array<std::int64_t, 4>& extents);
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(statistics.size()); }
   [[nodiscard]] std::int64_t value_dim() const { return shape[3]; }
 };
 
-// The state of the keys of this call. Mask::key_offset is their place in the sequence, and
-// Mask::sequence_keys the length of the sequence, which rules use. Three options need care for a
-// part of the keys:
+// Computes attention over the keys of this call, as attention_forward() does, and returns its
+// state. Mask::key_offset is the place of the keys in the sequence, and Mask::sequence_keys the
+// length of the sequence, which rules use. Three options need care for a part of the keys:
 //
 //   - causal bottom_right aligns with the keys of the call, as does a window without causal if
 //     Mask::sequence_keys is 0: use top_left, or pass sequence_keys, with a query_offset;
 //   - `attn_mask` counts the keys of the call, so pass lambda for each row instead of a rule of n;
 //   - sinks must count once, not in every part: they are an Error here, and with_sinks() adds them last.
+//
+// Throws Error if an argument is invalid.
 [[nodiscard]] AttentionState attention_state(const AttentionInput& input,
                                              const AttentionOptions& options);
 
-// Throws Error unless both have the same shape and the supports add up to less than 2^63. A state
-// whose logits are all -inf has no weight, whatever its output.
+// Returns the state over the keys of both, which must be disjoint. A row whose logits are all -inf
+// has no weight, whatever its output. Throws Error unless both have the same shape and the supports
+// add up to less than 2^63.
 [[nodiscard]] AttentionState merge(const AttentionState& a, const AttentionState& b);
 
-// The state with sinks, one logit per head, in its output. Statistics remain those of the real
-// keys, so do this last.
+// Returns the state with sinks, one logit per head, in its output. Statistics remain those of the
+// real keys, so add sinks last. Throws Error unless there is one sink for each head.
 [[nodiscard]] AttentionState with_sinks(AttentionState state, const View<const float, 1>& sinks);
 
-// Version 3, every number little-endian:
+// Returns the state as bytes, to store or send it. Version 3, every number little-endian:
 //
 //   bytes  0 ...  7   "ISENSTAT"
 //          8 ... 11   version, u32
@@ -68,8 +72,8 @@ struct AttentionState {
 //   then the output   f32, row-major, and nothing after it
 [[nodiscard]] std::vector<std::byte> to_bytes(const AttentionState& state);
 
-// Bytes may come from anywhere: what to_bytes() cannot have written is an Error. NaN rows are
-// valid.
+// Parses the output of to_bytes(). Bytes may come from anywhere: throws Error if to_bytes() cannot
+// have written them. Rows of NaN are valid.
 [[nodiscard]] AttentionState state_from_bytes(std::span<const std::byte> bytes);
 
 }  // namespace isentrope

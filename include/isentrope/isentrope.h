@@ -7,9 +7,9 @@
  *   isentrope_options_destroy(options);
  *
  * Meaning, shapes and edge cases are those of isentrope/attention.h. Arrays belong to the caller
- * and are only accessed during a call. A function that does not return ISENTROPE_OK has written
- * nothing but the message of isentrope_last_error(). Several threads may use the same options at
- * once while none of them sets options.
+ * and are only accessed during a call. A function that returns ISENTROPE_BAD_ARGUMENT has written
+ * nothing but the message of isentrope_last_error(); after other failures outputs are undefined.
+ * Several threads may use the same options at once while none of them sets options.
  */
 #ifndef ISENTROPE_ISENTROPE_H_
 #define ISENTROPE_ISENTROPE_H_
@@ -27,7 +27,8 @@
 extern "C" {
 #endif
 
-/* Statuses and types are int32_t in every signature: an enum's size is the compiler's affair. */
+/* Result of a function. Statuses and types are int32_t in every signature, because the compiler
+ * chooses the size of an enum. */
 typedef int32_t isentrope_status;
 enum {
   ISENTROPE_OK = 0,
@@ -36,6 +37,7 @@ enum {
   ISENTROPE_FAILED = 3 /* in the caller's parallel_for, or by a fault of the library */
 };
 
+/* Type of an array's elements. */
 typedef int32_t isentrope_dtype;
 enum {
   ISENTROPE_F32 = 1,
@@ -47,9 +49,9 @@ enum {
   ISENTROPE_I8 = 7
 };
 
-/* Element (i0, i1, ...) is strides[0] i0 + strides[1] i1 + ... elements after data; strides of
- * arrays that are read may be 0 or negative. data is aligned to its elements. All zero: an array
- * that is not given. */
+/* A strided array of the caller. Element (i0, i1, ...) is strides[0] i0 + strides[1] i1 + ...
+ * elements after data; strides of arrays that are read may be 0 or negative. data is aligned to its
+ * elements. All zero: an array that is not given. */
 typedef struct isentrope_array {
   void* data; /* inputs are not written */
   isentrope_dtype dtype;
@@ -58,7 +60,8 @@ typedef struct isentrope_array {
   int64_t strides[4];
 } isentrope_array;
 
-/* Row-major, without gaps. Calls refuse the result if extents is NULL, or rank is not theirs. */
+/* Returns a row-major array without gaps. Calls refuse it if extents is NULL, or if they take
+ * another rank. */
 ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_dtype dtype,
                                                          int32_t rank, const int64_t* extents);
 
@@ -66,14 +69,16 @@ ISENTROPE_API isentrope_array isentrope_array_contiguous(void* data, isentrope_d
 
 typedef struct isentrope_options isentrope_options;
 
-/* The standard scale, no mask. NULL when out of memory. */
+/* Creates options with the standard scale and no mask. NULL when out of memory. */
 ISENTROPE_API isentrope_options* isentrope_options_create(void);
 ISENTROPE_API void isentrope_options_destroy(isentrope_options* options); /* NULL is fine */
 
-/* "standard", "entropy_invariant(base=512)", ...; the message of a failure lists the rules. */
+/* Sets the scale rule from its text, such as "standard" or "entropy_invariant(base=512)". The
+ * message of a failure lists the rules. */
 ISENTROPE_API isentrope_status isentrope_options_set_rule(isentrope_options* options,
                                                           const char* text);
 
+/* Alignment of the causal diagonal; see isentrope/mask.h. */
 typedef int32_t isentrope_causal;
 enum {
   ISENTROPE_CAUSAL_NONE = 0,
@@ -83,7 +88,7 @@ enum {
 ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* options,
                                                             isentrope_causal causal);
 
-/* All other arguments have the names of isentrope/attention.h and mask.h. Integers:
+/* Sets an integer by its name in isentrope/mask.h; calls check its value. The names:
  *
  *   window_left, window_right                 keys position - left ... position + right; negative: no limit.
  *                                             The last query is at the last key, as in FlashAttention; with
@@ -99,7 +104,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
 ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* options,
                                                              const char* name, int64_t value);
 
-/* Arrays; NULL removes one:
+/* Sets an array by its name; NULL removes it. The description is copied, the data is not, so it
+ * must stay valid as long as calls use these options. The names:
  *
  *   key_begin, key_end           I64 [batch]: the keys that are not padding are begin ... end - 1
  *   prefix_keys                  I64 [batch]: the number of first keys of each sequence that all its rows
@@ -107,23 +113,25 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: the beginnings of packed documents; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key; strides of 0 broadcast
  *   bias                         F32 [batch, heads, queries, keys]; strides of 0 broadcast
- *   sinks                        F32 [heads]
- *   lambda                       F32 [batch, heads, queries], instead of the rule
+ *   sinks                        F32 [heads]: logits of keys without values
+ *   lambda                       F32 [batch, heads, queries]: softmax scales, instead of the rule
  */
 ISENTROPE_API isentrope_status isentrope_options_set_array(isentrope_options* options,
                                                            const char* name,
                                                            const isentrope_array* array);
 
+/* Sets the soft-cap c of c tanh(z / c), finite and > 0; 0: none. Calls check the value. */
 ISENTROPE_API isentrope_status isentrope_options_set_soft_cap(isentrope_options* options,
                                                               float soft_cap);
 
-/* The share of weights to drop, 0 <= p < 1, and the seed that selects them. Use the same for a
- * forward pass and its backward pass, and a new seed for every other call. */
+/* Sets the share of weights to drop, 0 <= p < 1, and the seed that selects them. Use the same for a
+ * forward pass and its backward pass, and a new seed for every other call. Calls check p. */
 ISENTROPE_API isentrope_status isentrope_options_set_dropout(isentrope_options* options, float p,
                                                              uint64_t seed);
 
-/* Must call run(task, 0), ..., run(task, tasks - 1), each once, on any threads, and then return.
- * NULL: the library uses its own threads. */
+/* Sets the function that runs the tasks of a call. It must call run(task, 0), ..., run(task, tasks
+ * - 1), each once, on any threads, and then return; it gets `user` unchanged. NULL: the library
+ * uses its own threads. */
 typedef void (*isentrope_run)(void* task, int64_t index);
 typedef void (*isentrope_parallel_for)(void* user, int64_t tasks, isentrope_run run, void* task);
 ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
@@ -158,6 +166,7 @@ typedef struct isentrope_statistics {
   /* <!-- end statistics --> */
 } isentrope_statistics;
 
+/* Arrays of a forward pass. */
 typedef struct isentrope_forward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* *; all F32, BF16 or F16; or k and v I8 */
@@ -170,50 +179,56 @@ typedef struct isentrope_forward_call {
   const isentrope_statistics* statistics; /* NULL: none */
 } isentrope_forward_call;
 
+/* Computes the output and the statistics that have data. */
 ISENTROPE_API isentrope_status isentrope_forward(const isentrope_options* options,
                                                  const isentrope_forward_call* call);
 
+/* Arrays of a backward pass. */
 typedef struct isentrope_backward_call {
   size_t struct_size;
   isentrope_array q, k, v; /* * */
-  isentrope_array output;  /* *; of the forward pass */
-  /* Of the forward pass: lse *, and each statistic that has a gradient below; with a gradient of
-   * variance also entropy, with one of max_probability also max_logit. */
+  isentrope_array output;  /* *; result of the forward pass */
+  /* Results of the forward pass: lse *, and each statistic that has a gradient below; with a
+   * gradient of variance also entropy, with one of max_probability also max_logit. */
   const isentrope_statistics* statistics;
-  isentrope_array d_output; /* upstream */
+  isentrope_array d_output; /* upstream gradient; not given: zeros */
   const isentrope_statistics*
-      d_statistics;           /* upstream; NULL: zeros. Not of max_logit, lambda, support */
-  isentrope_array dq, dk, dv; /* *; F32 or of the type of q */
+      d_statistics; /* upstream gradients; NULL: zeros. Not for max_logit, lambda, support */
+  isentrope_array dq, dk, dv;                /* *; F32 or of the type of q */
   isentrope_array d_bias, d_lambda, d_sinks; /* F32 */
 } isentrope_backward_call;
 
+/* Computes dq, dk and dv, and the other gradients that have data. Not for paged keys or I8. */
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,
                                                   const isentrope_backward_call* call);
 
 /* --- the rest */
 
-/* Keys or values of a cache in 8 bits, with a scale for each group of columns; see
+/* Writes keys or values of a cache as 8-bit codes, with a scale for each group of columns; see
  * isentrope/quantize.h. rows: F32, BF16 or F16 [outer, heads, rows, columns]; codes: I8 of that
  * shape; scales: F32 [outer, heads, rows, groups], where groups divides columns. */
 ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
                                                   const isentrope_array* codes,
                                                   const isentrope_array* scales);
 
-/* The softmax scale of a row that sees `keys` keys, the last of them at its own position. */
+/* Writes the softmax scale of a row that sees keys >= 0 keys, the last of them at its own position;
+ * 0 for no keys. dim >= 1 is the head dimension; head is for rules with numbers per head. */
 ISENTROPE_API isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t dim,
                                                      int64_t head, double* lambda);
 
-/* The instruction sets, best first; NULL beyond the last, and when out of memory. Then: the one in
- * use, and a function that sets another one for every thread. */
+/* Returns the name of an instruction set that this CPU runs, by index, best first. NULL beyond the
+ * last, and when out of memory. */
 ISENTROPE_API const char* isentrope_target(int32_t index);
+/* Returns the name of the instruction set in use. NULL when out of memory. */
 ISENTROPE_API const char* isentrope_active_target(void);
+/* Selects an instruction set for every thread. Do not call it while a kernel runs. */
 ISENTROPE_API isentrope_status isentrope_use_target(const char* name);
 
-/* The message of this thread's last failed call: "[function] what is required; got what". Valid
- * until the next failed call. */
+/* Returns the message of this thread's last failed call: "[function] what is required; got what".
+ * Valid until the thread's next failed call. */
 ISENTROPE_API const char* isentrope_last_error(void);
 
-/* "0.1.0" */
+/* Returns the version of the library, such as "0.2.0". */
 ISENTROPE_API const char* isentrope_version(void);
 
 #ifdef __cplusplus

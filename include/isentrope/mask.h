@@ -9,14 +9,15 @@
 
 namespace isentrope {
 
-// Alignment of the causal diagonal if there are fewer or more queries than keys. With 2 queries and
-// 4 keys (x: seen):
+// Alignment of the causal diagonal, which matters if there are fewer or more queries than keys.
+// With 2 queries and 4 keys (x: seen):
 //
 //   top_left  x . . .      bottom_right  x x x .
 //             x x . .                    x x x x
 enum class Causal { none, top_left, bottom_right };
 
-// All parts combine: a row sees the keys that no part masks, and those of its prefix.
+// Structural mask of a call. All parts combine: a row sees the keys that no part masks, and those
+// of its prefix.
 //
 // Query i is at position i + query_offset + keys - queries, so that the last query is aligned with
 // the last key, causal or not, as in FlashAttention. It is at i + query_offset with
@@ -28,34 +29,35 @@ struct Mask {
   // A row at position p sees keys p - window_left ... p + window_right; negative: no limit.
   std::int64_t window_left = -1, window_right = -1;
 
-  // A row sees only those of these keys whose distance from its position is a multiple of dilation
-  // (Longformer, LongNet). 0 or 1: all.
+  // A row sees only keys whose distance from its position is a multiple of dilation (Longformer,
+  // LongNet). 0 or 1: all.
   std::int64_t dilation = 0;
 
-  // Llama 4's chunks: positions are divided into chunks of chunk_size, from the first key that is
-  // not padding, and a row sees the keys of its own chunk. 0: no chunks.
+  // A row sees only the keys of its own chunk of chunk_size positions, counted from the first key
+  // that is not padding (Llama 4). 0: no chunks.
   std::int64_t chunk_size = 0;
 
   // [batch]: the number of keys at the beginning of each sequence, after padding, that all its rows
-  // see, whatever causal and window_right say (PaliGemma's images, GLM's contexts); or of each
-  // document, if there are several. Not with window_left, dilation or chunk_size, since a row's
-  // keys would not be one range.
+  // see, whatever causal and window_right say (PaliGemma's images, GLM's contexts). With packed
+  // documents the number holds for each of them. An error with window_left, dilation or chunk_size,
+  // because a row's keys would not be one range. Numbers beyond the sequence are clamped.
   View<const std::int64_t, 1> prefix_keys{};
 
   // Positions of the first query and the first key in the whole sequence, for a shard or a part of
-  // a cache. sequence_keys: the number of keys of the whole sequence, from which rules count n; 0:
-  // that of this call.
+  // a cache, 0 ... 2^60. sequence_keys: the number of keys of the whole sequence, from which rules
+  // count n; 0: the sequence ends with this call's keys.
   std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
 
-  // [batch]: the keys that are not padding, begin ... end - 1. Without data: all.
+  // [batch]: the keys that are not padding are begin ... end - 1. Numbers beyond the sequence are
+  // clamped. Without data: all.
   View<const std::int64_t, 1> key_begin{}, key_end{};
 
-  // [documents + 1]: the beginnings of packed documents: 0, ..., queries | keys. A row sees its own
-  // document; causal and window apply within it. Both or neither.
+  // [documents + 1]: the beginnings of packed documents, 0, ..., queries | keys, which never
+  // decrease. A row sees its own document; causal and window apply within it. Both or neither.
   View<const std::int64_t, 1> cu_seqlens_q{}, cu_seqlens_k{};
 };
 
-// Keys begin, begin + stride, ... below end; none when end <= begin.
+// Keys begin, begin + stride, ... below end; empty if end <= begin.
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -68,7 +70,7 @@ struct KeyRange {
   [[nodiscard]] constexpr bool holds(std::int64_t key) const {
     return begin <= key && key < end && (stride == 1 || (key - begin) % stride == 0);
   }
-  // The keys of this range from `first` on and below `last`.
+  // Returns the keys of this range from `first` on and below `last`.
   [[nodiscard]] constexpr KeyRange within(std::int64_t first, std::int64_t last) const {
     // The distance from `first` back to the last key of the range before it.
     const std::int64_t past = first > begin && stride > 1 ? (first - begin) % stride : 0;
@@ -81,24 +83,27 @@ struct KeyRange {
 // The effect of a mask on one row.
 struct RowView {
   KeyRange keys;     // of this call
-  RowLength length;  // what a scale rule may know
-  // The key of this call at the row's own position, from which distances count. It may be outside
-  // the call, and outside the keys that the row sees.
+  RowLength length;  // lengths that a scale rule may read
+  // Key of this call at the row's own position, from which distances count. It may be outside the
+  // call, and outside the keys that the row sees.
   std::int64_t own_key = 0;
 };
 
+// Returns the keys and lengths of one query under a valid mask, which is not checked here.
+// `queries` and `keys` are those of the call.
 [[nodiscard]] RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query,
                                std::int64_t queries, std::int64_t keys);
 
-// The keys from the first to the last that some query of `rows` sees, or would see without a
-// dilation; empty if none sees a key.
+// Returns the keys from the first to the last that some query of `rows` sees, or would see without
+// a dilation; empty if none sees a key.
 [[nodiscard]] KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows,
                                     std::int64_t queries, std::int64_t keys);
 
-// Whether row_view() gives all queries of a batch the same keys, so that one call is enough.
+// Returns whether row_view() gives all queries of a batch the same keys, so that one call is
+// enough.
 [[nodiscard]] bool rows_are_alike(const Mask& mask);
 
-// Whether row_view() is the same for every batch.
+// Returns whether row_view() is the same for every batch.
 [[nodiscard]] bool batches_are_alike(const Mask& mask);
 
 }  // namespace isentrope

@@ -1,7 +1,7 @@
 // The float64 reference: attention by its definition, one plain loop per formula. It is the oracle
 // of the tests, documents what the kernels compute, and computes float64 tensors. Time grows with
 // queries times keys, where keys are those of the whole sequence; memory grows with the keys of the
-// call.
+// call. Arguments are not validated.
 #pragma once
 
 #include <vector>
@@ -12,16 +12,16 @@
 
 namespace isentrope::reference {
 
-// Shapes are those of AttentionInput, not paged. The options' parallel_for is not used.
+// Tensors of a call, with the shapes of AttentionInput, not paged.
 struct Input {
   View<const double, 4> q, k, v;
-  // In double. They replace those of AttentionOptions, which are float.
+  // These replace the members of AttentionOptions, which are float.
   View<const double, 4> bias{};
   View<const double, 1> sinks{};
   View<const double, 3> lambda{};
 };
 
-// Row-major, with the shapes of the kernels' results.
+// Results of the forward pass, row-major, with the shapes of the kernels' results.
 struct Result {
   std::vector<double> output;
   std::vector<RowStats> statistics;
@@ -35,6 +35,7 @@ struct Result {
   std::vector<double> distance_slope;   // sum_j p_j ||i - j| - distance|, per row
 };
 
+// Computes the output and all statistics. The options' parallel_for is not used.
 [[nodiscard]] Result attention_forward(const Input& input, const AttentionOptions& options);
 
 // Upstream gradients, row-major; an empty vector stands for zeros.
@@ -43,7 +44,7 @@ struct GradientInput {
   StatisticFields<std::vector<double>> d_statistics{};
 };
 
-// A vector for each gradient, row-major. d_bias is empty without a bias.
+// One vector for each gradient, row-major. d_bias is empty without a bias.
 struct GradientFields {
   std::vector<double> dq, dk, dv, d_bias, d_lambda, d_sinks;
 };
@@ -51,15 +52,15 @@ struct GradientFields {
 // Gradients, and what error budgets are computed from (docs/contributors/numerics.md).
 struct Gradients : GradientFields {
   GradientFields magnitude;  // the same sums over magnitudes
-  // The contribution of the term of max_probability's gradient that only the largest key has, where
-  // rounding decides which key that is: among keys whose logits are nearly equal, and among keys
-  // whose logits are equal.
+  // Contribution of the term of max_probability's gradient that only the largest key has, if
+  // rounding decides which key that is: among keys with nearly equal logits, and with equal ones.
   GradientFields nearly_tied, tied;
-  // The change of results if the mean gradient of each row, output.d_output, changes by 1. Only for
-  // d_bias, d_lambda and d_sinks.
+  // Change of the gradients if the mean gradient of each row, output.d_output, changes by 1. Only
+  // for d_bias, d_lambda and d_sinks.
   GradientFields of_mean;
 };
 
+// Computes all gradients. The forward pass is computed again.
 [[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,
                                            const GradientInput& gradient);
 

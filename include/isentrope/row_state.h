@@ -18,8 +18,8 @@
 
 namespace isentrope {
 
-// In double, although kernels compute in float: a row of 10^6 keys merges thousands of tiles, while
-// the float sums within a tile are short.
+// Sums of a row over some of its keys. They are double, although kernels compute in float, because
+// a row of 10^6 keys merges thousands of tiles, while the float sums within a tile are short.
 struct RowState {
   double max = -std::numeric_limits<double>::infinity();
   double s0 = 0, s1 = 0, s1_prime = 0, s2 = 0;
@@ -30,16 +30,16 @@ struct RowState {
   bool operator==(const RowState&) const = default;
 };
 
-// The state of one key that the row sees, at that distance from the row's position. A NaN or +inf
-// logit makes it NaN; a logit of -inf has no weight.
+// Returns the state of one key that the row sees, `distance` keys from the row's position. A logit
+// of NaN or +inf makes it NaN; a logit of -inf has no weight.
 [[nodiscard]] inline RowState row_state_of(double logit, double distance = 0) {
   if (logit == -std::numeric_limits<double>::infinity()) return {logit, 0, 0, 0, 0, 1};
   const double weight = std::exp(logit - logit);
   return {logit, weight, weight - 1, weight - 1, weight, 1, weight * distance};
 }
 
-// The same state measured from m >= a.max. The row's value accumulator takes the factor e^(a.max -
-// m).
+// Returns the same state measured from m >= a.max. The row's value accumulator takes the factor
+// e^(a.max - m).
 [[nodiscard]] inline RowState rebase(const RowState& a, double m) {
   if (a.max == m) return a;
   // Keys whose logits are all -inf have no weight; -inf times the sum would be NaN.
@@ -52,6 +52,7 @@ struct RowState {
           a.support, f * a.s_distance};
 }
 
+// Returns the state over the keys of both, which must be disjoint.
 [[nodiscard]] inline RowState merge(const RowState& a, const RowState& b) {
   if (b.empty()) return a;
   if (a.empty()) return b;

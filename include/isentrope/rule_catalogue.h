@@ -35,29 +35,30 @@ using FormBuilder = ClosedForm (*)(std::span<const PerHead> arguments);
 struct RuleInfo {
   std::string_view name;
   std::vector<RuleParameter> parameters;
-  std::string_view formula;  // of lambda, with n the length of the policy
+  std::string_view formula;  // lambda as text, with n the length of the policy
   std::string_view source;   // who ships or derives it
   std::string_view use;      // when to use it
   std::string_view at_one;   // lambda for a row of one key
-  std::string_view
-      counts;  // "visible: WHY", of the length n unless the policy says otherwise; or ""
+  std::string_view counts;   // the length n by default, and why: "visible: WHY"; or ""
   FormBuilder form;
 };
 
-// All rules, in the order of the documentation.
+// Returns all rules, in the order of the documentation.
 [[nodiscard]] std::span<const RuleInfo> rule_catalogue();
 
-// The rule of that name; null if there is none.
+// Returns the rule of that name; null if there is none.
 [[nodiscard]] const RuleInfo* find_rule(std::string_view name);
 
-// "entropy_invariant(base=512)": the name with every default; parameters without one are "...".
+// Returns the name with every default, such as "entropy_invariant(base=512)"; parameters without a
+// default are "...".
 [[nodiscard]] std::string signature(const RuleInfo& rule);
 
 // Returns which length n of a rule's form counts, and why: "visible: WHY", or "total: as given" if
 // the policy is not the rule's own. Empty if the form or one of its arguments reads no length.
 [[nodiscard]] std::string counted(const RuleInfo& rule, const ClosedForm& form);
 
-// The candidate nearest to a word, by edit distance; empty if none is near. Ties go to the first.
+// Returns the candidate nearest to a word, by edit distance; empty if none is near. Ties go to the
+// first.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> candidates);
 

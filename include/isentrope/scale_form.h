@@ -5,8 +5,8 @@
 //   factor          = clamp(a_h + b_h G(u, d)^gamma_h, lo, hi)^rho
 //   u               = clamp(N + offset, n_min, n_max)
 //
-// G grows with the length u of the row. Which length that is belongs to the value too, since
-// shipped implementations of the same rule silently disagree about it.
+// G grows with the length u of the row; N is the length that the policy selects. The policy is part
+// of the value, because shipped implementations of the same rule count different lengths.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ struct RowLength {
   std::int64_t total = 0;     // keys of the call
 };
 
+// The length N of a row that a rule counts; fixed: a constant.
 enum class LengthSource { visible, position, total, fixed };
 
-// How u follows from a row. The offset is added before the clamp, so that u >= 1 for every source
-// and no logarithm is negative. It need not be an integer: one shipped kernel uses ln(e + n).
+// How u follows from a row's lengths. The offset is added before the clamp, so that u >= 1 for
+// every source and no logarithm is negative. It need not be an integer: one shipped kernel uses
+// ln(e + n).
 struct LengthPolicy {
   LengthSource source = LengthSource::visible;
   double fixed = 0;  // the length itself if source is fixed, otherwise 0
@@ -36,7 +38,7 @@ struct LengthPolicy {
   bool operator==(const LengthPolicy&) const = default;
 };
 
-// G(u, d); `unit` is the B, L or t below.
+// The growth G(u, d); `unit` is the B, L or t below.
 enum class Growth {
   one,         // 1
   log,         // ln u / ln B: exactly 1 at u = B
@@ -53,6 +55,7 @@ enum class ScalePlace { pre_cap, post_cap };
 // One number for all heads, or one number per head.
 using PerHead = std::vector<double>;
 
+// Nodes of a table, between which the factor is linear in ln n.
 struct ScaleNodes {
   std::vector<double> n;       // strictly increasing, >= 1
   std::vector<double> factor;  // as many as n, or as many for each head, head after head
@@ -60,6 +63,7 @@ struct ScaleNodes {
   bool operator==(const ScaleNodes&) const = default;
 };
 
+// The symbols of the formula above. The defaults are the standard rule, 1 / sqrt(d).
 struct ClosedForm {
   PerHead c = {1};
   double p = -0.5;
@@ -79,16 +83,16 @@ struct ClosedForm {
   bool operator==(const ClosedForm&) const = default;
 };
 
-// The number of heads that the form has numbers for; 1 if they are for every head.
+// Returns the number of heads that the form has numbers for; 1 if they are for every head.
 [[nodiscard]] std::int64_t heads_of(const ClosedForm& form);
 
-// u of a row.
+// Returns u of a row.
 [[nodiscard]] double length_of(const LengthPolicy& policy, const RowLength& row);
 
-// c_h d^p.
+// Returns c_h d^p.
 [[nodiscard]] double base_of(const ClosedForm& form, std::int64_t dim, std::int64_t head);
 
-// Finite for finite members; factors are clamped to a magnitude of 1e60.
+// Returns the factor of a row, clamped to a magnitude of 1e60. Finite for finite members.
 [[nodiscard]] double factor_of(const ClosedForm& form, const RowLength& row, std::int64_t dim,
                                std::int64_t head);
 

@@ -6,9 +6,10 @@
 // per call into one lambda per row and head; kernels see numbers, never rules. Every rule is one
 // closed form (scale_form.h), or a product of them if a model applies two.
 //
-// Each constructor below throws Error if an argument is outside the domain that it states; NaN
-// always is. A PerHead argument is one number, or one per head. An omitted argument has the default
-// of the catalogue. For sources, defaults and advice see docs/scale-rules.md.
+// Each constructor below returns the rule of the stated formula. It throws Error if an argument is
+// outside its domain, as NaN always is. A PerHead argument is one number, or one per head. An
+// omitted argument has the default of the catalogue. d is the head dimension. For sources, defaults
+// and advice see docs/scale-rules.md.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace isentrope {
 
 class ScaleRule {
  public:
-  // One rule of the catalogue with its arguments, and its closed form.
+  // A rule of the catalogue with its arguments and closed form.
   struct Term {
     std::string_view name;
     std::vector<PerHead> arguments;  // in the order of the catalogue
@@ -40,7 +41,7 @@ class ScaleRule {
   // --- scales that do not depend on n
   // 1 / sqrt(d): unit variance of q.k for independent components (Vaswani et al. 2017).
   static ScaleRule standard() { return {}; }
-  // The given scale, whatever n and d. |scale| <= 1e9.
+  // scale, whatever n and d (T5, Granite). |scale| <= 1e9.
   static ScaleRule constant(double scale);
   // scalar^(-1/2) (Gemma 2, Gemma 3). scalar in (0, 1e18].
   static ScaleRule query_pre_attn_scalar(Number scalar = {});
@@ -72,9 +73,10 @@ class ScaleRule {
   // (1 + attn_scale ln(1 + floor((position + offset) / floor_scale))) / sqrt(d) (Llama 4).
   static ScaleRule attn_temperature_tuning(Number floor_scale = {}, Number attn_scale = {},
                                            Number offset = {});
-  // The same with beta, and position counted from 0 (Ministral 3, Mistral 4).
+  // (1 + beta ln(1 + floor(position / train_len))) / sqrt(d), position counted from 0 (Ministral 3,
+  // Mistral 4).
   static ScaleRule llama_4_scaling(Number beta = {}, Number train_len = {});
-  // (1 + alpha ln max(1, n / n_floor)) / d; scales the bias too (Inkling).
+  // (1 + alpha ln max(1, n / n_floor)) / d; the factor multiplies the bias too (Inkling).
   static ScaleRule log_scaling(Number n_floor = {}, Number alpha = {});
   // (1 + alpha ln max(1, n / train_len)) / sqrt(d), n the keys of the call (Qwen2.5-1M).
   static ScaleRule dual_chunk(Number train_len = {}, Number alpha = {});
@@ -83,9 +85,10 @@ class ScaleRule {
   // (1 + 0.1 mscale ln max(1, factor))^2 / sqrt(d): YaRN's factor enters q and k, so its square
   // enters the logit. factor > 0.
   static ScaleRule yarn_mscale(Number factor = {}, Number mscale = {});
-  // The same with factor = n / train_len, n the keys of the call (dynamic YaRN).
+  // The formula of yarn_mscale with factor = n / train_len, n the keys of the call (dynamic YaRN).
   static ScaleRule dynamic_yarn(Number train_len = {}, Number mscale = {});
-  // max(1, ln target_len / ln train_len) / sqrt(d): the square of LongRoPE's factor on q and k.
+  // max(1, ln target_len / ln train_len) / sqrt(d): the square of the factor on q and k (LongRoPE,
+  // Phi-3).
   static ScaleRule longrope(Number train_len = {}, Number target_len = {});
 
   // --- other growths
@@ -94,7 +97,7 @@ class ScaleRule {
   // sqrt((1 - n^(-2/d)) / (1 - train_len^(-2/d))) / sqrt(d) (InfoScale 2025). train_len > 1.
   static ScaleRule infoscale(Number train_len = {});
   // gain n^exponent / sqrt(d); exponent 0 stands for 2 / (d - 1), the critical exponent of keys on
-  // a sphere. exponent in [-2, 2].
+  // a sphere (arXiv 2605.08505). exponent in [-2, 2].
   static ScaleRule power(Number exponent = {}, Number gain = {});
   // coef sqrt(ln n) / sqrt(d): largest gradient for normal scores (Su 2023).
   static ScaleRule grad_max_normal(Number coef = {});
@@ -110,36 +113,41 @@ class ScaleRule {
   // Positions beyond the last have the lambda of the last.
   static ScaleRule per_row(std::vector<double> lambda, Number heads = {});
 
-  // This rule with another length, place or bias. Not for products. Members that a change of the
-  // length leaves out keep their values; a fixed length is its own source.
+  // Changes of the length that a rule counts. Members left out keep their values; a fixed length is
+  // its own source. n_min >= 1, n_max >= n_min, |offset| <= 1e18, fixed in [0, 1e18].
   struct LengthChange {
     std::optional<LengthSource> source{};
     std::optional<double> fixed{}, n_min{}, n_max{}, offset{};
   };
+  // Returns this rule with another length, place or effect on the bias. Throws Error if it is a
+  // product or a value is outside its domain.
   [[nodiscard]] ScaleRule with_length(const LengthChange& change) const;
   [[nodiscard]] ScaleRule with_place(ScalePlace place) const;
   [[nodiscard]] ScaleRule with_scaled_bias(bool scaled) const;
 
-  // Two rules that one model applies together: the base of the first, the factors of both. The
-  // second must have the base 1 / sqrt(d), since a base cannot count twice. At most 4 terms.
+  // Returns the product of two rules that one model applies together: the base of the first, the
+  // factors of both. Throws Error if the second has another base than 1 / sqrt(d), because a base
+  // cannot count twice, if numbers of heads differ, or if there are more than 4 terms.
   friend ScaleRule operator*(const ScaleRule& first, const ScaleRule& second);
 
-  // "standard", "constant(scale=0.5)", "entropy_invariant(base=512)", ...: parse(text()) == *this.
+  // Returns the rule as text, such as "entropy_invariant(base=512)"; parse(text()) == *this.
   [[nodiscard]] std::string text() const;
-  // Reads name(argument=value, ...). Arguments may be in any order; those with a default may be
+  // Parses name(argument=value, ...). Arguments may be in any order; those with a default may be
   // omitted; without names they are in the order of the catalogue; [x, y] is a number per head.
   // Every rule also takes length=visible|position|total|N, n_min, n_max, offset,
   // where=pre_cap|post_cap and scale_bias=true|false. * multiplies rules. Throws Error that lists
   // the rules, or the arguments of the rule, and the one that was probably meant.
   [[nodiscard]] static ScaleRule parse(std::string_view text);
-  // A rule of the catalogue from one list of numbers per parameter; an empty list is the default.
+  // Returns a rule of the catalogue from one list of numbers per parameter; an empty list is the
+  // default. Throws Error if the name, the count of lists or a number is invalid.
   [[nodiscard]] static ScaleRule make(std::string_view name, std::vector<PerHead> arguments);
 
-  // The softmax scale of a row: pre_cap times post_cap. Finite; >= 0 unless a per-head number is
-  // negative; 0 for a row without keys. dim >= 1; head below heads(), or any if heads() is 1.
+  // Returns the softmax scale of a row, pre_cap times post_cap. Always finite; >= 0 unless an
+  // argument is negative; 0 for a row without keys. Throws Error unless dim >= 1, and head is below
+  // heads() or heads() is 1.
   [[nodiscard]] double lambda(const RowLength& length, std::int64_t dim,
                               std::int64_t head = 0) const;
-  // The factors of q.k before a soft-cap, of the logit after it, and of an additive bias.
+  // Return the factors of q.k before a soft-cap, of the logit after it, and of an additive bias.
   [[nodiscard]] double pre_cap(const RowLength& length, std::int64_t dim,
                                std::int64_t head = 0) const;
   [[nodiscard]] double post_cap(const RowLength& length, std::int64_t dim,
@@ -147,22 +155,23 @@ class ScaleRule {
   [[nodiscard]] double on_bias(const RowLength& length, std::int64_t dim,
                                std::int64_t head = 0) const;
 
-  // Whether the scale may depend on that length of a row. A rule that reads none has one scale for
-  // every row with a key.
+  // Returns whether the scale may depend on that length of a row. A rule that reads none has one
+  // scale for every row with a key.
   [[nodiscard]] bool reads(LengthSource source) const;
-  // The number of heads with scales of their own; 1 if all heads have the same scale.
+  // Returns the number of heads that the rule has numbers for; 1 if all heads have the same scale.
   [[nodiscard]] std::int64_t heads() const;
-  // The rule of `count` heads from `first` on, with the numbers for those only. This rule itself if
-  // all heads have one scale. Throws Error if it has no such heads.
+  // Returns the rule for `count` heads from `first` on, with the numbers of those only. Returns
+  // this rule itself if all heads have one scale. Throws Error if it has no such heads.
   [[nodiscard]] ScaleRule of_heads(std::int64_t first, std::int64_t count) const;
   [[nodiscard]] std::span<const Term> terms() const { return terms_; }
 
-  // The names that parse() knows.
+  // Returns the names that parse() knows.
   [[nodiscard]] static std::vector<std::string_view> names();
-  // All rules whose arguments all have defaults.
+  // Returns all rules whose arguments all have defaults.
   [[nodiscard]] static std::vector<ScaleRule> all();
-  // The same with train_len as the trained length of every rule that has one: at train_len keys
-  // entropy_invariant, logn, infoscale, ... then equal the standard rule.
+  // Returns the same with train_len, in (1, 1e18], as the trained length of every rule that has
+  // one. At train_len keys entropy_invariant, logn, infoscale and others then equal the standard
+  // rule.
   [[nodiscard]] static std::vector<ScaleRule> all(double train_len);
 
   bool operator==(const ScaleRule&) const = default;

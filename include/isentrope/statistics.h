@@ -12,17 +12,17 @@
 
 namespace isentrope {
 
-// One T for each statistic, and a Count for those that count: views, vectors or tensors with the
-// numbers of all rows. Units are nats, or keys for distance. A row that sees no key has lse -inf,
-// max_logit -inf, and 0 everywhere else. Python's Statistics and C's isentrope_statistics are
-// generated from these lines.
+// One T for each statistic, and a Count for those that count keys: views, vectors or tensors with
+// the numbers of all rows. Units are nats, or keys for distance. A row that sees no key has lse and
+// max_logit -inf and 0 elsewhere; a row with a logit of NaN or +inf has NaN in all but lambda and
+// support. Python's Statistics and C's isentrope_statistics are generated from these lines.
 template <typename T, typename Count = T>
 struct StatisticFields {
-  // ln sum_j e^z_j.
+  // ln sum_j e^z_j, the log-sum-exp of the row's logits.
   T lse{};
-  // -sum p ln p, in [0, ln support].
+  // -sum p ln p, the Shannon entropy, in [0, ln support].
   T entropy{};
-  // sum p^2, in [1 / support, 1].
+  // sum p^2, the collision probability, in [1 / support, 1].
   T collision{};
   // Variance of z under p (the varentropy): -d entropy / d ln lambda.
   T variance{};
@@ -36,7 +36,7 @@ struct StatisticFields {
   T max_logit{};
   // The softmax scale of the row.
   T lambda{};
-  // Keys the row sees.
+  // Number of keys the row sees, without those that a bias of -inf hides.
   Count support{};
 };
 
@@ -53,11 +53,12 @@ struct RowStats {
   double variance = 0;
   double distance = 0;
   double max_probability = 0;
-  std::int64_t support = 0;  // test this to recognise an empty row
+  std::int64_t support = 0;  // 0 exactly for an empty row
 };
 
-// The maximum is attained, so s0 >= 1 and s1 <= 0: entropy is a sum of two non-negative terms
-// without cancellation, however peaked the row. A NaN logit makes every statistic NaN.
+// Returns the statistics of a row from its sums. The maximum is attained, so s0 >= 1 and s1 <= 0:
+// entropy is a sum of two non-negative terms without cancellation, however peaked the row. A NaN
+// logit makes every statistic NaN.
 [[nodiscard]] inline RowStats finalize(const RowState& a) {
   if (a.empty()) return {};
   const double log_s0 = std::log(a.s0), mean = a.s1 / a.s0;
@@ -72,12 +73,12 @@ struct RowStats {
           .support = a.support};
 }
 
-// Sums of a RowState that only some statistics need.
+// Bits for the sums of a RowState that only some statistics need.
 enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
 
-// Terms of the gradient of the logits, by which the backward pass chooses its compiled version and
-// what it computes beforehand: constants of a row, functions of ln p_j and p_j, the distance of
-// each key, the row's largest key.
+// Bits for the terms of a logit's gradient: constants of a row, functions of ln p_j and p_j, the
+// distance of each key, the row's largest key. The backward pass chooses its compiled version by
+// them.
 enum GradientTerms : unsigned {
   kNoGradient = 0,
   kConstants = 1,
@@ -86,10 +87,10 @@ enum GradientTerms : unsigned {
   kLargestKey = 8
 };
 
-// How a number of a row merges over two disjoint parts of its keys. w is a part's share of the
-// softmax.
+// How a statistic x merges over two disjoint parts a and b of a row's keys, with w the share of the
+// softmax that a part has.
 enum class Merge {
-  own,           // lse, of which the shares are made, and support, which counts
+  own,           // a formula of its own: lse, which gives the shares, and support, which adds up
   mean,          // w_a x_a + w_b x_b
   squares,       // w_a^2 x_a + w_b^2 x_b
   largest_part,  // max(w_a x_a, w_b x_b)
@@ -99,10 +100,10 @@ enum class Merge {
 // Properties of a statistic that front ends, validation and kernels need.
 struct Statistic {
   std::string_view name;
-  Merge merge;  // of entropy and variance, without what the difference of the parts adds
+  Merge merge;  // for entropy and variance only a part: attention_state.h has all terms
   double RowStats::* of_row = nullptr;  // member that finalize() sets; null if it needs no keys
   unsigned sums = kOnlyS0;              // the sums that the forward pass needs for it
-  unsigned gradient = kNoGradient;      // its terms; src/cpu/steps/statistic_gradient-inl.h
+  unsigned gradient = kNoGradient;      // GradientTerms; none: not differentiable
   // The results of the forward pass, besides output and lse, that its gradient needs.
   std::array<std::string_view, 2> needs{};
 
@@ -112,8 +113,8 @@ struct Statistic {
   }
 };
 
-// Calls visit(statistic, fields.NAME...) for each statistic, in the order that is used everywhere:
-// of one StatisticFields, of several in parallel, or of none.
+// Calls visit(statistic, fields.NAME...) for each statistic, in the order that is used everywhere.
+// Takes any number of StatisticFields, which are visited in parallel.
 template <typename Visit, typename... Fields>
 constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
   visit(
@@ -160,6 +161,7 @@ constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
   visit(Statistic{.name = "support", .merge = Merge::own}, fields.support...);
 }
 
+// Returns the same views for reading.
 [[nodiscard]] inline ConstRowStatistics as_const(const RowStatistics& statistics) {
   ConstRowStatistics result;
   for_each_statistic([](const Statistic&, const auto& from, auto& to) { to = from; }, statistics,

@@ -9,10 +9,11 @@
 
 namespace isentrope {
 
-// i8: codes of keys or values in 8 bits, which have scales (quantize.h).
+// Element types. i8 holds 8-bit codes of keys or values, which are read with the scales of
+// quantize.h.
 enum class DType { f32, bf16, f16, i8 };
 
-// Storage types, which only hold bits. Arithmetic is done in float.
+// Storage types of 16 bits. They only hold bits, because arithmetic is done in float.
 struct BFloat16 {
   std::uint16_t bits;
 };
@@ -20,9 +21,11 @@ struct Float16 {
   std::uint16_t bits;
 };
 
+// Returns the bytes of an element.
 [[nodiscard]] constexpr std::int64_t size_of(DType type) {
   return type == DType::f32 ? 4 : type == DType::i8 ? 1 : 2;
 }
+// Returns the name that error messages use, such as "bf16".
 [[nodiscard]] constexpr const char* name_of(DType type) {
   constexpr std::array kNames = {"f32", "bf16", "f16", "i8"};
   return kNames[static_cast<std::size_t>(type)];
@@ -37,8 +40,9 @@ inline constexpr DType kDTypeOf<Float16> = DType::f16;
 template <>
 inline constexpr DType kDTypeOf<std::int8_t> = DType::i8;
 
-// Extents and strides as in View; strides count elements. Views of float, BFloat16, Float16 and
-// std::int8_t convert to it.
+// A strided array of the caller with 4 axes. Strides count elements and may be 0 or negative, as in
+// View. Without data it stands for an array that is not given or not requested. Views of float,
+// BFloat16, Float16 and std::int8_t convert to it.
 struct Tensor {
   void* data = nullptr;
   DType type = DType::f32;
@@ -55,6 +59,7 @@ struct Tensor {
   explicit operator bool() const { return data != nullptr; }
 };
 
+// A Tensor that is only read.
 struct ConstTensor {
   const void* data = nullptr;
   DType type = DType::f32;
@@ -76,7 +81,7 @@ struct ConstTensor {
   explicit operator bool() const { return data != nullptr; }
 };
 
-// Widens to float, exactly.
+// Widens to float, exactly; NaN and Inf are kept.
 [[nodiscard]] inline float to_float(float x) { return x; }
 [[nodiscard]] inline float to_float(BFloat16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
@@ -91,7 +96,7 @@ struct ConstTensor {
   return std::bit_cast<float>(sign | magnitude);
 }
 
-// Rounds to the nearest, ties to even; NaN stays NaN, numbers that are too large become infinite.
+// Rounds to the nearest T, ties to even. NaN stays NaN; numbers too large for T become Inf.
 template <typename T>
 [[nodiscard]] T from_float(float x);
 

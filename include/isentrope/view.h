@@ -7,9 +7,9 @@
 
 namespace isentrope {
 
-// Element (i0, i1, ...) is data[i0 * strides[0] + i1 * strides[1] + ...]. Strides count elements
-// and may be 0 (broadcast) or negative. A view without data stands for an output that was not
-// requested.
+// A strided array that does not own its memory. Element (i0, i1, ...) is data[i0 * strides[0] + i1
+// * strides[1] + ...]. Strides count elements and may be 0 (broadcast) or negative. A view without
+// data stands for an input that is not given or an output that is not requested.
 template <typename T, std::size_t Rank>
 struct View {
   T* data = nullptr;
@@ -18,6 +18,7 @@ struct View {
 
   explicit operator bool() const { return data != nullptr; }
 
+  // Returns an element; indices are not checked.
   template <typename... Index>
   T& operator()(Index... index) const {
     static_assert(sizeof...(Index) == Rank);
@@ -30,7 +31,7 @@ struct View {
   operator View<const T, Rank>() const { return {data, extents, strides}; }
 };
 
-// A row-major view without gaps.
+// Returns a row-major view without gaps, in which the last axis is contiguous.
 template <typename T, std::size_t Rank>
 View<T, Rank> contiguous_view(T* data, const std::array<std::int64_t, Rank>& extents) {
   View<T, Rank> view{data, extents, {}};

@@ -47,7 +47,7 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention whose softmax scale may depend on the number of keys that each row sees.
+    """Computes attention whose softmax scale may depend on the number of keys that each row sees.
 
         z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
 
@@ -72,9 +72,9 @@ def attention(
         bias: floating point, broadcastable to the same shape; -inf hides a key from the softmax, but not from n.
         is_causal, enable_gqa: as in `scaled_dot_product_attention`: causal="top_left", and whether heads of q may share
             those of k and v, which they may unless it is False.
-        soft_cap: 0 for none.
-        sinks: [heads], logits that join the softmax without a value; statistics are those of the real keys.
-        dropout_p: the share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 - dropout_p).
+        soft_cap: finite and at least 0 (Gemma 2); 0: none.
+        sinks: [heads], logits that join the softmax without a value (gpt-oss); statistics are those of the real keys.
+        dropout_p: share of weights to drop, 0 <= dropout_p < 1; the rest are multiplied by 1 / (1 - dropout_p).
             Statistics are those of the weights before dropout.
         dropout_seed: a 64-bit integer, or an int64 tensor without dimensions, that selects the weights to drop
             (docs/adr/0013). None: drawn from torch's generator of the device, which activation checkpointing repeats.
@@ -85,8 +85,9 @@ def attention(
         return_stats: False, True, or the names of some `Statistics`.
 
     Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it
-    and `Statistics`. A row that sees no key has output 0. Output and statistics are differentiable with respect
-    to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
+    and `Statistics`. A row that sees no key has output 0 and no gradient. NaN in a key or value makes the rows that see
+    it NaN, and no other row; docs/semantics.md lists every edge case. Output and statistics are differentiable with
+    respect to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
 
     Raises ValueError or TypeError that names the argument, what it must be, and what was passed.
     For the rules see docs/scale-rules.md.
@@ -123,7 +124,7 @@ def attention_rows(
     q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """`attention` with a given softmax scale for each row, differentiable with respect to it.
+    """Computes `attention` with a given softmax scale for each row, differentiable with respect to it.
 
     lambda_: float32, broadcastable to [batch, heads, queries]. Everything else, errors included, is as in `attention`.
     """
@@ -159,7 +160,7 @@ def varlen_attention(
     max_k: int | None = None, *,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention within each of several packed documents, without padding.
+    """Computes attention within each of several packed documents, without padding.
 
     Names are those of `torch.nn.attention.varlen.varlen_attn`:
         q: [all queries, heads, dim], k: [all keys, kv_heads, dim], v: [all keys, kv_heads, value_dim].
@@ -206,11 +207,11 @@ def decode(
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Attention of the last few queries of each sequence over a cache, which may be paged.
+    """Computes attention of the last few queries of each sequence over a cache, which may be paged.
 
         q: [batch, heads, queries, dim]; the queries are the last of their sequence.
-        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim], of the type of q, or int8 from `quantize`, on
-            the CPU.
+        k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim] (vLLM's paged cache), of the type of q, or int8
+            from `quantize`, on the CPU.
         block_table: int32 or int64 [batch, pages of a sequence]: the pages of each sequence, in order. None: sequence i
             is page i.
         seqused_k: int32 or int64 [batch]: the number of keys of each sequence, including those of the queries. None: all
@@ -251,7 +252,8 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
     rows: float32, bfloat16 or float16 [outer, heads, rows, columns]. group_size divides the columns; None: all of them.
     Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]. A number is
     read as its code times the scale of its group, with an error of at most the group's largest magnitude / 254. A group
-    that contains NaN or inf is read as NaN. Not differentiable; on the CPU.
+    that contains NaN or inf is read as NaN. Not differentiable; on the CPU. Raises TypeError or ValueError that names
+    the argument.
     """
     if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
         raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")
@@ -265,8 +267,10 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
-    """Returns n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]. Arguments as
-    there."""
+    """Returns n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]; 0 for empty rows.
+
+    Arguments and errors are as in `attention`. A float attn_mask does not change n.
+    """
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 
 

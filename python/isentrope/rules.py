@@ -36,12 +36,13 @@ def _make(name: str, arguments: dict[str, Any], policy: dict[str, Any]) -> Scale
 
 
 class ScaleRule:
-    """A scale rule, which is a value: it compares, hashes, prints, pickles, and round-trips through text and JSON.
+    """Softmax scale of a row as a function of the number of keys it sees.
 
         ScaleRule("entropy_invariant(base=512)") == ScaleRule.entropy_invariant(512)
 
-    Every function that takes a rule also takes its text. Multiply two rules that one model applies together: the
-    product has the base of the first and the factors of both. For learned numbers per head, which are tensors, see
+    A rule is a value: it compares, hashes, prints, pickles, and round-trips through text and JSON. Every function that
+    takes a rule also takes its text. Multiply two rules that one model applies together: the product has the base of
+    the first and the factors of both. For learned numbers per head, which are tensors, see
     `SSMax` and `attention_rows`.
 
     The constructors are those of the library's catalogue, with its defaults. Each also takes
@@ -61,21 +62,22 @@ class ScaleRule:
 
     @property
     def text(self) -> str:
-        """Text of the rule: `ScaleRule(rule.text) == rule`."""
+        """Text of the rule, such as "logn(train_len=4096)": `ScaleRule(rule.text) == rule`."""
         return self._text
 
     def lambda_(self, n: int, d: int, head: int = 0) -> float:
         """Returns the softmax scale of a row that sees n >= 0 keys, the last of them at its own position.
 
-        d: head dimension, at least 1. head: for rules with numbers per head. Raises ValueError or TypeError otherwise.
+        d: head dimension, at least 1. head: index, for rules with numbers per head. 0 for n = 0. Raises ValueError or
+        TypeError that names the argument.
         """
         n, d, head = (checked_integer("lambda_", name, x) for name, x in (("n", n), ("d", d), ("head", head)))
         return CHECKED.rule_lambda(self._text, n, d, head)
 
     def to_json(self) -> str:
-        """Returns `{"rule": "entropy_invariant", "base": 512, "length": "visible"}`; a product as `{"product": [...]}`.
+        """Returns the rule as JSON, such as `{"rule": "entropy_invariant", "base": 512, "length": "visible"}`.
 
-        The length that the rule counts, if any, is always written.
+        A product is `{"product": [...]}`. The length that the rule counts, if any, is always written.
         """
         return CHECKED.rule_to_json(self._text)
 

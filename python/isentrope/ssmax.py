@@ -17,7 +17,9 @@ _MOST_HEADS, _LARGEST = 65536, 1e9
 
 
 class SSMax(nn.Module):
-    """Attention with lambda = (s_h ln n + b_h) / sqrt(d) and learned s and b (Scalable-Softmax, Nakanishi 2025).
+    """Module that computes attention with lambda = (s_h ln n + b_h) / sqrt(d) and learned s and b.
+
+    Source: Scalable-Softmax (Nakanishi 2025).
 
     Parameters: `s` and `b`, float32 [heads]. s = 0.43 is the value that the paper's training arrived at; with
     s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError that names the
@@ -38,7 +40,7 @@ class SSMax(nn.Module):
         self.b = nn.Parameter(torch.full((heads,), float(b)), requires_grad=learn_b)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
-        """`attention_rows` with the learned scale, and with all its options; q: [batch, heads, queries, dim].
+        """Computes `attention_rows` with the learned scale; q: [batch, heads, queries, dim]. Options are as there.
 
         Raises ValueError if q does not have the module's number of heads.
         """

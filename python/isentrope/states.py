@@ -1,4 +1,4 @@
-"""AttentionState: the result of attention over some of a sequence's keys, which can be merged with that of the rest."""
+"""AttentionState: result of attention over some keys of a sequence, which can be merged with that of the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AttentionState(NamedTuple):
 
 
 def merge(a: AttentionState, b: AttentionState) -> AttentionState:
-    """The state over the keys of `a` and `b`, which must be disjoint.
+    """Returns the state over the keys of `a` and `b`, which must be disjoint.
 
     With w = softmax(lse_a, lse_b) and the mean logit E = lse - entropy:
 

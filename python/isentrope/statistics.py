@@ -19,16 +19,16 @@ class Statistics(NamedTuple):
 
     All are float32 except `support`, which is int64. Units are nats; `distance` is in keys. All but `max_logit` and
     `support` carry gradients, `lambda_` if the caller passed it. A row that sees no key has lse and max_logit -inf, and 0
-    elsewhere.
+    elsewhere. A row with a logit of NaN or +inf has NaN in all but `lambda_` and `support`.
     """
 
     # <!-- begin statistics -->
     lse: Tensor | None = None
-    """ln sum_j e^z_j."""
+    """ln sum_j e^z_j, the log-sum-exp of the row's logits."""
     entropy: Tensor | None = None
-    """-sum p ln p, in [0, ln support]."""
+    """-sum p ln p, the Shannon entropy, in [0, ln support]."""
     collision: Tensor | None = None
-    """sum p^2, in [1 / support, 1]."""
+    """sum p^2, the collision probability, in [1 / support, 1]."""
     variance: Tensor | None = None
     """Variance of z under p (the varentropy): -d entropy / d ln lambda."""
     distance: Tensor | None = None
@@ -42,17 +42,17 @@ class Statistics(NamedTuple):
     lambda_: Tensor | None = None
     """The softmax scale of the row."""
     support: Tensor | None = None
-    """Keys the row sees."""
+    """Number of keys the row sees, without those that a bias of -inf hides."""
     # <!-- end statistics -->
 
     @property
     def effective_keys(self) -> Tensor:
-        """1 / collision: the number of equally weighted keys with the same collision. Needs `collision`."""
+        """Number of equally weighted keys with the same collision, 1 / collision; inf for empty rows. Needs `collision`."""
         return 1 / _required("effective_keys", "collision", self.collision)
 
     @property
     def gradient_mass(self) -> Tensor:
-        """lambda (1 - collision): half the L1 norm of the softmax Jacobian (Su 2023). Needs `lambda_` and `collision`."""
+        """Half the L1 norm of the softmax Jacobian, lambda (1 - collision) (Su 2023). Needs `lambda_` and `collision`."""
         collision = _required("gradient_mass", "collision", self.collision)
         return _required("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
 

@@ -2,7 +2,7 @@
 // to run. Kernels are compiled ahead of time into a folder (src/gpu/kernels.py), and the driver's
 // library is opened when the first Device is made.
 //
-// Its launches are tested against Triton's, without a device. On one it has run the example alone.
+// Launches are tested against Triton's without a device. On a device only the example has run.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ namespace isentrope::cuda {
 // threads are safe.
 class Device {
  public:
-  // kernels: the folder; ordinal: the number of the device. Throws Error that names what is
-  // missing: the driver, the device, the folder, or kernels for that device.
+  // Opens a device. kernels: the folder of compiled kernels; ordinal: the device's number, from 0.
+  // Throws Error that names what is missing: the driver, the device, the folder, or kernels for
+  // that device.
   explicit Device(const std::filesystem::path& kernels, int ordinal = 0);
   ~Device();
   Device(Device&&) noexcept;
@@ -31,16 +32,17 @@ class Device {
   std::unique_ptr<State> state_;
 };
 
-// Memory on a device, for programs without an allocator. The device must outlive it. Copies wait.
+// Memory on a device, for programs without an allocator of their own. The Device must outlive it.
 class Memory {
  public:
+  // Allocates. Throws Error if the driver cannot.
   Memory(const Device& device, std::size_t bytes);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&&) = delete;
 
   [[nodiscard]] void* data() const { return data_; }
-  // Copy all of it from or to the host.
+  // Copy all of it from or to host memory, and wait for the copy.
   void write(const void* from);
   void read(void* to) const;
 
@@ -56,10 +58,10 @@ struct Place {
   void* stream = nullptr;
 };
 
-// attention_forward() of attention.h, with all arrays in the device's memory, also those of the
-// mask. The driver is asked for the place of each, and an array that is elsewhere is an error. The
-// function starts the kernels and returns; nothing waits for the device. The first call with a new
-// rule or longer rows copies a table to the device, so make it before a stream is captured.
+// Launches the forward pass of attention.h, with all arrays in the device's memory, also those of
+// the mask. An array that is elsewhere, by the driver's answer, is an error. The function starts
+// the kernels and returns without waiting for the device. The first call with a new rule or longer
+// rows copies a table to the device, so make it before a stream is captured.
 //
 // q, k, v and output are all bf16 or all f16, have head dimensions that kernels were compiled for,
 // and contiguous columns. Addresses must be multiples of 16 bytes; strides of rows, heads and
@@ -69,8 +71,8 @@ struct Place {
 // that would wait for the device: they are clamped to the valid range.
 //
 // Throws Error before anything is written if an argument is invalid or no kernel was compiled for
-// the call. There are no kernels for soft-cap, boolean mask, bias, sinks, lambda, dropout and codes
-// of 8 bits.
+// the call. There are no kernels for soft-cap, boolean mask, bias, sinks, lambda, dropout and 8-bit
+// codes.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const Place& place);
 

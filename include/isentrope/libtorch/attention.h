@@ -11,23 +11,27 @@
 
 namespace isentrope {
 
-// The row statistics are [batch, heads, queries], f32; support is int64. Output and the statistics
-// that statistics.h calls differentiable have gradients.
+// Results of torch_attention(). Row statistics are f32 [batch, heads, queries], support int64.
+// Output and the statistics that statistics.h calls differentiable have gradients; double backward
+// throws Error.
 struct TorchAttention : StatisticFields<at::Tensor> {
   at::Tensor output;  // [batch, heads, queries, value_dim]
 };
 
 // Options of a call besides its rule. Tensors are f32 and differentiable, and they broadcast: each
-// of their extents is 1 or that of the call.
+// extent is 1 or that of the call. Undefined tensors are not used.
 struct TorchOptions {
   Causal causal = Causal::none;
   std::int64_t window_left = -1, window_right = -1;  // as in Mask
   at::Tensor bias{};    // [batch, heads, queries, keys], added to the logits
-  at::Tensor lambda{};  // [batch, heads, queries]: the scale of each row, instead of the rule's
+  at::Tensor lambda{};  // [batch, heads, queries]: softmax scale of each row, instead of the rule's
 };
 
-// q, k, v: f32 CPU tensors [batch, heads, queries | keys, dim] with any strides. Runs on torch's
-// threads. Throws isentrope::Error that names the argument if one is invalid.
+// Computes attention and its row statistics on torch's threads, with autograd.
+//
+// q, k, v: f32 CPU tensors with any strides, [batch, heads, queries, dim], [batch, kv_heads, keys,
+// dim] and [batch, kv_heads, keys, value_dim]; kv_heads divides heads. Edge cases are those of
+// isentrope/attention.h. Throws isentrope::Error that names the argument if one is invalid.
 TorchAttention torch_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const ScaleRule& rule, const TorchOptions& options = {});
 

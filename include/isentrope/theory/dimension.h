@@ -1,30 +1,31 @@
 // The number of dimensions that n vectors need, and what follows for the head size (Su 2023, "the
 // JL lemma").
 //
-// Domains: n in [1, 1e18], factor and dimensions in (0, 1e7], base in (1, 1e18]; Error otherwise.
+// Domains: n in [1, 1e18], factor and dimensions in (0, 1e7], base in (1, 1e18]; functions throw
+// Error otherwise.
 #pragma once
 
 #include <cstdint>
 
 namespace isentrope::theory {
 
-// 8 ln n: the Johnson-Lindenstrauss dimension with the constant of Su's estimate of embedding
-// sizes.
+// Returns factor ln n, the Johnson-Lindenstrauss dimension of n vectors. The default is the
+// constant of Su's estimate of embedding sizes.
 [[nodiscard]] double jl_dimension(double n, double factor = 8);
 
-// e^(d / 8): the number of vectors that fit in d dimensions. Infinite where that overflows.
+// Returns e^(dim / factor), the number of vectors that fit in dim dimensions; Inf on overflow.
 [[nodiscard]] double jl_capacity(double dim, double factor = 8);
 
-// d_n = d log_base n: the head size that suits n keys if a head of size d suits `base` keys.
-// Multiplying the logit by d_n / d = log_base n is the cheap alternative.
+// Returns d log_base n, the head size that suits n keys if a head of size d suits `base` keys.
+// Multiplying the logit by log_base n is the cheap alternative.
 [[nodiscard]] double matched_dimension(double n, double dim, double base = 512);
 
-// d / ln base: the factor of ln n in that law, the note's lambda.
+// Returns d / ln base, the factor of ln n in matched_dimension().
 [[nodiscard]] double matched_factor(double dim, double base = 512);
 
-// 2 / k(1) = 8.312..., where k(1) is the 0.2406 of the entropy law (entropy.h). Pairs of n vectors
+// Returns 2 / k(1) = 8.312..., with the k(1) = 0.2406 of laplace_coefficient(). Pairs of n vectors
 // in d dimensions have the entropy 2 ln n - k(1) d, which is 0 with this many dimensions per unit
-// of ln n. It is the 8.33 = 2 / 0.24 of the formula "n > 8.33 log N", and the 8 of jl_dimension.
+// of ln n. It is the 8.33 = 2 / 0.24 of the formula "n > 8.33 log N", and the 8 of jl_dimension().
 [[nodiscard]] double pair_dimension_factor();
 
 }  // namespace isentrope::theory

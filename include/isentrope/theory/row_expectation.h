@@ -18,15 +18,17 @@
 
 namespace isentrope::theory {
 
+// Averages over rows; lse and entropy are in nats.
 struct RowExpectation {
   double lse, entropy, collision;
 };
 
-// z = alpha s, s standard normal. n in [1, 1e18], alpha in [0, 60].
+// Returns the averages for logits z = alpha s, s standard normal. n in [1, 1e18], alpha in [0, 60];
+// throws Error otherwise.
 [[nodiscard]] RowExpectation normal_row(double n, double alpha);
 
-// z = lambda q.k, keys uniform on the sphere of radius sqrt(dim), |q| = sqrt(dim). n in [1, 1e18],
-// dim in [2, 1e7], lambda dim at most 400.
+// Returns the averages for logits z = lambda q.k, keys uniform on the sphere of radius sqrt(dim),
+// |q| = sqrt(dim). n in [1, 1e18], dim in [2, 1e7], lambda dim in [0, 400]; throws Error otherwise.
 [[nodiscard]] RowExpectation sphere_row(double n, std::int64_t dim, double lambda);
 
 }  // namespace isentrope::theory

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def merge(state: AttentionState, group: Group = None) -> AttentionState:
-    """The state over the keys of all ranks, merged from the state of each; the same bits on every rank.
+    """Returns the state over the keys of all ranks, merged from the state of each; the same bits on every rank.
 
     `output` is [batch, heads, queries, value_dim]; `statistics` must have lse, and the same names on every rank. This
     takes one exchange of value_dim numbers for each row and one for each statistic. It is differentiable: the gradient
@@ -61,7 +61,7 @@ def decode(
     key_offset: int, sequence_keys: int, group: Group = None, return_stats: StatisticNames = False,
     **options: Unpack[PartOptions],
 ) -> Any:  # fmt: skip
-    """Attention of the last few queries of each sequence over a cache that is split over the ranks.
+    """Computes attention of the last few queries of each sequence over a cache that is split over the ranks.
 
         q: [batch, heads, queries, dim], the same on every rank; the queries are the last of the sequence.
         k, v: [batch, kv_heads, keys, dim | value_dim]: keys key_offset, key_offset + 1, ... of the sequence, any number

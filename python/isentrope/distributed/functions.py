@@ -46,12 +46,13 @@ def attention(
     group: Group = None, method: str = "ring", layout: str = "contiguous", sequence_length: int | None = None,
     documents: Tensor | None = None, return_stats: StatisticNames = False, **options: Unpack[PartOptions],
 ) -> Any:  # fmt: skip
-    """`isentrope.attention` of a sequence that is split over the ranks; the results are those of this rank's rows.
+    """Computes `isentrope.attention` of a sequence that is split over the ranks; results are those of this rank's rows.
 
         q: [batch, heads, rows, dim], k: [batch, kv_heads, rows, dim], v: [batch, kv_heads, rows, value_dim]: the rows
             that `shard` gives this rank.
         group: the ranks that hold the sequence: a process group, or one dimension of a DeviceMesh; None: all ranks.
-        method: "ring", "all_gather" or "all_to_all"; docs/distributed.md says when to use which.
+        method: "ring" (Liu et al. 2023), "all_gather" or "all_to_all" (Ulysses, Jacobs et al. 2023);
+            docs/distributed.md says when to use which.
         layout: "contiguous", or "zigzag", which balances the work under a causal mask.
         sequence_length: rows of the whole sequence; None: every rank has as many as this one.
         key_begin, key_end, prefix_keys: integers [batch], of the whole sequence; the same on every rank. The CPU decides

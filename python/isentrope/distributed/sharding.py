@@ -15,7 +15,7 @@ _TAG = 0
 
 
 def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous") -> Tensor:
-    """This rank's part of `tensor`, which every rank has: of sequences, labels, position ids.
+    """Returns this rank's rows of `tensor`, such as sequences, labels or position ids, which every rank has whole.
 
     tensor: dense, of any shape; dim: its dimension of rows, which may count from the end.
     layout: "contiguous" or "zigzag". Rows are split as by `torch.chunk`: the last parts may be shorter, or empty.

@@ -116,7 +116,7 @@ def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     position_bias: Tensor | None = None, sliding_window: int | None = None, **logits: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attention for transformers, as `isentrope.hf.attention_forward`, with the rows of this rank."""
+    """Computes attention for transformers, as `isentrope.hf.attention_forward`, with the rows of this rank."""
     context: ContextParallel = getattr(module, _CONTEXT)
     causal, options = call_options(module, **logits)
     chunked = layer_type(module) == "chunked_attention"

@@ -13,7 +13,7 @@ from isentrope.statistics import Statistics, StatisticNames
 
 
 class Record(NamedTuple):
-    """One call of one attention: the module, and the statistics passed to `record`."""
+    """One attention call: its module, and the statistics that `record` was asked for."""
 
     module: nn.Module
     statistics: Statistics

@@ -81,7 +81,7 @@ def _from_json(text: str) -> Stretch:
 
 
 def trained_length(model: nn.Module) -> int:
-    """The trained length in tokens, before any stretch. Raises ValueError if the configuration does not say."""
+    """Returns the trained length in tokens, before any stretch. Raises ValueError if the configuration does not say."""
     config = model.config.get_text_config()
     for parameters in _each(config):
         if known := parameters.get("original_max_position_embeddings"):

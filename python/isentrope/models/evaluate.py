@@ -149,7 +149,7 @@ def evaluate(
     results: Results | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Difference]:
-    """Loss by position of every method on the same passages, and its difference from the first method's.
+    """Measures the loss by position of every method on the same passages, and its difference from the first method's.
 
     model: a causal transformers model; its attention and RoPE are restored at the end, and it then has no rules.
     passages: int64 [tokens], each of at least lengths[-1] + 1 tokens.

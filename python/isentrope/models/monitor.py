@@ -210,7 +210,7 @@ def _of_heads(statistics: Statistics) -> Tensor:
 
 
 def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
-    """A `TrainerCallback` of transformers that logs `Reading.summary(below)` of every `every`-th step.
+    """Returns a `TrainerCallback` of transformers that logs `Reading.summary(below)` of every `every`-th step.
 
     log: also called with the step and the `Reading` of each watched step; `isentrope.models.monitor_logs` has some. Its
     `monitor.latest` is the last `Reading`, with every head by itself.
@@ -251,7 +251,7 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
 
 
 def lightning_callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
-    """A callback of Lightning that logs `Reading.summary(below)` of every `every`-th batch by `LightningModule.log_dict`.
+    """Returns a callback of Lightning that logs `Reading.summary(below)` of every `every`-th batch by `LightningModule.log_dict`.
 
     Arguments, errors and `monitor` are as in `callback`; steps are those of `trainer.global_step`.
     """

@@ -87,7 +87,7 @@ class Projections:
 
     @property
     def weight(self) -> Tensor:
-        """Weight of the queries, which has the device and the type."""
+        """Weight of the queries, whose device and type are those of the module."""
         return getattr(self.parts[0].module, self.parts[0].names[0])
 
     def first_head(self, heads: int) -> int:
@@ -108,7 +108,7 @@ class Projections:
 
 
 def separate(q: nn.Module, k: nn.Module, head_dim: int) -> Projections:
-    """Projections of queries and keys by a layer each: weights [heads * head_dim, width] and [kv_heads * head_dim, width].
+    """Describes projections of queries and keys by a layer each: weights [heads * head_dim, width] and [kv_heads * head_dim, width].
 
     Biases are scaled too. Raises ValueError if the rows are not whole heads, or kv_heads does not divide heads.
     """
@@ -124,7 +124,7 @@ def fused(
     qkv: nn.Module, head_dim: int, kv_heads: int | None = None, *, by_head: bool = False,
     names: tuple[str, str] = ("weight", "bias"),
 ) -> Projections:  # fmt: skip
-    """Projections of queries, keys and values by one layer.
+    """Describes projections of queries, keys and values by one layer.
 
     kv_heads: heads of keys and values; None: as many as those of queries.
     by_head: whether the rows are [kv_heads, (queries of the group, key, value), head_dim], as in GPT-NeoX, BLOOM and
@@ -152,7 +152,7 @@ def fused(
 
 
 def latent(q: nn.Module, kv: nn.Module, nope_dim: int, rope_dim: int, value_dim: int) -> Projections:
-    """Projections of multi-head latent attention (MLA) from the latent vectors, as DeepSeek and Kimi name them q_b_proj and kv_b_proj.
+    """Describes projections of latent attention (MLA) from the latent vectors, q_b_proj and kv_b_proj in DeepSeek and Kimi.
 
     q: weight [heads * (nope_dim + rope_dim), ...], rotated columns last. kv: weight [heads * (nope_dim + value_dim), ...].
     """

@@ -227,7 +227,7 @@ def _leave_torchs_function() -> None:
 
 
 def callback(tau: float = 100.0, **options: Any) -> Any:
-    """A `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its
+    """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its
     `summary()`."""
     from transformers import TrainerCallback
 

@@ -24,7 +24,7 @@ _active: Activation | None = None
 
 
 class Activation:
-    """Active replacement, which ends with `remove()`, or with the `with` block it opens."""
+    """Active replacement of torch's kernels. It ends with `remove()`, or with its `with` block."""
 
     def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
         global _active

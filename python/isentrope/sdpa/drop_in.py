@@ -27,7 +27,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention` with its arguments, shapes and meaning.
+    """Computes `torch.nn.functional.scaled_dot_product_attention`, with its arguments and meaning.
 
         query: [..., queries, dim], key: [..., keys, dim], value: [..., keys, value_dim], of types as in `isentrope.attention`;
             leading axes are broadcast. With enable_gqa the number of heads of key and value, their third axis from the
@@ -50,7 +50,7 @@ def under_rule(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *, is_causal: bool = False,
     enable_gqa: bool = False, compute: Callable[..., Tensor] = attention, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """Same with a rule, whose 1/sqrt(dim) is replaced by `scale`. compute: takes the arguments of `attention`."""
+    """Computes torch's function under a rule. `scale` replaces its 1/sqrt(dim). compute: has the signature of `attention`."""
     for name, flag in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
         check_bool("scaled_dot_product_attention", name, flag)
     if attn_mask is not None and not isinstance(attn_mask, Tensor):
