@@ -159,7 +159,7 @@ def described(error: BaseException) -> str:
 
 def run(command: str, parser: Parser, body: Callable[[argparse.Namespace], int | None], arguments: list[str] | None) -> int:
     """Runs body(options) and returns its exit status, 0 for None; 2 after an error, printed as one line; 130 after
-    Ctrl-C."""
+    Ctrl-C, with the KeyboardInterrupt's text if it has one."""
     sys.stderr = sys.stderr or open(os.devnull, "w")
     options = None
     try:
@@ -170,9 +170,10 @@ def run(command: str, parser: Parser, body: Callable[[argparse.Namespace], int |
             return body(options) or 0
         finally:
             _flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         resume = getattr(options, "resume", None)
-        _say(f"isentrope {command}: interrupted{f'; finished passages are kept in {resume}' if resume else ''}")
+        kept = str(stop) or (f"finished passages are kept in {resume}" if resume else "")
+        _say(f"isentrope {command}: interrupted{f'; {kept}' if kept else ''}")
         return 130
     except Exception as error:
         _say(f"isentrope {command}: {described(error)}")

@@ -23,9 +23,8 @@ def _parser() -> Parser:
         epilog="example: isentrope tune --types bf16 f16 --dims 128 --json tiles.json",
     )
     parser.add_argument("--all", action="store_true", help="every type, every head dimension, also with boolean masks")
-    parser.add_argument("--types", nargs="+", choices=("bf16", "f16", "f32"), default=["bf16"], help="types of q, k and v (bf16)")
-    parser.add_argument("--dims", nargs="+", type=int, choices=(16, 32, 64, 128, 256), default=[64, 128],
-                        help="padded head dimensions (64 128)")  # fmt: skip
+    parser.add_argument("--types", nargs="+", choices=("bf16", "f16", "f32"), help="types of q, k and v (bf16)")
+    parser.add_argument("--dims", nargs="+", type=int, choices=(16, 32, 64, 128, 256), help="padded head dimensions (64 128)")
     parser.add_argument("--device", type=whole_number(0, 1023), default=0, help="number of the device (0)")
     parser.add_argument("--jobs", type=whole_number(0, 1024), default=0, help="processes that compile (0: one for each core)")
     parser.add_argument("--again", action="store_true", help="measure anew what an earlier run measured")
@@ -66,19 +65,28 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _tune(options: argparse.Namespace) -> None:
+    if options.all and (options.types or options.dims):
+        raise ValueError("--all is every type and head dimension; got --dims or --types too")
     outputs = Outputs(options.json, page=None)
     device = _device(options.device)
-    from isentrope.gpu import tuning
-    from isentrope.gpu.candidates import all_keys, keys
+    from isentrope.gpu import candidates, tuning
     from isentrope.gpu.tile_table import user_file
 
     on = tuning.Device(device)
     file = options.output or user_file(on.chip.card)
     check_output(file)
-    record = tuning.Record(file, on.chip, options.again)
-    wanted = all_keys() if options.all else keys(options.types, options.dims)
-    tuning.tune(wanted, on, record, jobs=options.jobs, progress=tuning.with_time_left(progress_of("tune")))
+    record = tuning.Record(file, on.chip)
+    wanted = candidates.all_keys() if options.all else candidates.keys(options.types or ["bf16"], options.dims or [64, 128])
+    show = tuning.with_time_left(progress_of("tune"))
+    try:
+        tuning.tune(wanted, on, record, jobs=options.jobs, progress=show, again=options.again)
+    except KeyboardInterrupt:
+        kept = f"{len(record.trials)} candidates are kept in {file}; the next run goes on" if record.trials else ""
+        raise KeyboardInterrupt(kept) from None
     result = record.as_json()
+    tried = [trial for trial in record.trials.values() if trial.key in wanted]
+    if all(trial.ms is None for trial in tried):
+        raise ValueError(f"none of {len(tried)} candidates gave right results; --again tries them anew; the first: {tried[0].error}")
     outputs.write(result, f"{table(result)}\nwrote {file}")
 
 

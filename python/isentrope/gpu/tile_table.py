@@ -140,6 +140,8 @@ def of_user(card: str) -> Table:
     if reason := _outdated(json.loads(text)):
         warnings.warn(f"[gpu] {file} is ignored: {reason}; isentrope tune writes it anew", stacklevel=2)
         return NONE._replace(source=f"{NONE.source} ({file} is ignored: {reason})")
+    if not table.tiles:
+        return NONE._replace(source=f"{NONE.source} ({file} has none that gave right results)")
     return table._replace(source=f"tiles measured on this card: {file}")
 
 
@@ -165,7 +167,10 @@ def table_of(chip: str, card: str) -> Table:
 @contextmanager
 def trying(chip: str, card: str, key: Key, tiles: Tiles) -> Iterator[None]:
     """Makes the plan take these tiles for a key inside the block, in this process."""
-    table = table_of(chip, card).tiles
+    with warnings.catch_warnings():
+        # A table that cannot be used is about to be replaced.
+        warnings.simplefilter("ignore", UserWarning)
+        table = table_of(chip, card).tiles
     before = table.get(key)
     table[key] = tiles
     try:

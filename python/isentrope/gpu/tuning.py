@@ -6,9 +6,9 @@ on a small call and, if right, timed on a large one.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
-import multiprocessing
 import os
 import time
 import warnings
@@ -25,14 +25,19 @@ from isentrope._core.files import read_text, write_text
 from isentrope._core.library import LSE
 from isentrope.gpu import launch, plan, tile_table
 from isentrope.gpu.candidates import candidates
+from isentrope.gpu.processes import Processes
 from isentrope.gpu.tile_table import Key, Tiles
 from isentrope.statistics import ALL
 
 # Largest error of a right result, over the largest number of the reference. A wrong kernel has far larger errors.
 _TOLERANCE = {"bf16": 0.02, "f16": 0.004, "f32": 1e-4}
+# Share of a limited time that compiling may take, so that what is compiled can be timed; and a time without limit.
+_COMPILING, _LONG = 0.6, 1e9
 _TYPES = {name: dtype for dtype, name in plan.DTYPES.items()}
 # Called with a stage, the number of its candidates that are done, and their total.
 Progress = Callable[[str, int, int], None]
+# Returns the seconds that are left.
+Left = Callable[[], float]
 
 
 class Trial(NamedTuple):
@@ -128,14 +133,13 @@ def _start_worker(target: tuple[str, Any, int], chip: plan.Chip, setup: Callable
     compile_instead_of_running(GPUTarget(*target), chip)
 
 
-def _compiled(item: tuple[Key, Tiles, plan.Chip]) -> tuple[Key, Tiles, str]:
+def _compiled(item: tuple[Key, Tiles, plan.Chip]) -> str:
     """Runs in a worker process. Returns the error of a candidate, or ""."""
-    key, tiles, chip = item
     try:
-        compile_candidate(key, tiles, chip)
+        compile_candidate(*item)
     except Exception as error:
-        return key, tiles, f"does not compile: {_first_line(error)}"
-    return key, tiles, ""
+        return _first_line(error)
+    return ""
 
 
 def _first_line(error: Exception) -> str:
@@ -161,8 +165,10 @@ class Device:
         """Compiles candidates on `jobs` processes, and yields each with its error as soon as it is done."""
         target = triton.runtime.driver.active.get_current_target()
         started_with = (target.backend, target.arch, target.warp_size), self.chip, self._setup
-        with multiprocessing.get_context("spawn").Pool(jobs, _start_worker, started_with) as pool:
-            yield from pool.imap_unordered(_compiled, [(*item, self.chip) for item in items])
+        with Processes(jobs, _compiled, [(*item, self.chip) for item in items], _start_worker, *started_with) as processes:
+            for _ in items:
+                (key, tiles, _), error, crash = processes.next()
+                yield key, tiles, f"does not compile: {crash or error}" if crash or error else ""
 
     def measure(self, key: Key, tiles: Tiles) -> float:
         """Returns the milliseconds of a call with these tiles. Raises ValueError if its results are wrong."""
@@ -176,8 +182,14 @@ class Device:
             timed = Inputs.of(key, sizes_of(key, timed=True), self.device)
             return self._timer(prepared(key, timed, self._operators))
 
+    def require_working(self) -> None:
+        """Raises RuntimeError if a kernel has made the device unusable in this process, as an invalid address does."""
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device.type).synchronize(self.device)
+
     def _reference(self, key: Key) -> tuple[Inputs, list[Tensor]]:
         if key not in self._references:
+            self._references.clear()  # candidates of a key follow one another
             inputs = Inputs.of(key, sizes_of(key, timed=False), "cpu")
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*float64 is computed by the reference")
@@ -191,13 +203,13 @@ def _milliseconds(run: Callable[[], Any]) -> float:
 
 
 class Record:
-    """Table of a card with all trials, in a file that is written after each of them. An interrupted run continues from
+    """Table of a card with all trials, in a file that is written about once a second. An interrupted run continues from
     it if Triton and the kernels are the same."""
 
-    def __init__(self, file: Path, chip: plan.Chip, again: bool = False) -> None:
-        self.file, self.chip = file, chip
+    def __init__(self, file: Path, chip: plan.Chip) -> None:
+        self.file, self.chip, self._written = file, chip, 0.0
         self.trials: dict[tuple[Key, Tiles], Trial] = {}
-        if not again and file.exists():
+        if file.exists():
             self.trials = {trial[:2]: trial for trial in self._kept(read_text(file))}
 
     def _kept(self, text: str) -> list[Trial]:
@@ -217,7 +229,12 @@ class Record:
 
     def add(self, trial: Trial) -> None:
         self.trials[trial[:2]] = trial
+        if time.monotonic() - self._written > 1:
+            self.write()
+
+    def write(self) -> None:
         write_text(self.file, json.dumps(self.as_json()) + "\n")
+        self._written = time.monotonic()
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the fastest right tiles of each key, with the time of the plan's own."""
@@ -241,35 +258,66 @@ class Record:
 
 def tune(
     keys: list[Key], device: Any, record: Record, *, jobs: int = 0, progress: Progress | None = None,
-    left: Callable[[], float] = lambda: float("inf"),
+    left: Left = lambda: float("inf"), again: bool = False,
 ) -> Record:  # fmt: skip
-    """Measures the candidates of `keys` that the record lacks, as long as `left` seconds remain.
+    """Measures the candidates of `keys` that the record lacks, or with `again` all of them, as long as `left` seconds
+    remain. Compiling takes at most _COMPILING of these.
 
-    device: a `Device`. jobs: processes that compile; 0: one for each core. progress: see `Progress`.
-    """
+    device: a `Device`. jobs: processes that compile; 0: one for each core. progress: see `Progress`. Raises DeviceLost
+    if a candidate makes the device unusable; another run goes on with the next one."""
     show = progress or (lambda *_: None)
     items = [(key, tiles) for key in keys for tiles in candidates(key, device.chip)]
-    items = [item for item in items if item not in record.trials]
-    right = []
-    for done, (key, tiles, error) in enumerate(device.compile_all(items, jobs or os.cpu_count() or 1), 1):
-        if error:
-            record.add(Trial(key, tiles, None, error))
-        else:
-            right.append((key, tiles))
-        show("compiled", done, len(items))
-        if left() <= 0:
-            break
-    right.sort(key=items.index)
-    for done, (key, tiles) in enumerate(right, 1):
-        if left() <= 0:
-            break
-        try:
-            record.add(Trial(key, tiles, round(device.measure(key, tiles), 5)))
-        except Exception as error:  # such as a lack of shared memory
-            record.add(Trial(key, tiles, None, _first_line(error)))
-        show("checked and timed", done, len(right))
-    tile_table.forget()
+    items = [item for item in items if again or item not in record.trials]
+    try:
+        right = _compile(items, device, record, jobs or os.cpu_count() or 1, show, left)
+        _measure(right, device, record, show, left)
+    finally:
+        if record.trials:
+            record.write()
+        tile_table.forget()
     return record
+
+
+def _compile(items: list[tuple[Key, Tiles]], device: Any, record: Record, jobs: int, show: Progress, left: Left) -> list[tuple[Key, Tiles]]:
+    """Compiles candidates, records those that fail, and returns the others in their order."""
+    compiled, least = set(), (1 - _COMPILING) * min(left(), _LONG)
+    with contextlib.closing(device.compile_all(items, jobs)) as answers:
+        for done, (key, tiles, error) in enumerate(answers, 1):
+            if error:
+                record.add(Trial(key, tiles, None, error))
+            else:
+                compiled.add((key, tiles))
+            show("compiled", done, len(items))
+            if left() <= least:
+                break
+    return [item for item in items if item in compiled]
+
+
+def _measure(items: list[tuple[Key, Tiles]], device: Any, record: Record, show: Progress, left: Left) -> None:
+    """Checks and times candidates, and records each."""
+    for done, (key, tiles) in enumerate(items, 1):
+        if left() <= 0:
+            break
+        ms, reason = None, ""
+        try:
+            ms = round(device.measure(key, tiles), 5)
+        except Exception as error:  # such as a lack of shared memory
+            reason = _first_line(error)
+        record.add(Trial(key, tiles, ms, reason))
+        if reason:
+            _require_working(device, f"{key.kernel} with {tiles}")
+        show("checked and timed", done, len(items))
+
+
+class DeviceLost(OSError):
+    """A kernel made the device unusable in this process."""
+
+
+def _require_working(device: Any, candidate: str) -> None:
+    try:
+        device.require_working()
+    except Exception as error:
+        raise DeviceLost(f"{candidate} made the device unusable; the next run goes on without it: {_first_line(error)}") from error
 
 
 def with_time_left(show: Progress, clock: Callable[[], float] = time.monotonic) -> Progress:

@@ -6,38 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
+from stand_in_device import CHIP, StandIn
 from triton.backends.compiler import GPUTarget
 
-from isentrope.commands import tune as command
 from isentrope.gpu import ahead, candidates, plan, tile_table, tuning
 from isentrope.gpu.tile_table import Key, Tiles
 
-CHIP = plan.Chip("sm90", 132, "Stand-in 90")
 KEYS = candidates.keys(dims=(64,))
 FORWARD, QUERY = KEYS[0], KEYS[2]
 CPU = torch.ops.isentrope
-
-
-class StandIn:
-    """Times a candidate by its rows and keys: the largest tile is the fastest, descriptors double the time, the plan's own
-    takes 10 ms."""
-
-    chip = CHIP
-
-    def __init__(self, wrong=(), uncompiled=(), stop_after=None):
-        self.wrong, self.uncompiled, self.stop_after, self.measured = wrong, uncompiled, stop_after, []
-
-    def compile_all(self, items, jobs):
-        for key, tiles in reversed(items):
-            yield key, tiles, "does not compile: too large" if tiles in self.uncompiled else ""
-
-    def measure(self, key, tiles):
-        if len(self.measured) == self.stop_after:
-            raise KeyboardInterrupt
-        self.measured.append((key, tiles))
-        if tiles in self.wrong:
-            raise ValueError("wrong: result 0 is off by 2 of its largest number")
-        return 10.0 if tiles == plan.unmeasured(key, CHIP) else 1e4 * (1 + tiles.descriptors) / (tiles.rows * tiles.keys)
 
 
 @pytest.fixture
@@ -49,9 +26,9 @@ def file(tmp_path, monkeypatch):
     tile_table.forget()
 
 
-def record(file, again=False):
+def record(file):
     file.parent.mkdir(exist_ok=True)
-    return tuning.Record(file, CHIP, again)
+    return tuning.Record(file, CHIP)
 
 
 def test_the_fastest_right_tiles_are_kept_and_the_plan_takes_them(file):
@@ -83,7 +60,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(file):
     third = StandIn()
     tuning.tune([FORWARD], third, record(file))
     assert third.measured == []
-    tuning.tune([FORWARD], third, record(file, again=True))
+    tuning.tune([FORWARD], third, record(file), again=True)
     assert len(third.measured) == len(everything)
 
 
@@ -96,11 +73,41 @@ def test_a_record_of_other_kernels_is_measured_anew(file, changed):
     assert record(file).trials == {}
 
 
-def test_it_stops_when_no_time_is_left(file):
-    seconds = iter([1, 1, 0, 0])
-    device = StandIn()
+def test_measuring_anew_keeps_the_tiles_of_other_keys(file):
+    tuning.tune([FORWARD, QUERY], StandIn(), record(file))
+    again = StandIn(stop_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune([FORWARD], again, record(file), again=True)
+    assert len(again.measured) == 1 and {row["kernel"] for row in record(file).rows()} == {"forward", "query gradient"}
+
+
+def test_compiling_leaves_time_to_measure_what_is_compiled(file):
+    """Ten seconds, of which each candidate takes one to compile and one to measure."""
+    device, seconds = StandIn(), iter([10, 9, 8, 7, 6, 5, 4, 4, 3, 2, 1, 0])
     tuning.tune([FORWARD], device, record(file), left=lambda: next(seconds))
+    assert len(device.measured) == 4
+    device = StandIn()
+    tuning.tune([FORWARD], device, record(file), left=lambda: 0)
     assert device.measured == []
+
+
+def test_what_makes_the_device_unusable_is_left_out_by_the_next_run(file):
+    """As an invalid address does: after it every call in that process fails."""
+    (first, second, *others) = candidates.candidates(FORWARD, CHIP)
+    with pytest.raises(tuning.DeviceLost, match="forward with .* made the device unusable; the next run goes on without it: lost"):
+        tuning.tune([FORWARD], StandIn(fatal=[second]), record(file))
+    assert {tiles: trial.error for (_, tiles), trial in record(file).trials.items()} == {first: "", second: "an invalid address"}
+    device = StandIn()
+    tuning.tune([FORWARD], device, record(file))
+    assert device.measured == [(FORWARD, tiles) for tiles in others]
+
+
+def test_an_outdated_table_is_replaced_without_a_warning(file, recwarn):
+    tuning.tune([FORWARD], StandIn(), record(file))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"triton": "0"}))
+    with tile_table.trying(CHIP.kind, CHIP.card, FORWARD, Tiles(16, 16, 4, 1)):
+        pass
+    assert not recwarn.list
 
 
 def test_the_time_left_is_told():
@@ -148,22 +155,3 @@ def test_candidates_are_compiled_in_other_processes(monkeypatch, tmp_path):
     found = {tiles: error for _, tiles, error in tuning.Device(torch.device("cpu")).compile_all(items, 1)}
     assert found[Tiles(64, 32, 4, 2)] == "" and found[Tiles(64, 33, 4, 2)].startswith("does not compile")
     assert any(tmp_path.glob("*/forward_kernel.cubin"))
-
-
-def test_without_a_device_it_says_so(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert command.main([]) == 2
-    assert "isentrope tune: a CUDA or XPU device is needed to time kernels; got none" in capsys.readouterr().err
-    assert command.main(["--dims", "48"]) == 2
-
-
-def test_the_command_prints_what_it_chose(file, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(command, "_device", lambda index: torch.device("cpu"))
-    monkeypatch.setattr(tuning, "Device", lambda device: StandIn(wrong=[Tiles(64, 64, 4, 3)]))
-    assert command.main(["--dims", "64", "--json", str(tmp_path / "tiles.json")]) == 0
-    out, err = capsys.readouterr()
-    assert "forward                bf16    64 lse      128 x 128        8      2    0.6103  1538 %" in out
-    assert "gave wrong results and were left out" in out and f"wrote {file}" in out
-    assert "[tune] checked and timed, " in err and "s left: " in err
-    assert json.loads((tmp_path / "tiles.json").read_text())["rows"] == json.loads(file.read_text())["rows"]
-    assert command.main(["--dims", "64"]) == 0 and "s left" not in capsys.readouterr().err
