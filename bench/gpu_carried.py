@@ -2,36 +2,28 @@
 """Checks and measures on the machine that the folder was carried to: results, cost of calls, decode steps, kernels,
 tiles.
 
-    bench/gpu_carried.py --budget 480 --output DIR [--only check,calls,decode,shapes,tune]
-    bench/gpu_carried.py --tiny --budget 60 --output DIR      # the same way on a CPU, in Triton's interpreter
+    bash run --budget 480                     # results/bench.json and results/report.html
+    bash run --budget 60 --only check,tune    # two of the steps
+    bash run --budget 60 --tiny               # the same way on a CPU, in Triton's interpreter
 
-DIR/bench.json is written again after each measurement. A second run with the same DIR continues where the first one
-stopped. Failures are recorded as entries. Exit status 1 if a check failed.
+bench.json is written again after each measurement. A second run with the same --output continues where the first one
+stopped. Failures are recorded as entries. Exit status 0; 1 if a check failed; 2 if nothing could be measured; 130 after
+Ctrl-C.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import gpu
-import torch
-from gpu_carried_kernels import unpack, use_portable_keys
-from gpu_carried_run import Run, every_minute, versions
-from gpu_carried_steps import check, check_generated, time_calls, time_decode, time_shapes, tune
-
-import isentrope
+if TYPE_CHECKING:
+    from gpu_carried_run import Run
 
 # Steps in order, with the share of the budget at which each stops.
-STEPS: dict[str, tuple[float, Callable[[Run, float], None]]] = {
-    "check": (0.35, check),
-    "calls": (0.42, time_calls),
-    "decode": (0.5, time_decode),
-    "shapes": (0.75, time_shapes),
-    "tune": (0.95, tune),
-    "rest": (1.0, check_generated),
-}
+STEPS = {"check": 0.35, "calls": 0.42, "decode": 0.5, "shapes": 0.75, "tune": 0.95, "rest": 1.0}
 
 
 def steps(text: str) -> list[str]:
@@ -41,33 +33,71 @@ def steps(text: str) -> list[str]:
     return [name for name in STEPS if name in text.split(",")]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=float, default=480.0, help="seconds (480)")
-    parser.add_argument("--output", type=Path, default=Path("results"))
-    parser.add_argument("--only", type=steps, default=list(STEPS), help=f"some of {','.join(STEPS)}")
-    parser.add_argument("--tiny", action="store_true", help="a little of everything, interpreted where there is no GPU")
-    given = parser.parse_args()
+def begun(given: argparse.Namespace) -> Run:
+    """Returns a run whose results can be written. Raises ImportError, OSError or ValueError if nothing can be
+    measured."""
+    # After the arguments, so that --help needs no torch.
+    import gpu
+    import torch
+    from gpu_carried_kernels import unpack, use_portable_keys
+    from gpu_carried_run import Run, versions
+
+    import isentrope
+
     if gpu.DEVICE == "cpu" and not given.tiny:
-        sys.exit("[run] a CUDA device is needed; got none (--tiny goes the same way without)")
+        raise ValueError("a CUDA device is needed; got none (--tiny goes the same way without)")
     given.output.mkdir(parents=True, exist_ok=True)
     os.environ["TRITON_CACHE_DIR"] = str(given.output.resolve() / "kernels")
     run = Run(given.output, given.budget, given.tiny)
+    run.write()
     print(f"isentrope of {isentrope.__path__[0]}, {versions()}", flush=True)
     if gpu.DEVICE == "cuda":
         major, minor = torch.cuda.get_device_capability()
         archive = Path(__file__).parents[1] / "kernels.tar.xz"
         use_portable_keys()
         print(unpack(archive, Path(os.environ["TRITON_CACHE_DIR"]), 10 * major + minor), flush=True)
-    with every_minute(lambda: print(run.status(), flush=True)):
-        for name in given.only:
-            share, step = STEPS[name]
-            run.begin(name)
-            step(run, 1.0 if name == given.only[-1] else share)
-            run.write()
-    run.write()
-    print(f"wrote {given.output}/bench.json", flush=True)
+    return run
+
+
+def measure(run: Run, names: list[str]) -> int:
+    """Runs the steps, and returns the exit status."""
+    from gpu_carried_run import every_minute
+    from gpu_carried_steps import FUNCTIONS, gpu_works
+
+    file = run.output / "bench.json"
+    try:
+        with every_minute(lambda: print(run.status(), flush=True)):
+            for name in names:
+                run.begin(name)
+                FUNCTIONS[name](run, 1.0 if name == names[-1] else STEPS[name])
+                run.write()
+                if not gpu_works():
+                    print(f"[run] {name} made the device unusable; the same command goes on from {file}", file=sys.stderr)
+                    return 1
+    except KeyboardInterrupt:
+        run.write()
+        print(f"[run] interrupted; the same command goes on from {file}", file=sys.stderr)
+        return 130
+    print(f"wrote {file}", flush=True)
     return 1 if run.failed() else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bash run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="seconds for all steps (480)")
+    parser.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="folder of the results (results)")
+    parser.add_argument("--only", type=steps, default=list(STEPS), metavar="STEPS", help=f"some of {','.join(STEPS)}")
+    parser.add_argument("--tiny", action="store_true", help="a little of everything, interpreted where there is no GPU")
+    given = parser.parse_args(arguments)
+    try:
+        run = begun(given)
+    except ImportError as error:
+        print(f"[run] {error}; PYTHON=FILE bash run takes another Python", file=sys.stderr)
+        return 2
+    except (OSError, ValueError) as error:
+        print(f"[run] {error}", file=sys.stderr)
+        return 2
+    return measure(run, given.only)
 
 
 if __name__ == "__main__":

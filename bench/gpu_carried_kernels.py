@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import shutil
 import sys
@@ -106,7 +105,7 @@ def compile_task(task: tuple[str, Any]) -> str:
             if not problem.unsupported:
                 problem.run("cpu")
     except Exception as error:
-        return f"{task}: {str(error).splitlines()[0][:200] if str(error) else error!r}"
+        return str(error).splitlines()[0][:200] if str(error) else repr(error)
     return ""
 
 
@@ -163,19 +162,19 @@ def main() -> int:
     until, architecture = time.monotonic() + given.seconds, int(given.chip.removeprefix("sm_"))
     start_worker(architecture)
     listed = tasks()
-    with multiprocessing.get_context("spawn").Pool(given.jobs, start_worker, (architecture,)) as pool:
-        answers = pool.imap_unordered(compile_task, listed)
+    from isentrope.gpu.processes import Processes
+
+    with Processes(given.jobs, compile_task, listed, start_worker, architecture) as processes:
         for done in range(len(listed)):
             try:
-                error = answers.next(max(until - time.monotonic(), 0.1))
-            except multiprocessing.TimeoutError:
+                task, error, crash = processes.next(max(until - time.monotonic(), 0.1))
+            except TimeoutError:
                 print(f"[kernels] {len(listed) - done} of {len(listed)} left out: {given.seconds:g} s are over", flush=True)
                 break
-            if error:
-                print(f"not compiled: {error}", flush=True)
+            if crash or error:
+                print(f"not compiled: {task}: {crash or error}", flush=True)
             if done % 20 == 19:
                 print(f"[kernels] {done + 1} of {len(listed)}, {until - time.monotonic():.0f} s left", flush=True)
-        pool.terminate()
     print(f"{given.archive}: {pack(cache, given.archive, given.chip)} kernels for {given.chip}, Triton {triton.__version__}")
     return 0
 

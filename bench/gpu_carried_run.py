@@ -25,12 +25,12 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def every_minute(show: Callable[[], None]) -> Iterator[None]:
+def every_minute(show: Callable[[], None], seconds: float = 60) -> Iterator[None]:
     """Calls `show` once a minute during the block."""
     over = threading.Event()
 
     def loop() -> None:
-        while not over.wait(60):
+        while not over.wait(seconds):
             show()
 
     thread = threading.Thread(target=loop, daemon=True)
@@ -65,8 +65,11 @@ class Run:
             found = json.loads((self.output / "bench.json").read_text())
             if found["versions"] != versions() or found["machine"] != self.machine:
                 return
-            self.limit, self.verdicts = found["state"]["limit"], found["checks"]["verdicts"]
-            self.calls, self.decoded = found["calls"], found["decode"]
+            self.limit = found["state"]["limit"]
+            # Errors are tried again, because the first may have made the device unusable for the others.
+            self.verdicts = {name: x for name, x in found["checks"]["verdicts"].items() if x["outcome"] != "ERROR"}
+            self.calls = {name: x for name, x in found["calls"].items() if not any(isinstance(us, str) for us in x["host_us"].values())}
+            self.decoded = {name: x for name, x in found["decode"].items() if "error" not in x}
             self.rows = {row["work"]["name"]: row for row in found["runs"][0]["rows"]}
             self.earlier = found["seconds"]
         except (OSError, KeyError, TypeError, ValueError):

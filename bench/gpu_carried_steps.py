@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gpu
@@ -18,25 +18,35 @@ from work import Work
 
 from isentrope.gpu import tuning
 from isentrope.gpu.candidates import keys
+from isentrope.gpu.processes import Processes
 from isentrope.gpu.tile_table import Key
 
 HOST_CALLS = 100  # timed in a row
 
 
-def judged(item: str | int) -> tuple[str, dict[str, Any]]:
-    """Runs in a separate process. Returns an item, and the verdict on its problem: a line or the number of a generated
-    one."""
+def gpu_works() -> bool:
+    """Returns whether the device still works in this process. After an invalid address every call would fail."""
+    try:
+        if gpu.DEVICE == "cuda":
+            torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
+
+
+def judged(item: str | int) -> dict[str, Any]:
+    """Runs in a separate process. Returns the verdict on a problem: a line or the number of a generated one."""
     from isentrope.gpu.problems import Problem
 
     size = carried.SIZE if gpu.DEVICE == "cuda" else 8000
     problem = Problem.of_line(item) if isinstance(item, str) else Problem.generated(carried.SEED, item, size)
     if problem.unsupported:
-        return str(item), {"line": problem.line, "outcome": "SKIPPED"}
+        return {"line": problem.line, "outcome": "SKIPPED"}
     try:
         problem.run(gpu.DEVICE)
-        return str(item), {"line": problem.line} | problem.verdict()
+        return {"line": problem.line} | problem.verdict()
     except Exception as error:
-        return str(item), {"line": problem.line, "outcome": "ERROR", "error": gpu.first_line(error)}
+        return {"line": problem.line, "outcome": "ERROR", "error": gpu.first_line(error)}
 
 
 def check(run: Run, share: float) -> None:
@@ -50,20 +60,21 @@ def check_generated(run: Run, share: float) -> None:
 
 
 def judge(run: Run, what: str, items: list[Any], share: float) -> None:
-    """Compares problems with the float64 reference, in a process for each core, unless they have a verdict."""
+    """Compares problems with the float64 reference, in a process for each core, unless they have a verdict. A process
+    that crashes, or whose device has become unusable, costs the problem that it had."""
     items = [item for item in items if str(item) not in run.verdicts]
     processes = 1 if run.tiny else max(1, min(16, os.cpu_count() or 1, len(items)))
-    with multiprocessing.get_context("spawn").Pool(processes, use_portable_keys) as pool:
-        answers = pool.imap_unordered(judged, items)
+    with Processes(processes, judged, items, use_portable_keys, usable=gpu_works) as answers:
         for _ in run.until_budget(what, items, share):
             try:
-                item, verdict = answers.next(max(run.left(share), 0.1))
-            except multiprocessing.TimeoutError:
+                item, verdict, crash = answers.next(max(run.left(share), 0.1))
+            except TimeoutError:
                 continue
-            run.verdicts[item] = verdict
+            if crash:
+                verdict = {"line": str(item), "outcome": "ERROR", "error": crash}
+            run.verdicts[str(item)] = verdict
             if verdict["outcome"] in ("FAILED", "ERROR"):
                 print(f"{verdict['outcome']} {verdict['line']}", flush=True)
-        pool.terminate()
     print(f"{what}: {len(run.failed())} of {len(run.verdicts)} failed so far", flush=True)
 
 
@@ -164,5 +175,13 @@ def tune(run: Run, share: float) -> None:
     device = tuning.Device(torch.device("cuda", torch.cuda.current_device()), setup=use_portable_keys)
     wanted: list[Key] = keys()
     record = tuning.Record(run.output / "tiles.json", device.chip)
-    tuning.tune(wanted, device, record, progress=progress, left=lambda: run.left(share))
+    try:
+        tuning.tune(wanted, device, record, progress=progress, left=lambda: run.left(share))
+    except tuning.DeviceLost as error:
+        run.notes["tune"] = gpu.first_line(error)
     print(f"tiles: {len(record.trials)} candidates in {run.output}/tiles.json", flush=True)
+
+
+FUNCTIONS: dict[str, Callable[[Run, float], None]] = {
+    "check": check, "calls": time_calls, "decode": time_decode, "shapes": time_shapes, "tune": tune, "rest": check_generated,
+}  # fmt: skip

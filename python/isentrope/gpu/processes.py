@@ -8,6 +8,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ class Processes:
         self._threads = [threading.Thread(target=self._feed, daemon=True) for _ in range(min(count, len(self._items)))]
 
     def __enter__(self) -> Processes:
+        # Starting it later would undo the mask of a thread that blocks Ctrl-C.
+        resource_tracker.ensure_running()
         for thread in self._threads:
             thread.start()
         return self

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -45,21 +46,119 @@ def test_what_there_is_no_time_for_is_noted(tmp_path):
     assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == [1, 2, 3] and run.notes == {}
 
 
-def test_calls_and_decode_steps_are_timed_once(tmp_path, monkeypatch):
-    run = gpu_carried_run.Run(tmp_path, 1000, tiny=True)
-    steps.time_calls(run, 1.0)
-    steps.time_decode(run, 1.0)
-    assert len(run.calls) == 2 and len(run.decoded) == 2
-    for row in run.calls.values():
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Returns a function that runs the folder with these options, and returns its status and bench.json."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # restored, since a run sets it
+
+    def run(*options):
+        status = gpu_carried.main(["--tiny", "--output", str(tmp_path), *options])
+        return status, json.loads((tmp_path / "bench.json").read_text())
+
+    return run
+
+
+def test_calls_and_decode_steps_are_timed_once(run, tmp_path, monkeypatch, capsys):
+    """Ctrl-C after the first of these steps, then the same command again, then once more."""
+    only = ("--only", "calls,decode")
+    with monkeypatch.context() as changed:
+        changed.setitem(steps.FUNCTIONS, "decode", interrupt)
+        status, first = run(*only)
+    assert status == 130 and len(first["calls"]) == 2 and first["decode"] == {}
+    assert f"[run] interrupted; the same command goes on from {tmp_path}/bench.json" in capsys.readouterr().err
+    for row in first["calls"].values():
         assert all(row["host_us"][name] > 0 for name in ("isentrope", "isentrope, lse alone", "torch flash"))
-    for row in run.decoded.values():
-        assert row["seconds"] > 0 and row["graph_error"] == "a CUDA graph needs a CUDA device; got none"
     monkeypatch.setattr(steps, "host_microseconds", lambda *_: -1)
+    status, second = run(*only)
+    assert status == 0 and second["calls"] == first["calls"] and len(second["decode"]) == 2
+    assert second["checks"]["verdicts"] == {} and second["runs"][0]["rows"] == []
+    for row in second["decode"].values():
+        assert row["seconds"] > 0 and row["graph_error"] == "a CUDA graph needs a CUDA device; got none"
     monkeypatch.setattr(steps.gpu, "warmed", lambda *_: -1)
-    again = gpu_carried_run.Run(tmp_path, 1000, tiny=True)
-    steps.time_calls(again, 1.0)
-    steps.time_decode(again, 1.0)
-    assert (again.calls, again.decoded) == (run.calls, run.decoded)
+    status, third = run(*only)
+    assert (status, third["calls"], third["decode"]) == (0, first["calls"], second["decode"])
+    assert "goes on from" in capsys.readouterr().out and third["seconds"] > second["seconds"]
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_failed_check_is_exit_status_1_and_errors_are_tried_again(run, monkeypatch):
+    verdicts = {"a": {"line": "a", "outcome": "FAILED"}, "b": {"line": "b", "outcome": "ERROR"}}
+    monkeypatch.setitem(steps.FUNCTIONS, "check", lambda run, share: run.verdicts.update(verdicts))
+    status, found = run("--only", "check")
+    assert status == 1 and [verdict["line"] for verdict in found["checks"]["failed"]] == ["a", "b"]
+    monkeypatch.setitem(steps.FUNCTIONS, "check", lambda run, share: None)
+    assert run("--only", "check")[1]["checks"]["outcomes"] == {"FAILED": 1}
+
+
+def test_a_device_that_became_unusable_ends_the_run(run, monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr(steps, "gpu_works", lambda: False)
+    for name in ("calls", "decode"):
+        monkeypatch.setitem(steps.FUNCTIONS, name, lambda *_, name=name: called.append(name))
+    assert run("--only", "calls,decode")[0] == 1 and called == ["calls"]
+    assert "[run] calls made the device unusable; the same command goes on from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options, what", [
+    ([], "a CUDA device is needed; got none (--tiny goes the same way without)"),
+    (["--tiny", "--output", "no-folder/results"], "Not a directory: 'no-folder/results'"),
+])  # fmt: skip
+def test_what_keeps_a_run_from_beginning_is_one_line(options, what, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("no-folder").write_text("")
+    assert gpu_carried.main(options) == 2 and not Path("results").exists()
+    err = capsys.readouterr().err
+    assert err.startswith("[run] ") and err.endswith(what + "\n") and err.count("\n") == 1
+
+
+def test_every_minute_has_a_line_and_every_result_is_in_the_file(tmp_path):
+    run, lines = gpu_carried_run.Run(tmp_path, 100, tiny=True), []
+    run.begin("calls")
+    run.write()
+    with gpu_carried_run.every_minute(lambda: lines.append(run.status()), 0.02):
+        for name in run.until_budget("calls", ["a call", "another"], 1.0):
+            assert list(json.loads((tmp_path / "bench.json").read_text())["calls"]) == ["a call"] * (name == "another")
+            run.calls[name] = {"host_us": {}}
+            count = len(lines)
+            while len(lines) == count:
+                time.sleep(0.005)
+    assert lines[0] == "[run] 0 of 100 s: calls, 0 of 2" and lines[-1] == "[run] 0 of 100 s: calls, 1 of 2"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns the carried folder, with a package that has no files."""
+    package = tmp_path_factory.mktemp("package") / "python"
+    (package / "isentrope").mkdir(parents=True)
+    (package.parent / "bin").mkdir()
+    (package.parent / "bin/isentrope").write_text("")
+    made = package.parent / "carry"
+    subprocess.run([BENCH.parent / "scripts/bench-gpu-carry", package, made], check=True, stdout=subprocess.DEVNULL)
+    return made
+
+
+def carried(folder, tmp_path, *options):
+    """Runs the folder by a Python that has no torch."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    command = ["bash", folder / "run", *options]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHON": str(python)})
+
+
+def test_the_folder_helps_and_refuses_without_torch_too(folder, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/bench.json").write_text("{}")
+    helped = carried(folder, tmp_path, "--help")
+    assert helped.returncode == 0 and helped.stdout.startswith("usage: bash run ") and "--only check,tune" in helped.stdout
+    refused = carried(folder, tmp_path, "--only", "tiles")
+    assert refused.returncode == 2 and "must be some of check,calls,decode,shapes,tune,rest; got tiles" in refused.stderr
+    without = carried(folder, tmp_path, "--tiny")
+    assert (without.returncode, without.stdout) == (2, "")
+    assert without.stderr == "[run] No module named 'torch'; PYTHON=FILE bash run takes another Python\n"
 
 
 def test_steps_are_chosen_by_name():
@@ -67,7 +166,8 @@ def test_steps_are_chosen_by_name():
     with pytest.raises(Exception, match="must be some of check,calls,decode,shapes,tune,rest; got tiles"):
         gpu_carried.steps("check,tiles")
     assert list(gpu_carried.STEPS) == ["check", "calls", "decode", "shapes", "tune", "rest"]
-    shares = [share for share, _ in gpu_carried.STEPS.values()]
+    assert list(steps.FUNCTIONS) == list(gpu_carried.STEPS)
+    shares = list(gpu_carried.STEPS.values())
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
