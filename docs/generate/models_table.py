@@ -31,11 +31,24 @@ def counts(record: dict[str, dict[str, dict]]) -> list[str]:
     return table(["verdict", *(f"transformers {version}" for version in record)], rows)
 
 
+SCALES = {
+    "agrees": "the same, with the factors measured on queries and keys",
+    "not measured": "the passed one is the same",
+    "not known": "`model_rule` does not know the family",
+}
+
+
 def scales(record: dict[str, dict[str, dict]]) -> list[str]:
-    told = {"agrees": "the same", "not known": "`model_rule` does not know the family", "multiplied into queries or keys": "not compared"}
-    rows = [[f"{said}: {meaning}", *(str(sum(x.get("scale") == said for x in record[version].values())) for version in record)]
-            for said, meaning in told.items()]  # fmt: skip
+    rows = [[f"{said}: {meaning}",
+             *(str(sum(x.get("scale", "").startswith(said) for x in record[version].values())) for version in record)]
+            for said, meaning in SCALES.items()]  # fmt: skip
     return table(["scale that `model_rule` tells", *(f"transformers {version}" for version in record)], rows)
+
+
+def not_measured(record: dict[str, dict[str, dict]]) -> list[str]:
+    found = {name: x["scale"].partition(": ")[2] for verdicts in record.values() for name, x in verdicts.items()
+             if x.get("scale", "").startswith("not measured")}  # fmt: skip
+    return table(["not measured", "why"], [[f"`{name}`", why] for name, why in sorted(found.items())])
 
 
 def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
@@ -62,7 +75,7 @@ if __name__ == "__main__":
     text = put(PAGE.read_text(), "counts", counts(record))
     for verdict in ("right", "no attention"):
         text = put(text, verdict, names(record, verdict))
-    text = put(text, "scales", scales(record))
+    text = put(put(text, "scales", scales(record)), "not measured", not_measured(record))
     for verdict in ("wrong", "right but for padding", "refused", "not made"):
         text = put(text, verdict, reasons(record, verdict))
     sys.exit(main({PAGE: text}))

@@ -1,8 +1,12 @@
 """Some twenty architectures of transformers give the eager attention's numbers; long_architectures has all."""
 
+import math
+
 import pytest
 import torch
-from sweep.judge import judge
+from sweep.cases import inputs_of
+from sweep.judge import build, judge
+from sweep.scale import factor_on, measured_calls
 from transformers import AttentionInterface
 
 import isentrope.hf
@@ -35,6 +39,11 @@ def test_a_fixed_table_of_attentions_is_refused():
     assert found["verdict"] == "refused" and 'attn_implementation="eager"' in found["why"]
 
 
+def test_rows_of_padding_that_reach_others_in_decoding_are_noticed():
+    found = judge("recurrent_gemma")
+    assert found["verdict"] == "right but for padding" and found["why"].startswith("greedy: rows that see no key"), found
+
+
 def without_mask(module, query, key, value, attention_mask, **options):
     return attention_forward(module, query, key, value, None, **options)
 
@@ -52,3 +61,46 @@ def test_the_judge_notices(name, mistake, cases, monkeypatch):
     monkeypatch.setattr(isentrope.hf.register, "attention_forward", mistake)
     found = judge(name)
     assert found["verdict"] == "wrong" and all(case in found["why"] for case in cases), found
+
+
+YARN = 0.1 * math.log(32) + 1  # on queries and on keys
+
+
+# Heads have 8 dimensions, those of LongCat 16, and the factor of its queries is sqrt(hidden_size / q_lora_rank).
+@pytest.mark.parametrize(("name", "keys", "on_queries", "on_keys"), [
+    ("llama", {}, 1, 1), ("gpt2", {}, 1, 1), ("opt", {}, 8**-0.5, 1), ("gpt_oss", {}, YARN, YARN),
+    ("openai_privacy_filter", {}, 8**-0.25 * YARN, 8**-0.25 * YARN), ("falcon_h1", {"key_multiplier": 0.25}, 1, 0.25),
+    ("muse_glimmer_text", {"qk_scale_factor": 3.5}, 3.5, 1), ("longcat_flash", {}, 2**0.5, 1), ("zaya", {}, 1, 1),
+])  # fmt: skip
+def test_factors_on_queries_and_keys_are_measured(name, keys, on_queries, on_keys):
+    model = build(name, "isentrope", **keys)
+    calls = measured_calls(model, inputs_of(model))
+    assert len(calls) >= 2
+    for call in calls:
+        assert (call.on_queries, call.on_keys) == pytest.approx((on_queries, on_keys), rel=1e-4)
+
+
+def test_no_factor_is_found_between_other_numbers():
+    torch.manual_seed(0)
+    projected = torch.randn(2, 12, 32)
+    heads = projected.unflatten(-1, (4, 8)).transpose(1, 2)
+    assert factor_on(3 * heads, [torch.randn(2, 12, 32), projected]) == pytest.approx(3)
+    assert factor_on(3 * heads, [torch.randn(2, 12, 32)]) is None
+    assert factor_on(heads + 0.1, [projected]) is None
+    assert factor_on(heads * torch.linspace(1, 2, 4)[:, None, None], [projected]) is None
+    assert factor_on(heads * torch.linspace(1, 2, 12)[:, None], [projected]) is None
+
+
+def test_a_factor_that_model_rule_does_not_tell_is_noticed(monkeypatch):
+    from transformers.models.llama import modeling_llama
+
+    rotate = modeling_llama.apply_rotary_pos_emb
+
+    def rotate_and_double(*arguments, **options):
+        query, key = rotate(*arguments, **options)
+        return 2 * query, key
+
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", rotate_and_double)
+    found = judge("llama")
+    assert found["verdict"] == "wrong" and found["why"] == f"scale: {found['scale']}", found
+    assert found["scale"] == "model_rule tells 0.353553 for a head dimension of 8; the model's code has 0.707107"

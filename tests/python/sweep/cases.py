@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sweep.tiny import VOCAB
 
-LENGTH, NEW_TOKENS, PAD = 12, 6, 5
+LENGTH, NEW_TOKENS, PAD, START = 12, 6, 5, 1
 # A configuration that has one of these takes images in place of tokens, and runs without any.
 IMAGE_TOKENS = {"image_token_id", "image_token_index", "boi_token_id", "im_start_token_id"}
 SHARP = re.compile(r"(^|[._])(q|k|query|key|qk|qkv|q_proj|k_proj|wq|wk|to_q|to_k|c_attn|query_key_value|qkv_proj|q_b_proj|kv_b_proj|"
@@ -31,6 +31,8 @@ def sharpen(model: nn.Module) -> None:
         for name, parameter in model.named_parameters():
             if name.endswith("sinks"):
                 parameter.normal_()
+            if name.endswith("qk_norm.temp"):  # ZAYA's factors on keys, which are 0 before training
+                parameter.normal_(1, 0.3)
 
 
 def parameters_of(model: nn.Module) -> set[str]:
@@ -175,7 +177,8 @@ def given_mask(boolean: bool) -> Callable:
 
 
 def greedy(cache: str | None) -> Callable:
-    """Tokens of greedy decoding, a batch with padding to the left. Caches that slide are those of layers with windows."""
+    """Logits of greedy decoding [batch, new tokens, words], a batch with padding to the left; tokens where a model's own
+    `generate` returns no logits. Caches that slide are those of layers with windows."""
 
     def case(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
         if not hasattr(model, "generate") or not model.can_generate() or "input_ids" not in inputs:
@@ -185,11 +188,14 @@ def greedy(cache: str | None) -> Callable:
         if cache in ("sliding_window", "hybrid") and not has_windows(model):
             return None
         options = {} if cache is None else {"cache_implementation": cache, "disable_compile": True}
+        if getattr(model.config, "is_encoder_decoder", False):
+            options["decoder_start_token_id"] = START
         with torch.no_grad():
-            return model.generate(
+            result = model.generate(
                 inputs["input_ids"], attention_mask=padding("left"), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
-                do_sample=False, num_beams=1, pad_token_id=0, **options,
+                do_sample=False, num_beams=1, pad_token_id=0, return_dict_in_generate=True, output_logits=True, **options,
             )  # fmt: skip
+        return result if isinstance(result, Tensor) else torch.stack(result.logits, 1)
 
     return case
 

@@ -8,16 +8,14 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import AttentionInterface
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-import isentrope.hf  # so that transformers knows the attention by its name
+import isentrope.hf  # noqa: F401  # so that transformers knows the attention by its name
 from sweep.cases import CASES, inputs_of, results, sharpen
 from sweep.keyless import NAME as BUT_FOR_KEYLESS_ROWS
+from sweep.scale import AGREES, NOT_KNOWN, NOT_MEASURED, compare, measured_calls
 from sweep.tiny import tiny
-from sweep.told import VERDICTS as TOLD
-from sweep.told import told
 
 TOLERANCE = 5e-5  # of the largest value: eager and fused sums of float32 differ by 1e-6 and grow through two sharp layers
 KEYLESS = "rows that see no key are 0, as in every fused attention; eager takes a mean there, and others depend on them:"
@@ -35,12 +33,12 @@ def classes_of(config: Any) -> list[type[nn.Module]]:
     return [kinds[0] if isinstance(kinds, tuple) else kinds for kinds in found if kinds is not None]
 
 
-def build(name: str, attention: str) -> nn.Module | None:
+def build(name: str, attention: str, **keys: Any) -> nn.Module | None:
     """A tiny model with random weights, which depend on nothing but its shapes; None for a part of a model.
 
     Its class is the first that can be made: one that decodes text does not take the configuration of a model of images.
     """
-    config = tiny(CONFIG_MAPPING[name]())
+    config = tiny(CONFIG_MAPPING[name](**keys))
     kinds = classes_of(config)
     for kind in kinds:
         torch.manual_seed(3)
@@ -70,7 +68,7 @@ def error_of(got: Tensor, want: Tensor) -> float:
 
 def judge(name: str) -> dict[str, Any]:
     """Returns the verdict of one architecture: {"verdict": ..., "why": ..., "class": ..., "cases": {case: error or words},
-    "scale": what `told` says}.
+    "scale": what `compare` says}.
 
     Verdicts: "right"; "right but for padding", if a case differs by rows that see no key alone; "wrong"; "refused", if isentrope raises ValueError that names eager as the way out; "part", for a
     configuration without a model class; "no attention", if the model calls none of transformers' interface; "not made",
@@ -95,7 +93,7 @@ def judge(name: str) -> dict[str, Any]:
         ours = build(name, "isentrope")
     except ValueError as error:
         return found | {"verdict": "refused" if "eager" in str(error) else "wrong", "why": words(error)}
-    calls = scales_of_calls()
+    calls = measured_calls(ours, inputs)
     for case, got in results(ours, inputs):
         want = wanted[case]
         if want is None or isinstance(want, Exception):
@@ -106,7 +104,7 @@ def judge(name: str) -> dict[str, Any]:
         found["cases"][case] = error
     if not calls:
         return {"verdict": "no attention", "class": found["class"]}
-    if scale := told(ours, calls):
+    if scale := compare(ours, calls):
         found["scale"] = scale
     return found | verdict_of(found["cases"], scale)
 
@@ -118,19 +116,6 @@ def keyless_rows_differ_alone(name: str, case: str, got: Tensor, inputs: dict[st
     except Exception:
         return False
     return want is not None and error_of(got, want) <= TOLERANCE
-
-
-def scales_of_calls() -> set[tuple[int, float]]:
-    """Returns a set that gains the head dimension and the scale of each call of isentrope's attention."""
-    calls: set[tuple[int, float]] = set()
-    attend = isentrope.hf.register.attention_forward
-
-    def counted(module: nn.Module, query: Tensor, *arguments: Any, scaling: float | None = None, **options: Any) -> Any:
-        calls.add((query.shape[-1], query.shape[-1] ** -0.5 if scaling is None else float(scaling)))
-        return attend(module, query, *arguments, scaling=scaling, **options)
-
-    AttentionInterface.register("isentrope", counted)
-    return calls
 
 
 def outcome(got: Tensor | Exception | None, want: Tensor) -> float | str:
@@ -145,7 +130,7 @@ def verdict_of(cases: dict[str, float | str], scale: str | None) -> dict[str, st
     case is."""
     wrong = {case: x for case, x in cases.items()
              if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", KEYLESS)))}  # fmt: skip
-    if scale and scale not in TOLD:
+    if scale and not scale.startswith((AGREES, NOT_KNOWN, NOT_MEASURED)):
         wrong["scale"] = scale
     if wrong:
         return {"verdict": "wrong", "why": "; ".join(f"{case}: {x if isinstance(x, str) else format(x, '.1e')}" for case, x in wrong.items())}

@@ -48,6 +48,7 @@ MOE = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "
        "moe_intermediate_size": 16, "first_k_dense_replace": 1}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "partial_rotary_factor": 0.5,
         "mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}  # fmt: skip
+CODEC = {"num_filters": 2}  # each stage doubles them
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
 OWN = {
     "qwen2_vl_text": MROPE, "qwen2_5_vl_text": MROPE, "glm4v_text": MROPE, "glm_image_text": MROPE, "glm_ocr_text": MROPE,
@@ -65,6 +66,7 @@ OWN = {
     "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "expand": 2}, "xmod": {"default_language": "en_XX"},
     "esm": {"vocab_size": VOCAB, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": VOCAB - 1},
     "siglip_text_model": {"projection_size": WIDTH}, "dia_decoder": {"cross_hidden_size": WIDTH},
+    "vibevoice_acoustic_tokenizer": CODEC, "vibevoice_acoustic_tokenizer_encoder": CODEC, "vibevoice_acoustic_tokenizer_decoder": CODEC,
 }  # fmt: skip
 
 
