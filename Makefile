@@ -34,8 +34,8 @@ run-tests test-all test-torch test-peers coverage mutants: export OMP_WAIT_POLIC
 # Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
-.PHONY: help setup setup-programs configure configure-programs demo study inspect-demo inspect-bases calibrate-demo calibrate-study \
-  note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
+.PHONY: help setup setup-programs setup-compile configure configure-programs configure-compile demo study \
+  inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
   bench-distributed test build-tests run-tests build-demo measure-demo test-all test-torch coverage mutants test-peers \
   test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
@@ -89,13 +89,14 @@ help:
 setup:
 	@scripts/setup
 
-setup-programs:
-	@scripts/setup programs
+setup-programs setup-compile:
+	@scripts/setup $(@:setup-%=%)
 
-# Running programs does not need the tests' dependencies.
+# Compiling does not need the dependencies of running tests.
 configure: setup
 configure-programs: setup-programs
-configure configure-programs:
+configure-compile: setup-compile
+configure configure-programs configure-compile:
 	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
 
@@ -189,10 +190,13 @@ bench-distributed: configure
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
 
 test:
-	@scripts/steps setup configure build-tests run-tests --show run-tests
+	@scripts/steps setup-compile configure-compile build-tests run-tests --show run-tests
 
+# The dependencies of running tests are installed during compilation. Then tests are found that lacked one.
 build-tests:
-	@cmake --build $(BUILD) --target fast_tests $(AND_MODEL)
+	@cmake --build $(BUILD) --target fast_tests & building=$$!; scripts/setup && scripts/language-model smollm2 && wait $$building
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) --target fast_tests
 
 run-tests:
 	@$(CTEST) -LE long
