@@ -101,8 +101,8 @@ def plan(machine: Machine = ASSUMED, work: Work = PLANNED) -> str:
                 "" if time == float("inf") else f"**{1e3 * time:.4g}**" if time == least else f"{1e3 * time:.4g}"
                 for time in times.values()
             ]
-            held = ", ".join(f"{memory(method, each, ranks) / 2**20:.4g} MiB" for method in METHODS[:2])
+            cache = ", ".join(f"{memory(method, each, ranks) / 2**20:.4g} MiB" for method in METHODS[:2])
             lines.append(
-                f"| {tokens} | {ranks} | {tokens // ranks} | {1e3 * compute:.4g} | {' | '.join(cells)} | {held} |"
+                f"| {tokens} | {ranks} | {tokens // ranks} | {1e3 * compute:.4g} | {' | '.join(cells)} | {cache} |"
             )
     return "\n".join(lines)

@@ -106,7 +106,7 @@ def link(rank, size, repeats):
 
 
 def measured(rank, ranks, work, repeats):
-    found = []
+    rows = []
     for method, layout in WAYS:
         rows = work.tokens // ranks
         inputs = tensors(work, rows)
@@ -120,8 +120,8 @@ def measured(rank, ranks, work, repeats):
         if method == "ring" and ranks > 1:
             row["products"] = without_transfers(run, repeats)
             row["transfers"] = without_products(run, repeats)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def process(rank, ranks, store, results, work, repeats):
@@ -143,31 +143,30 @@ def on_ranks(ranks, folder, work, repeats):
     store = Path(folder) / f"store-{os.getpid()}-{ranks}"
     arguments = [(rank, ranks, store, results, work, repeats) for rank in range(ranks)]
     processes = [context.Process(target=process, args=arguments_) for arguments_ in arguments]
-    for one in processes:
-        one.start()
-    found = [results.get() for _ in processes]
-    for one in processes:
-        one.join()
+    for worker in processes:
+        worker.start()
+    gathered = [results.get() for _ in processes]
+    for worker in processes:
+        worker.join()
     store.unlink(missing_ok=True)
-    found.sort(key=lambda result: result[0])
-    return [result[1] for result in found], found[0][2]
+    gathered.sort(key=lambda result: result[0])
+    return [result[1] for result in gathered], gathered[0][2]
 
 
-def alone(work, threads, repeats):
+def on_one_process(work, threads, repeats):
     torch.set_num_threads(threads)
     inputs = tensors(work, work.tokens)
     return median(lambda: step(inputs, lambda *x: isentrope.attention(*x, causal=True)), repeats)
 
 
-def rows_of(ranks, results, one, single, rates, work):
-    """Returns the rows of the table for each method."""
+def rows_of(ranks, results, one_process, single, rates, work):
     whole = (1 + cost_model.BACKWARD) * cost_model.flops(work)
     machine = Machine(whole / single * min(1, CORES / ranks), rates["bandwidth"], rates["latency"])
     for at, (method, layout) in enumerate(WAYS):
         of_ranks = [result[at] for result in results]
         row = {"ranks": ranks, "method": method, "layout": layout, "sent": sum(r["sent"] for r in of_ranks),
                "least": sum(cost_model.received(method, work, ranks)) * ranks,
-               "seconds": max(r["seconds"] for r in of_ranks), "one_process": one}  # fmt: skip
+               "seconds": max(r["seconds"] for r in of_ranks), "one_process": one_process}  # fmt: skip
         if layout == "zigzag" or method == "all_to_all":  # cases that the model covers
             row["predicted"] = cost_model.seconds(method, work, ranks, machine)
         if "products" in of_ranks[0]:
@@ -197,7 +196,6 @@ def table(result):
 
 
 def page(text, result):
-    """Returns the page with up-to-date tables."""
     blocks = {"ways": f"{table(result)}\n\n{machine_of(result)}", "plan": cost_model.plan()}
     for name, block in blocks.items():
         text = re.sub(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda found, block=block: f"{found[1]}{block}\n{found[2]}",
@@ -230,13 +228,13 @@ def main():
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     work, repeats = Work(arguments.tokens, 8, 8, 64, 4), arguments.repeats
     load = os.getloadavg()[0]
-    single = alone(work, 1, repeats)
+    single = on_one_process(work, 1, repeats)
     runs = {ranks: on_ranks(ranks, arguments.output.parent, work, repeats) for ranks in {*arguments.ranks, 2}}
     rates = runs[2][1]
     rows = []
     for ranks in arguments.ranks:
-        one = alone(work, min(ranks, CORES), repeats)
-        rows += rows_of(ranks, runs[ranks][0], one, single, rates, work)
+        one_process = on_one_process(work, min(ranks, CORES), repeats)
+        rows += rows_of(ranks, runs[ranks][0], one_process, single, rates, work)
     rates["flops"] = (1 + cost_model.BACKWARD) * cost_model.flops(work) / single
     result = {"cpu": processor_name(), "cores": CORES, "load_before": load, "work": work._asdict(), "rates": rates, "rows": rows}
     write_text(arguments.output, json.dumps(result, indent=1) + "\n")

@@ -4,8 +4,7 @@
     bench/gpu.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
     bench/gpu.py --tiny            # one shape of each kind, interpreted without a GPU: only shows that it runs
 
-The systems alternate, repetition by repetition, after calls for WARM seconds that warm the clocks, timed by events of
-the device.
+The systems alternate, repetition by repetition, after WARM seconds that warm the clocks, timed by the device's events.
 """
 
 import argparse
@@ -124,9 +123,8 @@ def first_line(error):
     return (str(error) or repr(error)).splitlines()[0]
 
 
-def errors_of(work, found, tensors, rule):
-    """Returns the errors of the output and, if any, of the gradients."""
-    output, *gradients = found if isinstance(found, tuple) else (found,)
+def errors_of(work, result, tensors, rule):
+    output, *gradients = result if isinstance(result, tuple) else (result,)
     tensors = [x.detach() for x in tensors]
     errors = {"error": error_of(work, output.detach().cpu(), *(x.cpu() for x in tensors[:3]), rule=rule)}
     if gradients:
@@ -145,14 +143,14 @@ def measured(systems, work, repetitions, notes):
     times, errors = {name: [] for name in runs}, {}
     for repetition in range(repetitions):
         for name, run in runs.items():
-            seconds, found = seconds_of(run, calls[name])
+            seconds, result = seconds_of(run, calls[name])
             times[name].append(seconds)
             if repetition == 0:
-                errors[name] = errors_of(work, found, tensors, rules[name])
-            del found
+                errors[name] = errors_of(work, result, tensors, rules[name])
+            del result
     return [
-        {"name": name, "seconds": statistics.median(each), "repetitions": each, **errors[name]}
-        for name, each in times.items()
+        {"name": name, "seconds": statistics.median(seconds), "repetitions": seconds, **errors[name]}
+        for name, seconds in times.items()
     ]
 
 
@@ -163,12 +161,12 @@ def row_of(work, systems, limit):
     for system in systems:
         system["rate"] = (work.bytes if streams else work.flops) / system["seconds"]
     by_name = {system["name"]: system for system in systems}
-    ours, bare = by_name[ISENTROPE], by_name[ISENTROPE_LSE_ONLY]
+    isentrope, bare = by_name[ISENTROPE], by_name[ISENTROPE_LSE_ONLY]
     peers = [system for system in systems if not system["name"].startswith(ISENTROPE)]
     row = {"work": work.as_json(), "flops": work.flops, "bytes": work.bytes, "systems": systems, "limit": limit}
-    best = max(peers, key=lambda system: system["rate"], default=ours)
-    row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"], "of_limit": ours["rate"] / limit}
-    return row | {"statistics_cost": ours["seconds"] / bare["seconds"] - 1}
+    best = max(peers, key=lambda system: system["rate"], default=isentrope)
+    row |= {"best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"], "of_limit": isentrope["rate"] / limit}
+    return row | {"statistics_cost": isentrope["seconds"] / bare["seconds"] - 1}
 
 
 def print_row(row):
@@ -180,7 +178,6 @@ def print_row(row):
 
 
 def result_of(limit, rows, notes):
-    """Returns the document of the report, with the rows so far."""
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "interpreter"
     flops = {"flops": limit["flops"]["f32"], "bf16_flops": limit["flops"]["bf16"], "exps": 0.0}
     return {
@@ -204,8 +201,8 @@ def main():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
         rows.append(row_of(work, systems, limit))
         print_row(rows[-1])
-    for what, why in notes.items():
-        print(f"without {what}: {why}")
+    for name, why in notes.items():
+        print(f"without {name}: {why}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
     if arguments.program:

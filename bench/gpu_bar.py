@@ -50,7 +50,7 @@ def _of_each(x: Measured) -> Iterator[Bar]:
 
 
 def _of_forward(named: dict[str, Measured], plain: list[Measured]) -> Iterator[Bar]:
-    lse, its = named["forward, lse"], named[OF_STATISTICS]
+    lse, lse_in_tile = named["forward, lse"], named[OF_STATISTICS]
     about = f"{lse.dtype}, d {lse.dim}, forward: "
     alike = min(plain, key=lambda x: abs(x.rows * x.keys - lse.rows * lse.keys))
     yield Bar(about + "instructions a score over the plain kernel's", lse.a_score / alike.a_score, 1.1)
@@ -58,13 +58,13 @@ def _of_forward(named: dict[str, Measured], plain: list[Measured]) -> Iterator[B
     if lse.dim == 64:
         yield Bar(about + "programs on a multiprocessor", lse.programs, 2, at_least=True)
     for name, most in (("entropy", 1.25), ("all statistics", 1.7)):
-        ratio = named[f"forward, {name}"].a_score / its.a_score
+        ratio = named[f"forward, {name}"].a_score / lse_in_tile.a_score
         yield Bar(about + f"instructions for {name}, over lse's in that tile", ratio, most)
 
 
 def _of_gradients(named: dict[str, Measured]) -> Iterator[Bar]:
-    one = named[GRADIENTS[0]]
-    about = f"{one.dtype}, d {one.dim}, gradients: "
+    query = named[GRADIENTS[0]]
+    about = f"{query.dtype}, d {query.dim}, gradients: "
 
     def a_flop(prefix: str) -> float:
         # Three products of one gradient, four of the other.

@@ -162,17 +162,16 @@ def binary(launch: Launch, target: Target, aligned: bool = True) -> Any:
 
 
 def ttgir(launch: Launch, target: Target) -> str:
-    """Returns the TTGIR of a kernel: its operations with their layouts. Compiles no further, which takes half a
-    second."""
-    made = _source(launch, aligned=True)
+    """Returns the TTGIR of a kernel: its operations with their layouts. Takes half a second, without later stages."""
+    source = _source(launch, aligned=True)
     backend = make_backend(target.gpu)
-    options = backend.parse_options(dict(launch.options) | made.parse_options())
+    options = backend.parse_options(dict(launch.options) | source.parse_options())
     stages: dict[str, Callable[..., Any]] = {}
-    backend.add_stages(stages, options, made.language)
+    backend.add_stages(stages, options, source.language)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    module = made.make_ir(target.gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    module = source.make_ir(target.gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
     metadata = {"target": target.gpu, **options.__dict__}
     for name in ("ttir", "ttgir"):
         module = stages[name](module, metadata)
@@ -186,8 +185,7 @@ _PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opId
 
 
 class Product(NamedTuple):
-    """A product of tiles in TTGIR: its first operand [rows, columns], of which each of four lanes holds `width` columns
-    at once."""
+    """A product of tiles in TTGIR: its first operand [rows, columns], `width` columns in each of four lanes."""
 
     rows: int
     columns: int
@@ -196,8 +194,7 @@ class Product(NamedTuple):
 
 
 def wrong_products(code: str) -> list[Product]:
-    """Returns products in TTGIR whose lanes would hold too many columns, which Triton 3.6 and 3.7 compute wrongly
-    (decision 35)."""
+    """Returns products with too many columns a lane, which Triton 3.6 and 3.7 compute wrongly (decision 35)."""
     layouts = _LAYOUT.findall(code)
     found = (Product(int(x[1]), int(x[2]), x[3], int(x[5])) for x in _PRODUCT.finditer(code) if x[4] in layouts)
     return sorted({product for product in found if 4 * product.width > product.columns})
@@ -219,11 +216,11 @@ def of_cubin(kernel: Any) -> Compiled:
         file.write(kernel.asm["cubin"])
         file.flush()
 
-        def told(*command: str) -> str:
+        def output_of(*command: str) -> str:
             return subprocess.run([*command, file.name], check=True, capture_output=True, text=True).stdout
 
-        usage = told(_tool("cuobjdump"), "-res-usage")
-        code = told(_tool("nvdisasm"), "-c")
+        usage = output_of(_tool("cuobjdump"), "-res-usage")
+        code = output_of(_tool("nvdisasm"), "-c")
     counts = collections.Counter(word.partition(".")[0] for word, _ in disassembly.instructions(code) if word)
     products = {name: counts[name] for name in ("HGMMA", "HMMA", "UTCHMMA", "UTCQMMA") if counts[name]}
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))

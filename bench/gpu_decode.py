@@ -77,21 +77,20 @@ def measured(dtype: str, dim: int, statistics: bool, page: int = 0) -> Decoding:
     kind, wanted, pages = DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
     q = torch.empty(dim, dtype=kind).expand(_SEQUENCES, _HEADS, 1, dim)
     k = torch.empty(pages, dim, dtype=kind).expand(_SEQUENCES * _KEYS // pages, _KEY_HEADS, pages, dim)
-    with launches(TARGETS["sm_90"]) as found:
+    with launches(TARGETS["sm_90"]) as planned:
         if page:
             table = torch.zeros(_SEQUENCES, _KEYS // page, dtype=torch.int32)
             launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), wanted)
         else:
             launch.attention(*call_of(q, k, k), wanted)
-    (one,) = (one for one in found if one.name == "forward")
-    shape, kernel = dict(one.constants)["SHAPE"], compiled(one, TARGETS["sm_90"])
+    (forward,) = (forward for forward in planned if forward.name == "forward")
+    shape, kernel = dict(forward.constants)["SHAPE"], compiled(forward, TARGETS["sm_90"])
     (loop,) = kernel.loops
     results = "all statistics" if statistics else "lse"
-    return Decoding(dtype, dim, results, page, shape.KEYS, dict(one.options)["num_warps"], shape.PLACES, kernel, loop)
+    return Decoding(dtype, dim, results, page, shape.KEYS, dict(forward.options)["num_warps"], shape.PLACES, kernel, loop)
 
 
 def bars(x: Decoding) -> Iterator[Bar]:
-    """Yields the limits of a decode kernel."""
     about = f"{x.dtype}, d {x.dim}, {x.results}, {f'pages of {x.page}' if x.page else 'contiguous'}: "
     yield Bar(about + "instructions a key", x.a_key, INSTRUCTIONS[x.dim][x.results != "lse"])
     yield Bar(about + "barriers between warps in a round", x.barriers, 0)
@@ -116,20 +115,20 @@ def waves() -> Iterator[Bar]:
 def main() -> int:
     print("| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    found = list(waves())
+    results = list(waves())
     for dtype in DTYPES:
         for dim in INSTRUCTIONS:
             for statistics in (False, True):
                 for page in PAGES:
                     x = measured(dtype, dim, statistics, page)
-                    found += bars(x)
+                    results += bars(x)
                     print(
                         f"| {dtype} | {dim} | {x.results} | {page} | {x.keys}, {x.warps} | {x.kernel.registers} | {x.kernel.shared} | "
                         f"{x.a_key:.1f} | {x.barriers} | {x.in_flight} | {x.programs} |"
                     )
-    for bar in found:
+    for bar in results:
         print(bar, file=sys.stderr)
-    return any(not bar.holds for bar in found)
+    return any(not bar.holds for bar in results)
 
 
 if __name__ == "__main__":

@@ -124,12 +124,12 @@ def parts_of(kind: str, keys: int) -> dict[str, float]:
     call = tuple(call_of(q, q, q, causal=True))
     checks = microseconds(lambda: Operands(call).check())
     launched: list[tuple] = []
-    with mock.patch.object(launch, "launch", lambda *one: launched.append(one)):
+    with mock.patch.object(launch, "launch", lambda *launch_arguments: launched.append(launch_arguments)):
         step()
 
     def dispatched() -> None:
-        for one in launched:
-            dispatch.launch(*one)
+        for launch_arguments in launched:
+            dispatch.launch(*launch_arguments)
 
     dispatch_time = microseconds(dispatched)
     rest = round(whole - checks - dispatch_time, 1)
@@ -138,7 +138,7 @@ def parts_of(kind: str, keys: int) -> dict[str, float]:
         "checks": checks,
         "plan and arguments": rest,
         "dispatch": dispatch_time,
-        "launches": sum(len(one) - 3 for one in launched),
+        "launches": sum(len(launch_arguments) - 3 for launch_arguments in launched),
     }
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--keys", type=int, nargs="+", default=[1, 128, 1024])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     q = torch.zeros(1, HEADS, 1, DIM, dtype=torch.bfloat16)
@@ -154,13 +154,13 @@ def main() -> None:
     print(f"scaled_dot_product_attention, 1 key, on this CPU, with its arithmetic: {peer} us")
     with stand_in_launches():
         for kind in ("forward", "statistics", "backward"):
-            for keys in given.keys:
+            for keys in arguments.keys:
                 step = step_of(kind, keys)
                 row = {"kind": kind, "keys": keys, "python calls": python_calls(step), **parts_of(kind, keys)}
                 print(", ".join(f"{name}: {value}" for name, value in row.items()), flush=True)
                 rows.append(row)
-    if given.json:
-        write_text(given.json, json.dumps({"scaled_dot_product_attention": peer, "rows": rows}, indent=1) + "\n")
+    if arguments.json:
+        write_text(arguments.json, json.dumps({"scaled_dot_product_attention": peer, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

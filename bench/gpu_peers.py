@@ -22,8 +22,7 @@ _TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Source(NamedTuple):
-    """A kernel to compile: types of arguments, constants, pointers and integers divisible by 16, options, and tile
-    sizes."""
+    """A kernel to compile: argument types, constants, indices divisible by 16, options, tile sizes."""
 
     kernel: JITFunction
     signature: dict[str, str]

@@ -5,8 +5,7 @@
 
 Nothing is timed and no device is needed. Kernels of one call each (long causal rows) are compiled, and their loops over
 tiles without hidden keys are read in the disassembly. Instructions are those of all warps for each score, or for 1000
-multiplications and additions. Tiles are those of a plan without measured ones, as large as those of the compared
-kernels.
+multiplications and additions. Tiles are unmeasured ones, as large as those of the compared kernels.
 """
 
 from __future__ import annotations
@@ -41,15 +40,13 @@ PLAIN = {64: [(128, 64, 8, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 1
 
 
 def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
-    """Returns, for each kind of loop in the order of its work, the one with the fewest instructions: the other one
-    masks."""
+    """Returns the loop without masks of each kind, by work: the one with the fewest instructions."""
     works = sorted({loop.operations for loop in loops})
     return [min((loop for loop in loops if loop.operations == work), key=lambda loop: loop.instructions) for work in works]
 
 
-def ours(dtype: str, dim: int) -> Iterator[Measured]:
-    """Yields forward with lse, with entropy and with all statistics, lse in their tile, and the gradients without
-    statistics."""
+def isentrope_kernels(dtype: str, dim: int) -> Iterator[Measured]:
+    """Yields the forward kernels by set of statistics, lse in the tile of statistics too, and the plain gradients."""
     with mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE):
         with mock.patch.object(plan, "_BARE", {}):
             yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)
@@ -62,25 +59,25 @@ def _launched(name: str, dtype: str, dim: int, wanted: int, backward: bool) -> I
     kind, shape = DTYPES[dtype], (4, gpu_peers.HEADS, gpu_peers.LENGTH, dim)
     x = torch.empty(shape[2:], dtype=kind).expand(shape)
     arguments = call_of(x, x, x, causal=True)
-    with launches(TARGETS["sm_90"]) as found:
+    with launches(TARGETS["sm_90"]) as planned:
         if backward:
             statistics = torch.empty(1).expand((wanted & (SUPPORT - 1)).bit_count(), *shape[:3])
             launch.attention_backward(*arguments, wanted, x, statistics, x, None, False, False, False, False)
         else:
             launch.attention(*arguments, wanted)
-    for one in found:
-        if one.name in ("forward", "query_gradient", "key_gradient"):
-            tile, kernel = dict(one.constants)["SHAPE"], compiled(one, TARGETS["sm_90"])
+    for planned_launch in planned:
+        if planned_launch.name in ("forward", "query_gradient", "key_gradient"):
+            tile, kernel = dict(planned_launch.constants)["SHAPE"], compiled(planned_launch, TARGETS["sm_90"])
             (loop,) = unmasked(kernel.loops)
-            shown = name or one.name.replace("_", " ")
-            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, dict(one.options)["num_warps"], kernel, loop)
+            shown = name or planned_launch.name.replace("_", " ")
+            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, dict(planned_launch.options)["num_warps"], kernel, loop)
 
 
 def _of_source(source: gpu_peers.Source) -> Compiled:
     attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in source.divisible}
-    made = ASTSource(source.kernel, source.signature, constexprs=source.constants, attrs=attributes)
+    program = ASTSource(source.kernel, source.signature, constexprs=source.constants, attrs=attributes)
     options = {**source.options, "enable_fp_fusion": True}
-    return of_cubin(triton.compile(made, target=TARGETS["sm_90"].gpu, options=options))
+    return of_cubin(triton.compile(program, target=TARGETS["sm_90"].gpu, options=options))
 
 
 def plain(dtype: str, dim: int) -> Iterator[Measured]:
@@ -100,7 +97,7 @@ def flex(dtype: str, dim: int) -> Iterator[Measured]:
 
 
 def measured(dtype: str, dim: int) -> list[Measured]:
-    return [*ours(dtype, dim), *plain(dtype, dim), *flex(dtype, dim)]
+    return [*isentrope_kernels(dtype, dim), *plain(dtype, dim), *flex(dtype, dim)]
 
 
 def table(kernels: list[Measured]) -> Iterator[str]:
@@ -135,9 +132,9 @@ def main() -> int:
     kernels, missed = [], 0
     for dtype in arguments.dtypes:
         for dim in DIMS:
-            found = measured(dtype, dim)
-            kernels += found
-            for bar in bars(found):
+            kernels_of_shape = measured(dtype, dim)
+            kernels += kernels_of_shape
+            for bar in bars(kernels_of_shape):
                 print(bar, file=sys.stderr)
                 missed += not bar.holds
     print("\n".join(table(kernels)))

@@ -26,8 +26,6 @@ def backward_of(work, run, q, k, v, upstream):
 
 
 class Isentrope:
-    """Isentrope with all statistics, or with none."""
-
     def __init__(self, statistics):
         self.statistics = statistics
         self.name = "isentrope" if statistics else "isentrope, lse alone"
@@ -95,8 +93,7 @@ class Flex:
 
 
 class FlexFlash(Flex):
-    """FlexAttention with the backend of FlashAttention's kernels, in recent versions of torch if that package is
-    installed."""
+    """FlexAttention with FlashAttention's kernels, which needs a recent torch and that package."""
 
     name = "torch FlexAttention, FLASH"
     options = {"BACKEND": "FLASH"}

@@ -62,13 +62,13 @@ class Isentrope:
     def _caller(self, function, struct_type, causal, tensors, statistics):
         options = ctypes.c_void_p(self.library.isentrope_options_create())
         self.library.isentrope_options_set_causal(options, BOTTOM_RIGHT if causal else NONE)
-        asked = Statistics(struct_size=ctypes.sizeof(Statistics))
-        call = struct_type(struct_size=ctypes.sizeof(struct_type), statistics=ctypes.pointer(asked))
-        for struct, arrays in ((call, tensors), (asked, statistics)):
+        requested = Statistics(struct_size=ctypes.sizeof(Statistics))
+        call = struct_type(struct_size=ctypes.sizeof(struct_type), statistics=ctypes.pointer(requested))
+        for struct, arrays in ((call, tensors), (requested, statistics)):
             for name, tensor in arrays.items():
                 setattr(struct, name, array_of(tensor))
 
-        def run(keep=(tensors, asked, statistics)):  # keeps the call's arguments alive
+        def run(keep=(tensors, requested, statistics)):  # keeps the call's arguments alive
             if function(options, ctypes.byref(call)) != 0:
                 raise RuntimeError(self.library.isentrope_last_error().decode())
 

@@ -66,8 +66,8 @@ def measure(systems, work, repetitions, clock, notes):
         "flops": work.flops,
         "bytes": work.bytes,
         "systems": [
-            {"name": name, "seconds": statistics.median(each), "repetitions": each, "error": errors[name]}
-            for name, each in times.items()
+            {"name": name, "seconds": statistics.median(seconds), "repetitions": seconds, "error": errors[name]}
+            for name, seconds in times.items()
         ],
     }
 

@@ -86,15 +86,15 @@ def add_rates(run, limits):
             limit = run["threads"] * bf16
         # The memory bandwidth of one thread is no limit for several.
         row["limit"] = limit if run["threads"] == 1 or not streams else None
-        ours = next(s for s in row["systems"] if s["name"] == ISENTROPE)
+        isentrope = next(s for s in row["systems"] if s["name"] == ISENTROPE)
         peers = [s for s in row["systems"] if not s["name"].startswith(ISENTROPE)]
         best = max(peers, key=lambda s: s["rate"])
-        row |= {"best_peer": best["name"], "ratio": ours["rate"] / best["rate"]}
-        row["of_limit"] = ours["rate"] / row["limit"] if row["limit"] else None
+        row |= {"best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"]}
+        row["of_limit"] = isentrope["rate"] / row["limit"] if row["limit"] else None
         lse_alone = [s for s in row["systems"] if s["name"] == ISENTROPE + ", lse alone"]
-        row["statistics_cost"] = ours["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
+        row["statistics_cost"] = isentrope["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
         eight_bits = [s for s in row["systems"] if s["name"] == ISENTROPE + ", 8 bits"]
-        row["eight_bits"] = ours["seconds"] / eight_bits[0]["seconds"] if eight_bits else None
+        row["eight_bits"] = isentrope["seconds"] / eight_bits[0]["seconds"] if eight_bits else None
 
 
 def print_table(result):
@@ -104,17 +104,17 @@ def print_table(result):
         form = "{:<42} {:>9} {:>9} {:<13} {:>6} {:>6} {:>8} {:>8} {:>10} {:>6}"
         print(form.format(*head))
         for row in run["rows"]:
-            ours = next(s for s in row["systems"] if s["name"] == ISENTROPE)
+            isentrope = next(s for s in row["systems"] if s["name"] == ISENTROPE)
             best = next(s for s in row["systems"] if s["name"] == row["best_peer"])
             percent = ["" if x is None else f"{x:.1%}" for x in (row["of_limit"], row["statistics_cost"])]
-            rates = (f"{ours['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}")
-            errors = (f"{ours['error']:.1e}", f"{best['error']:.1e}")
+            rates = (f"{isentrope['rate'] / 1e9:.1f}", f"{best['rate'] / 1e9:.1f}")
+            errors = (f"{isentrope['error']:.1e}", f"{best['error']:.1e}")
             ratio = f"{row['ratio']:.2f}"
             eight_bits = f"{row['eight_bits']:.2f}" if row["eight_bits"] else ""
             name = row["work"]["name"]
             print(form.format(name, *rates, best["name"], ratio, percent[0], *errors, percent[1], eight_bits))
-        for what, why in run["notes"].items():
-            print(f"  without {what}: {why}")
+        for name, why in run["notes"].items():
+            print(f"  without {name}: {why}")
     print("\ntraining step, one thread, over one that nothing watches")
     for row in result["training_step"]["rows"]:
         low, high = row["quartiles"]

@@ -28,7 +28,7 @@ def call_from_python(work, q, k, v, d_output):
     return lambda: isentrope.attention(q, k, v)
 
 
-class Ours:
+class IsentropeSystem:
     """Isentrope through its C interface, with all statistics by default, and its calls from Python."""
 
     def __init__(self, library, statistics=True):
@@ -52,7 +52,7 @@ class Ours:
         return lambda: (forward(), backward(), output)[2]
 
 
-class OursInEightBits:
+class IsentropeInEightBits:
     """Decode steps with an 8-bit cache, a scale a row: half the bytes of bf16, and a different error."""
 
     name = "isentrope, 8 bits"
@@ -184,8 +184,8 @@ class OnnxRuntime:
 
 def all_systems(library, threads):
     """Returns the available systems, and the reasons why others are missing."""
-    ours = [Ours(library), Ours(library, statistics=False), OursInEightBits(library)]
-    systems, missing = [*ours, Torch()], {}
+    isentrope_systems = [IsentropeSystem(library), IsentropeSystem(library, statistics=False), IsentropeInEightBits(library)]
+    systems, missing = [*isentrope_systems, Torch()], {}
     makers = {
         "zentorch": Zentorch,
         "openvino": lambda: OpenVino(threads),

@@ -165,14 +165,14 @@ def main():
     if options.python_only:
         print(python_step(options))
         return
-    ours, theirs = [], []
+    isentrope, python = [], []
     for _ in range(options.rounds):
-        theirs.append(python_process(options))
-        ours.append(program_process(options))
-        print(f"python {theirs[-1]:.4f}   isentrope {ours[-1]:.4f} s/step   ratio {ours[-1] / theirs[-1]:.3f}",
+        python.append(python_process(options))
+        isentrope.append(program_process(options))
+        print(f"python {python[-1]:.4f}   isentrope {isentrope[-1]:.4f} s/step   ratio {isentrope[-1] / python[-1]:.3f}",
               flush=True)
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-    print(f"median: python {statistics.median(theirs):.4f}   isentrope {statistics.median(ours):.4f} s/step   "
+    ratio = statistics.median(a / b for a, b in zip(isentrope, python))
+    print(f"median: python {statistics.median(python):.4f}   isentrope {statistics.median(isentrope):.4f} s/step   "
           f"ratio {ratio:.3f}")
 
 

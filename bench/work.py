@@ -34,8 +34,7 @@ class Work:
 
     @property
     def flops(self):
-        """4 d for each pair of a query and a key it sees, half of the square if causal. The backward pass counts 2.5
-        times as much."""
+        """4 d for each pair of query and key, half of the square if causal; times 2.5 for the backward pass."""
         pairs = self.batch * self.heads * self.queries * self.keys * (0.5 if self.causal else 1)
         return 4 * pairs * self.dim * (3.5 if self.kind.endswith("gradient") else 1)
 

@@ -38,7 +38,7 @@ class Record:
 
     def __init__(self, file, protocol, documents):
         self.file, self.protocol = file, protocol
-        self.documents = {one.stem: fingerprint(one) for one in sorted((documents / "test").glob("*.txt"))}
+        self.documents = {document.stem: fingerprint(document) for document in sorted((documents / "test").glob("*.txt"))}
         found = json.loads(file.read_text()) if file.exists() else {}
         self.models = found.get("models", {})
         if self.models and found["documents"] != self.documents:
@@ -61,7 +61,6 @@ class Record:
             self.write()
 
     def add_tuning(self, name, measure):
-        """Adds tuned factors, the last reading of a model."""
         self.models[name]["tuning"] = measure()
         self.write()
 

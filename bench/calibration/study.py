@@ -86,7 +86,7 @@ class Reader:
         distances = [tokens * (i + 1) // (DISTANCES + 1) for i in range(DISTANCES)]
         passages = self.passages("test", tokens)
         prompts = [prompt(self.tokenizer, passage, distances, seed=i) for i, passage in enumerate(passages)]
-        found = {}
+        losses_of_answers = {}
         with hf.reading(self.model):
             for method in methods:
 
@@ -94,12 +94,12 @@ class Reader:
                     with stretched(self.model, method.rope):
                         set_rules(self.model, method.rules)
                         try:
-                            return [retrieval(self.model, one) for one in prompts]
+                            return [retrieval(self.model, questions) for questions in prompts]
                         finally:
                             set_rules(self.model, None)
 
-                found[method.name] = saved(self.work / f"answers-{stretch}-{method.name}.json", read)
-        return {"distances": distances, "nll": found}
+                losses_of_answers[method.name] = saved(self.work / f"answers-{stretch}-{method.name}.json", read)
+        return {"distances": distances, "nll": losses_of_answers}
 
 
 def best_constant(reader, stretch):
@@ -124,8 +124,8 @@ def measured(reader, stretch):
 
     def measure():
         length = min(reader.protocol["calibration_tokens"], reader.trained)
-        found = calibrate(reader.model, reader.passages("calibration", length), rope=f"yarn:{stretch}")
-        return {"log_gain": found.log_gain, "steps": found.steps}
+        calibration = calibrate(reader.model, reader.passages("calibration", length), rope=f"yarn:{stretch}")
+        return {"log_gain": calibration.log_gain, "steps": calibration.steps}
 
     return saved(reader.work / f"gain-{stretch}.json", measure)
 

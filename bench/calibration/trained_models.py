@@ -8,13 +8,12 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 
 def tokenizer_of(files, vocabulary):
-    """Returns a byte-pair tokenizer trained on the files."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train([str(file) for file in files], trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet))
-    return PreTrainedTokenizerFast(tokenizer_object=made)
+    tokenizer.train([str(file) for file in files], trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def parts_of(tokenizer, files):
@@ -45,7 +44,7 @@ def validated(model, tokens, settings):
     """Returns the mean loss of contiguous windows, at most 64 batches."""
     size = settings["length"] + 1
     windows = tokens[: len(tokens) // size * size].view(-1, size).split(settings["batch"])[:64]
-    return sum(loss_of(model, one).item() * len(one) for one in windows) / sum(map(len, windows))
+    return sum(loss_of(model, batch).item() * len(batch) for batch in windows) / sum(map(len, windows))
 
 
 def is_flat(history, settings):

@@ -15,8 +15,7 @@ NAME = "isentrope_tuned"
 
 
 class Factors:
-    """Factors exp(log factors [layers, heads]) in a model's attention. Rows of n keys are also scaled by growth[n -
-    1]."""
+    """Factors exp(log factors [layers, heads]) in a model's attention, times growth[n - 1] for rows of n keys."""
 
     def __init__(self, model, growth):
         config = model.config.get_text_config()
@@ -43,8 +42,7 @@ def attending(model, factors):
 def loss_beyond(model, tokens, trained):
     """Returns the mean loss over positions beyond the trained length.
 
-    Layers, and logits 256 positions at a time, are recomputed in the backward pass, because a whole passage exceeds
-    memory."""
+    Layers, and logits 256 positions at a time, are recomputed in the backward pass to save memory."""
     hidden = model.base_model(input_ids=tokens[None, :-1], use_cache=False).last_hidden_state[0, trained:]
     head = model.get_output_embeddings()
 

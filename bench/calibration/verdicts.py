@@ -16,11 +16,11 @@ def paired(differences):
     return mean, error, count - 1
 
 
-def difference(ours, theirs, margin=None):
+def difference(losses, other_losses, margin=None):
     """Returns the difference of two lists of losses by document: mean, degrees of freedom, 95 % interval, and p.
 
     p is that of a difference or, with a margin, of equivalence within it."""
-    mean, error, df = paired([a - b for a, b in zip(ours, theirs, strict=True)])
+    mean, error, df = paired([a - b for a, b in zip(losses, other_losses, strict=True)])
     if error is None:
         return {"mean": mean, "df": df, "low": None, "high": None, "p": 1.0}
     reach = quantile(df) * error
@@ -43,18 +43,18 @@ def holm(tests):
 def judge(models, protocol):
     """Adds differences and verdicts to each model's readings, which must be complete."""
     tuned = []
-    for found in models.values():
+    for model in models.values():
         tests = []
-        for stretch in found["stretches"].values():
-            beyond = stretch["beyond"]
+        for stretch in model["stretches"].values():
+            losses = stretch["beyond"]
             stretch["tests"] = {
-                against: difference(beyond["entropy"], beyond[against], protocol["margin"] if against == "best" else None)
+                against: difference(losses["entropy"], losses[against], protocol["margin"] if against == "best" else None)
                 for against in protocol["hypotheses"]
             }
             tests += stretch["tests"].values()
         holm(tests)
-        if tuning := found["tuning"]:
+        if tuning := model["tuning"]:
             tuning["test"] = difference(tuning["beyond"]["tuned logn"], tuning["beyond"]["tuned constant"])
             tuned.append(tuning["test"])
-    if sum(found["tuning"] is not None for found in models.values()) == len(protocol["tuning"]["models"]):
+    if sum(model["tuning"] is not None for model in models.values()) == len(protocol["tuning"]["models"]):
         holm(tuned)

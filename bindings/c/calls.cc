@@ -20,10 +20,10 @@ namespace {
 // that this version does not know.
 template <typename Struct>
 Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
-  const Struct& theirs = given(function, name.c_str(), pointer);
+  const Struct& caller = given(function, name.c_str(), pointer);
   // The smallest size stays that of the first release, 0.2.0, even if the struct grows.
   constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
-  const std::size_t size = theirs.struct_size;
+  const std::size_t size = caller.struct_size;
   if (size < kLeast || size > kMost) {
     fail(function, name + ".struct_size", "be the size of the struct, " + std::to_string(kLeast),
          std::to_string(size));
@@ -33,9 +33,9 @@ Struct struct_of(const char* function, const std::string& name, const Struct* po
                   [](unsigned char byte) { return byte != 0; })) {
     fail(function, name, "be 0 past the fields of version " ISENTROPE_VERSION, "other bytes");
   }
-  Struct ours{};
-  std::memcpy(&ours, pointer, std::min(size, sizeof(Struct)));
-  return ours;
+  Struct known{};
+  std::memcpy(&known, pointer, std::min(size, sizeof(Struct)));
+  return known;
 }
 
 // The statistics after the size, in the order of the list.
@@ -48,9 +48,9 @@ StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
                 offsetof(isentrope_statistics, lse) + sizeof(Arrays));
   StatisticFields<View<T, 3>, View<Count, 3>> views;
   if (statistics == nullptr) return views;
-  const isentrope_statistics ours = struct_of(function, "statistics", statistics);
+  const isentrope_statistics known = struct_of(function, "statistics", statistics);
   Arrays arrays;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&ours);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&known);
   std::memcpy(&arrays, bytes + offsetof(isentrope_statistics, lse), sizeof arrays);
   for_each_statistic(
       [&]<typename Number>(const Statistic& statistic, const isentrope_array& array,

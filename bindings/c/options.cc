@@ -76,10 +76,10 @@ void check_array(const char* function, const char* name, const isentrope_array& 
     fail(function, name, "have rank " + std::to_string(rank), std::to_string(array.rank));
   }
   const std::uintptr_t size = element_type(type).size,
-                       beyond = reinterpret_cast<std::uintptr_t>(array.data) % size;
-  if (beyond != 0) {
+                       misaligned = reinterpret_cast<std::uintptr_t>(array.data) % size;
+  if (misaligned != 0) {
     fail(function, name, "be aligned to " + std::to_string(size) + " bytes",
-         "an address " + std::to_string(beyond) + " past a multiple");
+         "an address " + std::to_string(misaligned) + " past a multiple");
   }
   if (array.data != nullptr) return;
   for (std::int32_t axis = 0; axis < rank; ++axis) {

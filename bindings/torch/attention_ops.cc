@@ -50,9 +50,9 @@ void validate_decode(AttentionInput in, const AttentionOptions& options,
 
 // Returns the page table as int32, as kernels read it. Throws Error, with the given number, for
 // pages beyond that type.
-TorchTensor page_table(TorchTensor given, std::int64_t pages) {
-  if (given.dtype() != aoti_torch_dtype_int64()) return given;
-  const auto from = view_of<std::int64_t, 2>("block_table", given);
+TorchTensor page_table(TorchTensor table, std::int64_t pages) {
+  if (table.dtype() != aoti_torch_dtype_int64()) return table;
+  const auto from = view_of<std::int64_t, 2>("block_table", table);
   TorchTensor narrow(from.extents, aoti_torch_dtype_int32());
   auto* to = static_cast<std::int32_t*>(narrow.write());
   for (std::int64_t batch = 0; batch < from.extents[0]; ++batch) {
@@ -74,9 +74,9 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
                   const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0];
   const auto decode_one = [&](std::int64_t batch, const ParallelFor& parallel_for) {
-    AttentionOptions its = batch_of(options, batch);
-    its.parallel_for = parallel_for;
-    attention_forward(batch_of(in, batch, keys(batch)), its, batch_of(out, batch));
+    AttentionOptions sequence_options = batch_of(options, batch);
+    sequence_options.parallel_for = parallel_for;
+    attention_forward(batch_of(in, batch, keys(batch)), sequence_options, batch_of(out, batch));
   };
   if (batches == 1) return decode_one(0, run_on_torch_threads);
   run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
@@ -288,9 +288,9 @@ void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const auto seen = contiguous_view(static_cast<std::int64_t*>(result.write()), shape);
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     for (std::int64_t piece = 0; piece < shape[1]; ++piece) {
-      const KeyRange its{std::clamp<std::int64_t>(pieces(piece, 0), 0, queries),
-                         std::clamp<std::int64_t>(pieces(piece, 1), 0, queries)};
-      const KeyRange keys = keys_seen_by(options.mask, batch, its, queries, in.keys());
+      const KeyRange rows_of_piece{std::clamp<std::int64_t>(pieces(piece, 0), 0, queries),
+                                   std::clamp<std::int64_t>(pieces(piece, 1), 0, queries)};
+      const KeyRange keys = keys_seen_by(options.mask, batch, rows_of_piece, queries, in.keys());
       seen(batch, piece, 0) = keys.begin;
       seen(batch, piece, 1) = keys.end;
     }

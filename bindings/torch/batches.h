@@ -19,38 +19,38 @@ View<T, Rank> batch_of(View<T, Rank> view, std::int64_t batch) {
 
 template <typename Any>
 Any batch_of_numbers(const Any& tensor, std::int64_t batch) {
-  Any one = tensor;
+  Any part = tensor;
   using Byte = std::conditional_t<std::is_same_v<Any, Tensor>, char, const char>;
-  if (one.data)
-    one.data = static_cast<Byte*>(one.data) + batch * one.strides[0] * size_of(one.type);
-  one.extents[0] = 1;
-  return one;
+  if (part.data)
+    part.data = static_cast<Byte*>(part.data) + batch * part.strides[0] * size_of(part.type);
+  part.extents[0] = 1;
+  return part;
 }
 
-inline AttentionOutput batch_of(const AttentionOutput& all, std::int64_t batch) {
-  AttentionOutput one{batch_of_numbers(all.output, batch)};
+inline AttentionOutput batch_of(const AttentionOutput& whole, std::int64_t batch) {
+  AttentionOutput result{batch_of_numbers(whole.output, batch)};
   for_each_statistic(
-      [&](const Statistic&, const auto& view, auto& its) { its = batch_of(view, batch); },
-      all.statistics, one.statistics);
-  return one;
+      [&](const Statistic&, const auto& view, auto& to) { to = batch_of(view, batch); },
+      whole.statistics, result.statistics);
+  return result;
 }
 
-inline AttentionOptions batch_of(const AttentionOptions& all, std::int64_t batch) {
-  AttentionOptions one = all;
-  one.attn_mask = batch_of(all.attn_mask, batch);
-  one.bias = batch_of(all.bias, batch);
-  one.lambda = batch_of(all.lambda, batch);
+inline AttentionOptions batch_of(const AttentionOptions& whole, std::int64_t batch) {
+  AttentionOptions result = whole;
+  result.attn_mask = batch_of(whole.attn_mask, batch);
+  result.bias = batch_of(whole.bias, batch);
+  result.lambda = batch_of(whole.lambda, batch);
   for (const MaskList& part : kMaskLists) {
-    if (part.by_batch) one.mask.*part.member = batch_of(all.mask.*part.member, batch);
+    if (part.by_batch) result.mask.*part.member = batch_of(whole.mask.*part.member, batch);
   }
-  return one;
+  return result;
 }
 
-inline AttentionInput batch_of(const AttentionInput& all, std::int64_t batch, std::int64_t keys) {
-  AttentionInput one = all;
-  one.q = batch_of_numbers(all.q, batch);
-  one.pages = {batch_of(all.pages.block_table, batch), keys};
-  return one;
+inline AttentionInput batch_of(const AttentionInput& whole, std::int64_t batch, std::int64_t keys) {
+  AttentionInput result = whole;
+  result.q = batch_of_numbers(whole.q, batch);
+  result.pages = {batch_of(whole.pages.block_table, batch), keys};
+  return result;
 }
 
 }  // namespace isentrope::stable

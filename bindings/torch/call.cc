@@ -69,8 +69,8 @@ nlohmann::json default_of(float number) { return number; }
 // Options whose types define the schema. Created while the library is loaded, by call_schema(),
 // because later memory may be exhausted.
 const AttentionOptions& types() {
-  static const AttentionOptions made;
-  return made;
+  static const AttentionOptions options;
+  return options;
 }
 
 // Returns the dimensions of an argument; none for a number.

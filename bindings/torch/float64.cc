@@ -156,13 +156,13 @@ void decode_in_float64(const CallArguments& call, const View<const std::int32_t,
     const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys(batch), in.v.extents[3]};
     const std::vector<double> k = gathered(in.k, block_table, batch, k_extents),
                               v = gathered(in.v, block_table, batch, v_extents);
-    const reference::Input one{.q = batch_of(in.q, batch),
-                               .k = contiguous_view(k.data(), k_extents),
-                               .v = contiguous_view(v.data(), v_extents),
-                               .bias = batch_of(in.bias, batch),
-                               .sinks = in.sinks,
-                               .lambda = batch_of(in.lambda, batch)};
-    copy(reference::attention_forward(one, options), batch, results);
+    const reference::Input sequence{.q = batch_of(in.q, batch),
+                                    .k = contiguous_view(k.data(), k_extents),
+                                    .v = contiguous_view(v.data(), v_extents),
+                                    .bias = batch_of(in.bias, batch),
+                                    .sinks = in.sinks,
+                                    .lambda = batch_of(in.lambda, batch)};
+    copy(reference::attention_forward(sequence, options), batch, results);
   }
   results.put(stack);
 }

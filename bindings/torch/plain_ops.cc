@@ -77,8 +77,8 @@ void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
       [&](const Statistic&, auto& view) {
         if (wanted & bit) {
           using Number = std::remove_pointer_t<decltype(view.data)>;
-          const TorchTensor& its = results.emplace_back(rows, dtype_of_numbers<Number>());
-          view = contiguous_view(static_cast<Number*>(its.write()), rows);
+          const TorchTensor& tensor = results.emplace_back(rows, dtype_of_numbers<Number>());
+          view = contiguous_view(static_cast<Number*>(tensor.write()), rows);
         }
         bit <<= 1;
       },

@@ -45,7 +45,7 @@ MemoryRange::MemoryRange(const void* data, std::int64_t size, std::span<const st
     walked[at] = axis;
   }
   for (const Axis& axis : std::span(walked.data(), rank)) {
-    apart_ = apart_ && axis.step >= span_;
+    distinct_ = distinct_ && axis.step >= span_;
     if (step_ == 0 && axis.step <= block_) {
       block_ += axis.reach;
     } else {
@@ -57,13 +57,14 @@ MemoryRange::MemoryRange(const void* data, std::int64_t size, std::span<const st
 
 bool MemoryRange::overlaps(const MemoryRange& other) const {
   if (span_ == 0 || other.span_ == 0) return false;
-  const std::uint64_t ahead = other.begin_ - begin_, behind = begin_ - other.begin_;
-  if (ahead >= span_ && behind >= other.span_) return false;
+  const std::uint64_t to_other = other.begin_ - begin_, from_other = begin_ - other.begin_;
+  if (to_other >= span_ && from_other >= other.span_) return false;
   const std::uint64_t step = std::gcd(step_, other.step_);
   if (step == 0) return true;
   if (block_ >= step || other.block_ >= step) return true;
   // Offset of the other array's block between two blocks of this one.
-  const std::uint64_t at = ahead < behind ? ahead % step : (step - behind % step) % step;
+  const std::uint64_t at =
+      to_other < from_other ? to_other % step : (step - from_other % step) % step;
   return at < block_ || at + other.block_ > step;
 }
 

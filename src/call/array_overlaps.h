@@ -28,7 +28,7 @@ class MemoryRange {
 
   // Returns whether no two elements overlap: each axis steps over the whole extent of the shorter
   // ones.
-  [[nodiscard]] bool has_distinct_elements() const { return apart_; }
+  [[nodiscard]] bool has_distinct_elements() const { return distinct_; }
 
   // Returns whether both arrays may share a byte; never false if they do. Interleaved arrays, such
   // as dq, dk and dv in one packed array, are separated if the steps of one also step over the
@@ -39,7 +39,7 @@ class MemoryRange {
   std::uint64_t begin_ = 0, span_ = 0;  // first address, bytes to the end
   std::uint64_t block_ = 0;             // bytes of a block
   std::uint64_t step_ = 0;              // bytes between blocks; 0 for one block
-  bool reachable_ = true, apart_ = true;
+  bool reachable_ = true, distinct_ = true;
 };
 
 // The arrays of one call. Arrays without data occupy no memory.

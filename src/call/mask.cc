@@ -36,8 +36,8 @@ bool meets_last_key(const Mask& mask) {
 
 // Returns the keys of a position's chunk. Both count from the first key after padding.
 KeyRange chunk_of(std::int64_t position, std::int64_t size) {
-  const std::int64_t past = position % size;  // negative before the first key
-  const std::int64_t begin = position - (past < 0 ? past + size : past);
+  const std::int64_t remainder = position % size;  // negative before the first key
+  const std::int64_t begin = position - (remainder < 0 ? remainder + size : remainder);
   return {begin, begin + size};
 }
 
@@ -47,8 +47,8 @@ KeyRange intersect(KeyRange a, KeyRange b) {
 
 // Returns the keys whose distance from `position` is a multiple of `step`.
 KeyRange every_nth(KeyRange keys, std::int64_t position, std::int64_t step) {
-  const std::int64_t past = (position - keys.begin) % step;
-  return {keys.begin + (past < 0 ? past + step : past), keys.end, step};
+  const std::int64_t remainder = (position - keys.begin) % step;
+  return {keys.begin + (remainder < 0 ? remainder + step : remainder), keys.end, step};
 }
 
 }  // namespace

@@ -121,10 +121,10 @@ class DecodeTask {
       if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
     }
     // If no row's maximum grew, as is usual after the first blocks, sums are not rescaled.
-    const bool moved =
+    const bool max_grew =
         softmax_.of_rows(weights, kBlockKeys, rows, columns,
                          positions_of(tile, first, block_.seen().stride), state_, rescale);
-    for (std::size_t r = 0; r < rows && (empty || moved); ++r) {
+    for (std::size_t r = 0; r < rows && (empty || max_grew); ++r) {
       float* sums = sums_.at(r * sums_stride(), sums_stride());
       for (std::size_t c = 0; c < sums_stride(); ++c) sums[c] = empty ? 0 : rescale[r] * sums[c];
     }

@@ -70,36 +70,37 @@ HWY_INLINE void weigh(float* HWY_RESTRICT logits, hn::Vec<Floats> origin, LaneSu
 // Returns sum_j w_j |own_key - j| of one row with contiguous weights.
 HWY_INLINE double distances_of_row(const float* weights, std::size_t columns, double own_key) {
   const Floats d;
-  const auto own = hn::Set(d, static_cast<float>(own_key));
+  const auto own_keys = hn::Set(d, static_cast<float>(own_key));
   auto sum = hn::Zero(d);
   for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
-    const auto away = hn::Abs(hn::Sub(own, hn::Iota(d, static_cast<float>(j))));
+    const auto away = hn::Abs(hn::Sub(own_keys, hn::Iota(d, static_cast<float>(j))));
     sum = hn::MulAdd(hn::Load(d, weights + j), away, sum);
   }
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
 }
 
-// For a vector of rows of a transposed tile: records in `before` the prefixes when a row's own key
-// is reached, at the latest after the last key. `own` counts from the tile's first key.
+// For a vector of rows of a transposed tile: records in `at_own_key` the prefixes when a row's own
+// key is reached, at the latest after the last key. `own_keys` count from the tile's first key.
 template <unsigned kSums>
 HWY_INLINE LaneSums weigh_and_split(float* HWY_RESTRICT tile, std::size_t keys,
-                                    hn::Vec<Floats> origin, hn::Vec<Floats> own,
-                                    hn::Vec<Floats>& before) {
+                                    hn::Vec<Floats> origin, hn::Vec<Floats> own_keys,
+                                    hn::Vec<Floats>& at_own_key) {
   const Floats d;
   const std::size_t width = panel_width();
-  const auto first = static_cast<std::size_t>(hn::GetLane(hn::MinOfLanes(d, own))),
-             last = static_cast<std::size_t>(hn::GetLane(hn::MaxOfLanes(d, own)));
+  const auto first = static_cast<std::size_t>(hn::GetLane(hn::MinOfLanes(d, own_keys))),
+             last = static_cast<std::size_t>(hn::GetLane(hn::MaxOfLanes(d, own_keys)));
   LaneSums sums;
   std::size_t j = 0;
-  before = hn::Zero(d);
+  at_own_key = hn::Zero(d);
   for (; j < first; ++j) weigh<kSums>(tile + j * width, origin, sums);
   for (; j < HWY_MIN(last + 1, keys); ++j) {
-    const auto is_own = hn::Eq(own, hn::Set(d, static_cast<float>(j)));
-    before = hn::IfThenElse(is_own, sums.prefixes, before);
+    const auto is_own = hn::Eq(own_keys, hn::Set(d, static_cast<float>(j)));
+    at_own_key = hn::IfThenElse(is_own, sums.prefixes, at_own_key);
     weigh<kSums>(tile + j * width, origin, sums);
   }
   for (; j < keys; ++j) weigh<kSums>(tile + j * width, origin, sums);
-  before = hn::IfThenElse(hn::Eq(own, hn::Set(d, static_cast<float>(keys))), sums.prefixes, before);
+  at_own_key = hn::IfThenElse(hn::Eq(own_keys, hn::Set(d, static_cast<float>(keys))), sums.prefixes,
+                              at_own_key);
   return sums;
 }
 
@@ -108,25 +109,27 @@ HWY_INLINE hn::Vec<Floats> own_keys_within(const RowPositions& positions, std::s
                                            std::size_t keys) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
-  HWY_ALIGN float within[hn::MaxLanes(Floats())];
+  HWY_ALIGN float clamped[hn::MaxLanes(Floats())];
   for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
-    const auto own = hn::Sub(hn::LoadU(d, positions.own_keys + r + i), hn::Set(d, positions.first));
-    hn::Store(hn::DemoteTo(df, hn::Clamp(own, hn::Zero(d), hn::Set(d, static_cast<double>(keys)))),
-              df, within + i);
+    const auto own_keys =
+        hn::Sub(hn::LoadU(d, positions.own_keys + r + i), hn::Set(d, positions.first));
+    hn::Store(
+        hn::DemoteTo(df, hn::Clamp(own_keys, hn::Zero(d), hn::Set(d, static_cast<double>(keys)))),
+        df, clamped + i);
   }
-  return hn::Load(Floats(), within);
+  return hn::Load(Floats(), clamped);
 }
 
 // With P(j) for the prefixes before key j, and i for the row's own position,
 //   sum_j w_j |i - j| = 2 P(min(max(i, 0), count)) - P(count) + |count - i| s0.
-HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> before, double end,
+HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> at_own_key, double end,
                               const double* own_keys, double* HWY_RESTRICT distances) {
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
   HWY_ALIGN float s0[hn::MaxLanes(Floats())], split[hn::MaxLanes(Floats())];
   hn::Store(sums.s0, Floats(), s0);
   // Doubling is exact, and the difference fits in a float.
-  hn::Store(hn::Sub(hn::Add(before, before), sums.prefixes), Floats(), split);
+  hn::Store(hn::Sub(hn::Add(at_own_key, at_own_key), sums.prefixes), Floats(), split);
   for (std::size_t i = 0; i < hn::Lanes(Floats()); i += hn::Lanes(d)) {
     const auto away = hn::Abs(hn::Sub(hn::Set(d, end), hn::LoadU(d, own_keys + i)));
     const auto more = hn::MulAdd(away, hn::PromoteTo(d, hn::Load(df, s0 + i)),
@@ -152,7 +155,7 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     }
     reduce_four(of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
-  const bool moved = raise(max, whole, state, origin, rescale);
+  const bool max_grew = raise(max, whole, state, origin, rescale);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
     hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
@@ -175,7 +178,7 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
       }
     }
   }
-  return moved;
+  return max_grew;
 }
 
 template <unsigned kSums>
@@ -189,15 +192,15 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   for (std::size_t r = 0; r < rows; r += lanes)
     hn::Store(max_over_keys(tile + r, keys), d, max + r);
   const std::size_t whole = round_up(rows, lanes);
-  const bool moved = raise(max, whole, state, origin, rescale);
+  const bool max_grew = raise(max, whole, state, origin, rescale);
   for (std::size_t r = 0; r < rows; r += lanes) {
     const auto from = hn::Load(d, origin + r);
     LaneSums sums;
     if constexpr (kSums & kDistance) {
-      hn::Vec<Floats> before;
-      sums =
-          weigh_and_split<kSums>(tile + r, keys, from, own_keys_within(positions, r, keys), before);
-      add_distances(sums, before, positions.first + static_cast<double>(keys),
+      hn::Vec<Floats> at_own_key;
+      sums = weigh_and_split<kSums>(tile + r, keys, from, own_keys_within(positions, r, keys),
+                                    at_own_key);
+      add_distances(sums, at_own_key, positions.first + static_cast<double>(keys),
                     positions.own_keys + r, state.s_distance + r);
     } else {
       for (std::size_t j = 0; j < keys; ++j) weigh<kSums>(tile + r + j * width, from, sums);
@@ -207,7 +210,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
     if constexpr (kSums & kS1Prime) add_lanes(sums.s1_prime, state.s1_prime + r);
     if constexpr (kSums & kS2) add_lanes(sums.s2, state.s2 + r);
   }
-  return moved;
+  return max_grew;
 }
 
 // One instance for each set of sums, because a branch in the loop would slow calls without

@@ -167,8 +167,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
       element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
       // If all logits are -inf, the sink has all the weight.
-      const bool alone = row.statistics.lse == -std::numeric_limits<double>::infinity();
-      if (!alone) {
+      const bool sink_has_all = row.statistics.lse == -std::numeric_limits<double>::infinity();
+      if (!sink_has_all) {
         d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,
                     row.sink_weight * p * dp[j].magnitude);
         element(r.of_mean.d_sinks, row.head) += row.sink_weight * p;

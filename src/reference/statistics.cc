@@ -39,8 +39,8 @@ RowStats statistics_of(std::vector<Key>& keys) {
     if (std::isnan(p)) break;
   }
   for (const Key& key : keys) {
-    const double p = std::exp(key.log_p), apart = (key.logit - stats.max_logit) - mean;
-    if (p != 0) stats.variance += p * apart * apart;
+    const double p = std::exp(key.log_p), deviation = (key.logit - stats.max_logit) - mean;
+    if (p != 0) stats.variance += p * deviation * deviation;
   }
   if (std::isnan(sum)) stats.max_logit = sum;  // a logit of +inf makes the row NaN
   return stats;

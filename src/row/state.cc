@@ -34,15 +34,15 @@ double term(double weight, double value, bool weightless) {
 }
 
 // Rows without weight on both sides have no shares; computing them would give NaN.
-double merged_number(Merge how, const RowStats& a, const RowStats& b, double RowStats::* of,
+double merged_number(Merge kind, const RowStats& a, const RowStats& b, double RowStats::* of,
                      const Weights& w) {
   const bool no_a = a.lse == -kInfinity, no_b = b.lse == -kInfinity;
-  if (how == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // 0 for 0 and -0
+  if (kind == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // 0 for 0 and -0
   if (no_a && no_b) return kNaN;
-  const bool twice = how == Merge::squares;
+  const bool twice = kind == Merge::squares;
   const double x = term(twice ? w.a * w.a : w.a, a.*of, no_a),
                y = term(twice ? w.b * w.b : w.b, b.*of, no_b);
-  return how == Merge::largest_part ? std::fmax(x, y) : x + y;
+  return kind == Merge::largest_part ? std::fmax(x, y) : x + y;
 }
 
 RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
@@ -61,8 +61,8 @@ RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
       larger == -kInfinity ? larger : larger + std::log1p(std::exp(-std::abs(a.lse - b.lse)));
   merged.entropy += entropy_of(w);
   if (w.a * w.b > 0) {
-    const double apart = (a.lse - a.entropy) - (b.lse - b.entropy);
-    merged.variance += w.a * w.b * (apart * apart);
+    const double mean_gap = (a.lse - a.entropy) - (b.lse - b.entropy);
+    merged.variance += w.a * w.b * (mean_gap * mean_gap);
   }
   return merged;
 }

@@ -50,25 +50,26 @@ std::string_view source_name(LengthSource source) {
 
 std::vector<NamedText> argument_texts(const ScaleRule::Term& term) {
   const RuleInfo& rule = *find_rule(term.name);
-  const ClosedForm own = rule.form(term.arguments);
+  const ClosedForm default_form = rule.form(term.arguments);
   std::vector<NamedText> texts;
   for (std::size_t i = 0; i < term.arguments.size(); ++i) {
     texts.push_back(
         {rule.parameters[i].name, argument_text(rule.parameters[i], term.arguments[i])});
   }
-  const LengthPolicy &length = term.form.length, &usual = own.length;
-  if (length.source != usual.source || length.fixed != usual.fixed) {
+  const LengthPolicy &length = term.form.length, &default_length = default_form.length;
+  if (length.source != default_length.source || length.fixed != default_length.fixed) {
     texts.push_back({"length", length.source == LengthSource::fixed
                                    ? number_text(length.fixed)
                                    : std::string(source_name(length.source))});
   }
-  if (length.n_min != usual.n_min) texts.push_back({"n_min", number_text(length.n_min)});
-  if (length.n_max != usual.n_max) texts.push_back({"n_max", number_text(length.n_max)});
-  if (length.offset != usual.offset) texts.push_back({"offset", number_text(length.offset)});
-  if (term.form.place != own.place) {
+  if (length.n_min != default_length.n_min) texts.push_back({"n_min", number_text(length.n_min)});
+  if (length.n_max != default_length.n_max) texts.push_back({"n_max", number_text(length.n_max)});
+  if (length.offset != default_length.offset)
+    texts.push_back({"offset", number_text(length.offset)});
+  if (term.form.place != default_form.place) {
     texts.push_back({"where", term.form.place == ScalePlace::pre_cap ? "pre_cap" : "post_cap"});
   }
-  if (term.form.scale_bias != own.scale_bias) {
+  if (term.form.scale_bias != default_form.scale_bias) {
     texts.push_back({"scale_bias", term.form.scale_bias ? "true" : "false"});
   }
   return texts;
@@ -203,16 +204,16 @@ ScaleRule parse_term(std::string_view text) {
   const auto inside = open == std::string_view::npos
                           ? std::string_view{}
                           : text.substr(open + 1, text.size() - open - 2);
-  const std::vector<Argument> given = parse_arguments(*info, inside);
+  const std::vector<Argument> arguments = parse_arguments(*info, inside);
   std::vector<PerHead> values;
   for (const RuleParameter& parameter : info->parameters) {
-    const auto found = std::ranges::find(given, parameter.name, &Argument::key);
-    values.push_back(found == given.end() ? PerHead{} : parse_values(parameter, found->value));
+    const auto found = std::ranges::find(arguments, parameter.name, &Argument::key);
+    values.push_back(found == arguments.end() ? PerHead{} : parse_values(parameter, found->value));
   }
   ScaleRule rule = ScaleRule::make(name, std::move(values));
   // The bounds of the length depend on each other, so the larger one is applied first.
   for (const bool upper : {true, false}) {
-    for (const auto& [key, value] : given) {
+    for (const auto& [key, value] : arguments) {
       if (std::ranges::find(info->parameters, key, &RuleParameter::name) != info->parameters.end())
         continue;
       if ((key == "n_max") == upper && !apply_policy(rule, key, value)) reject_argument(*info, key);

@@ -219,8 +219,8 @@ ScaleRule ScaleRule::of_heads(std::int64_t first, std::int64_t count) const {
   }
   ScaleRule part = *this;
   for (Term& term : part.terms_) {
-    const auto its = static_cast<std::size_t>(heads_of(term.form));
-    if (its == 1) continue;
+    const auto term_heads = static_cast<std::size_t>(heads_of(term.form));
+    if (term_heads == 1) continue;
     const std::vector<RuleParameter>& parameters = find_rule(term.name)->parameters;
     for (std::size_t at = 0; at < parameters.size(); ++at) {
       PerHead& numbers = term.arguments[at];
@@ -228,14 +228,14 @@ ScaleRule ScaleRule::of_heads(std::int64_t first, std::int64_t count) const {
       if (kind == ParameterKind::heads) numbers = {static_cast<double>(count)};
       if (kind != ParameterKind::lists && (kind != ParameterKind::per_head || numbers.size() == 1))
         continue;
-      const auto width = static_cast<std::ptrdiff_t>(numbers.size() / its);
+      const auto width = static_cast<std::ptrdiff_t>(numbers.size() / term_heads);
       numbers = PerHead(numbers.begin() + first * width, numbers.begin() + (first + count) * width);
     }
-    ScaleRule made = make(term.name, term.arguments);
-    made.terms_.front().form.length = term.form.length;
-    made.terms_.front().form.place = term.form.place;
-    made.terms_.front().form.scale_bias = term.form.scale_bias;
-    term = std::move(made.terms_.front());
+    ScaleRule rebuilt = make(term.name, term.arguments);
+    rebuilt.terms_.front().form.length = term.form.length;
+    rebuilt.terms_.front().form.place = term.form.place;
+    rebuilt.terms_.front().form.scale_bias = term.form.scale_bias;
+    term = std::move(rebuilt.terms_.front());
   }
   return part;
 }

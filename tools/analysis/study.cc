@@ -151,7 +151,7 @@ std::vector<Lead*> leads_in(std::vector<Holder>& holders) {
   return leads;
 }
 
-Study judged(const ordered_json& document) {
+Study study_of(const ordered_json& document) {
   Study study;
   for (const auto& [name, cell] : document.at("cells").items()) {
     study.cells.push_back({name, cell.at("options"), cell.at("planned"), {}});
@@ -186,7 +186,7 @@ Study judged(const ordered_json& document) {
 
 Study read_study(const ordered_json& document) {
   try {
-    return judged(document);
+    return study_of(document);
   } catch (const ordered_json::exception&) {
     throw Error("[study] the document must be one that scripts/study writes; got a damaged one");
   }

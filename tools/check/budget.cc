@@ -103,21 +103,22 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
     // Along the way to the wrong logits weights are at most 1 + growth times as large, and x - mu
     // is off by 2 dx.
-    const double moved = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
+    const double slope_error = 2 * dx * (1 + growth(dx)) * (slope + 2 * dx);
     add("lse", got.lse, stats.lse, dx + sums + 2 * kUnit * std::abs(stats.lse));
-    add("entropy", got.entropy, stats.entropy, moved + sums * (2 + stats.entropy));
+    add("entropy", got.entropy, stats.entropy, slope_error + sums * (2 + stats.entropy));
     add("collision", got.collision, stats.collision, stats.collision * (growth(2 * dx) + 2 * sums));
     add("max_probability", got.max_probability, stats.max_probability,
         stats.max_probability * (growth(dx) + sums));
     add("max_logit", got.max_logit, stats.max_logit, dx + kUnit * std::abs(stats.max_logit));
     add("variance", got.variance, stats.variance,
-        2 * dx * (1 + growth(dx)) * stats.variance + moved +
+        2 * dx * (1 + growth(dx)) * stats.variance + slope_error +
             4 * sums * (stats.variance + mean * mean));
     // A block sums distances within it, up to 256 keys, and then shifts to the row's position. The
     // sum runs over the whole block, and each partial sum, 128 on average, is rounded.
-    const double apart = want.distance_slope[row];
+    const double slope_of_distance = want.distance_slope[row];
     add("distance", got.distance, stats.distance,
-        growth(dx) * (apart + kUnit) + 2 * sums * (stats.distance + 256) + 256 * 128 * kUnit);
+        growth(dx) * (slope_of_distance + kUnit) + 2 * sums * (stats.distance + 256) +
+            256 * 128 * kUnit);
     add("lambda", got.lambda, want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
     add("support", got.support, static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
@@ -168,7 +169,8 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   Worst worst(p.type);
   // A denormal half output has an error of 2^-25, and so has do.output for components of do of at
   // most 5.
-  const double lost = p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
+  const double denormal_error =
+      p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   using Field = std::vector<double> reference::GradientFields::*;
   const auto budget = [&](Field field, std::size_t i, double factor) {
     const double tied = arithmetic.separates_equal_keys ? (want.tied.*field)[i] : 0;
@@ -185,8 +187,9 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
     for (std::size_t i = 0; i < results.size(); ++i) {
       const double value = (want.*field)[i];
       if (!std::isfinite(value) && !std::isfinite(results[i])) continue;
-      worst.add(name, i, results[i], value,
-                budget(field, i, factor) + (1 + factor) * lost * (want.of_mean.*field)[i]);
+      worst.add(
+          name, i, results[i], value,
+          budget(field, i, factor) + (1 + factor) * denormal_error * (want.of_mean.*field)[i]);
     }
   };
   compare_rounded("dq", got.dq, &reference::Gradients::dq, row_factor + rounding);

@@ -41,9 +41,9 @@ PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)
     if (p.type == DType::f32) {
       static_cast<float*>(d_output.data)[i] = 1;
     } else {
-      const auto one =
+      const auto unit =
           p.type == DType::bf16 ? from_float<BFloat16>(1).bits : from_float<Float16>(1).bits;
-      static_cast<std::uint16_t*>(d_output.data)[i] = one;
+      static_cast<std::uint16_t*>(d_output.data)[i] = unit;
     }
   }
   upstream_ = {.output = output_.output,

@@ -83,17 +83,18 @@ const Command* find(std::string_view name) {
 // name that started it (wheels have one), or on PATH.
 std::optional<fs::path> program_of(std::string_view command, const char* called_as) {
   const std::string name = "isentrope-" + std::string(command);
-  const auto there = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
+  const auto is_program = [](const fs::path& path) { return access(path.c_str(), X_OK) == 0; };
   std::error_code error;
-  const fs::path beside = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
-  if (!error && there(beside)) return beside;
+  const fs::path sibling = fs::read_symlink("/proc/self/exe", error).parent_path() / name;
+  if (!error && is_program(sibling)) return sibling;
   const fs::path called = fs::path(called_as).parent_path();
-  if (!called.empty() && there(called / name)) return called / name;
+  if (!called.empty() && is_program(called / name)) return called / name;
   const char* path = std::getenv("PATH");
   std::string_view folders = path == nullptr ? "" : path;
   while (!folders.empty()) {
     const auto end = std::min(folders.find(':'), folders.size());
-    if (const fs::path found = fs::path(folders.substr(0, end)) / name; end > 0 && there(found))
+    if (const fs::path found = fs::path(folders.substr(0, end)) / name;
+        end > 0 && is_program(found))
       return found;
     folders.remove_prefix(std::min(end + 1, folders.size()));
   }

@@ -44,12 +44,12 @@ Parts<std::string_view> split_text(std::string_view text, double test_share) {
   const auto end = [&](double share) {
     return text.size() - static_cast<std::size_t>(static_cast<double>(text.size()) * share);
   };
-  const auto cut = [&](std::size_t at) {
+  const auto character_from = [&](std::size_t at) {
     while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
     return at;
   };
-  const std::size_t validation = cut(end(test_share + kValidationShare));
-  const std::size_t test = cut(end(test_share));
+  const std::size_t validation = character_from(end(test_share + kValidationShare));
+  const std::size_t test = character_from(end(test_share));
   return {text.substr(0, validation), text.substr(validation, test - validation),
           text.substr(test)};
 }

@@ -20,9 +20,9 @@ double total(const at::Tensor& x) { return x.sum(at::kDouble).item<double>(); }
 // minus the near keys' share of the softmax denominator. A second call, with the same lambdas and
 // far keys hidden, computes that share.
 double weight_beyond(const ModelConfig& config, const LayerAttention& layer) {
-  const std::int64_t length = layer.q.size(2), near = config.train_length - 1;
+  const std::int64_t length = layer.q.size(2), reach = config.train_length - 1;
   TorchOptions options = layer.options;
-  options.window_left = options.window_right = near;
+  options.window_left = options.window_right = reach;
   options.lambda = layer.result.lambda;
   if (options.bias.defined() && !layer.options.lambda.defined()) {
     options.bias = options.bias *
@@ -122,10 +122,10 @@ class Tally {
 
 EvaluationSet draw_evaluation_set(std::span<const Token> text, std::int64_t length,
                                   std::int64_t most, const ModelConfig& model) {
-  const std::int64_t behind = window_tokens(model.objective, 0);
-  const auto available = std::min(static_cast<std::int64_t>(text.size()) - behind, most);
+  const std::int64_t targets_ahead = window_tokens(model.objective, 0);
+  const auto available = std::min(static_cast<std::int64_t>(text.size()) - targets_ahead, most);
   const std::int64_t windows = std::max<std::int64_t>(available / length, 1);
-  const auto tokens = text.first(static_cast<std::size_t>(windows * length + behind));
+  const auto tokens = text.first(static_cast<std::size_t>(windows * length + targets_ahead));
   if (model.objective == Objective::causal) return {length, windows, next_tokens(tokens)};
   return {length, windows,
           mask_tokens(tokens, static_cast<Token>(model.vocabulary - 1), kMaskSeed)};

@@ -87,16 +87,16 @@ bool is_record(const json& record) {
 
 json read_record(const std::filesystem::path& path) {
   const std::string content = command::read_file(path);
-  const char* how = "";
+  const char* damage = "";
   try {
     json record = json::parse(content);
     if (is_record(record)) return record;
   } catch (const json::parse_error& error) {
-    if (error.byte > content.size()) how = " was truncated";  // the parser expected more
+    if (error.byte > content.size()) damage = " was truncated";  // the parser expected more
   }
   throw Error(
       fmt::format("[record] the file is damaged: {}{}; remove it to measure that model again",
-                  path.string(), how));
+                  path.string(), damage));
 }
 
 bool holds_every_measure(const json& record) {

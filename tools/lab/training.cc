@@ -144,7 +144,7 @@ json Training::run(Progress& progress) const {
        .tokens = options_.evaluation_tokens,
        .rescaled = options_.rescaled,
        .probes = options_.probes},
-      [&](const std::string& what) { progress.now(fmt::format("{}: {}", name(), what)); });
+      [&](const std::string& activity) { progress.now(fmt::format("{}: {}", name(), activity)); });
   record["configuration"] = configuration();
   record["evaluation"] = evaluation();
   record["program"] = {{"version", ISENTROPE_VERSION},

@@ -42,12 +42,12 @@ Table table_of(const json& run) {
               {{}}};
   for (const json& row : run.at("rows")) {
     const std::string peer = row.at("best_peer").get<std::string>();
-    const json &ours = system_of(row, kOurs), &best = system_of(row, peer);
+    const json &isentrope = system_of(row, kOurs), &best = system_of(row, peer);
     table.groups[0].rows.push_back(
         {row.at("work").at("name").get<std::string>(),
-         {decimal(giga(ours), 1), Text(decimal(giga(best), 1)).small(peer),
-          decimal(row.at("ratio").get<double>(), 2), percent(row.at("of_limit")), error_of(ours),
-          error_of(best), percent(row.at("statistics_cost"))}});
+         {decimal(giga(isentrope), 1), Text(decimal(giga(best), 1)).small(peer),
+          decimal(row.at("ratio").get<double>(), 2), percent(row.at("of_limit")),
+          error_of(isentrope), error_of(best), percent(row.at("statistics_cost"))}});
   }
   return table;
 }
@@ -83,8 +83,8 @@ std::vector<LineChart> charts_against_length(const json& run) {
   }
   std::vector<LineChart> charts;
   for (const auto& [family, systems] : rates) {
-    const auto ours = systems.find(kOurs);
-    if (ours == systems.end() || ours->second.size() < 3) continue;
+    const auto isentrope = systems.find(kOurs);
+    if (isentrope == systems.end() || isentrope->second.size() < 3) continue;
     LineChart chart = chart_named(
         "rates", {{"family", family}, {"unit", family.starts_with("decode") ? "GB/s" : "GFLOP/s"}});
     for (const auto& [name, points] : systems) {
@@ -99,8 +99,8 @@ std::vector<LineChart> charts_against_length(const json& run) {
 // Returns the operations for each byte of queries, keys, values and output, each moved once.
 double intensity_of(const json& row) {
   const json& work = row.at("work");
-  const double heads = work.at("heads").get<double>(), given = work.at("kv_heads").get<double>();
-  const double key_heads = given > 0 ? given : heads;
+  const double heads = work.at("heads").get<double>(), listed = work.at("kv_heads").get<double>();
+  const double key_heads = listed > 0 ? listed : heads;
   const double elements =
       2 * work.at("batch").get<double>() * work.at("dim").get<double>() *
       (heads * work.at("queries").get<double>() + key_heads * work.at("keys").get<double>());
@@ -110,8 +110,8 @@ double intensity_of(const json& row) {
 // Chart of the speed that memory bandwidth allows, up to the arithmetic peak.
 LineChart roofline(const json& run, const json& limits) {
   const json* target = nullptr;
-  for (const json& each : limits.at("targets")) {
-    if (each.at("target") == run.at("target")) target = &each;
+  for (const json& limit : limits.at("targets")) {
+    if (limit.at("target") == run.at("target")) target = &limit;
   }
   if (target == nullptr)
     throw Error("[bench_report] limits must have the target of every run; got others");

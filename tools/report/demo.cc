@@ -67,7 +67,7 @@ const Lead* find_lead(const std::vector<Lead>& leads, const Lead& like) {
 }
 
 // Table of every lead of this run beside the study's lead for the same case.
-Table beside(const std::vector<Lead>& here, const std::vector<Lead>& there) {
+Table side_by_side(const std::vector<Lead>& here, const std::vector<Lead>& there) {
   Table table{{}, {"length", "here", "in the study"}, {}};
   std::string last;
   for (const Lead& lead : here) {
@@ -108,7 +108,7 @@ void add_training(Page& page, const json& run, const json& study) {
     }
   }
   if (!chart.empty()) page.plot(line_plot(chart));
-  page.table(beside(here, there));
+  page.table(side_by_side(here, there));
 }
 
 double median(std::vector<double> values) {

@@ -21,8 +21,8 @@ Table rule_table(const std::vector<ScaleRule>& rules) {
     for (const ScaleRule::Term& term : rule.terms()) {
       const RuleInfo& info = *find_rule(term.name);
       formula.append(formula.empty() ? "" : "; times the factor of ").append(info.formula);
-      const std::string its = counted(info, term.form);
-      if (!its.empty()) counts.append(counts.empty() ? "" : "; ").append(its);
+      const std::string count = counted(info, term.form);
+      if (!count.empty()) counts.append(counts.empty() ? "" : "; ").append(count);
       source.append(source.empty() ? "" : "; ").append(info.source);
     }
     group.rows.push_back({Text().code(rule.text()), {Text().symbol(formula), counts, source}});

@@ -50,9 +50,9 @@ Table base_table(std::int64_t dim) {
        {std::pair{64., 1024.}, std::pair{512., 4096.}, std::pair{512., 131072.}}) {
     TableRow row{fmt::format("{} to {}", from, to), {"none", "", ""}};
     try {
-      const auto held = theory::entropy_base(from, to, dim);
-      row.cells = {fmt::format("{:.3f}", held.base), fmt::format("{:.3f}", held.kappa),
-                   fmt::format("{:.3f}", held.entropy)};
+      const auto law = theory::entropy_base(from, to, dim);
+      row.cells = {fmt::format("{:.3f}", law.base), fmt::format("{:.3f}", law.kappa),
+                   fmt::format("{:.3f}", law.entropy)};
     } catch (const Error&) {  // no base exists for few dimensions
     }
     group.rows.push_back(row);

@@ -205,21 +205,21 @@ void multiply(const Product& t) {
   const std::size_t blocks = down * ((t.columns + kBlock - 1) / kBlock), steps = t.depth / kSide;
   if (blocks * steps == 0) return;
   alignas(64) float sums[2][kBlock * kBlock];
-  Block before{};
-  const auto join_before = [&](std::size_t index) {
+  Block previous{};
+  const auto join_previous = [&](std::size_t index) {
     if (index > 0)
-      join_block<kType, kInto>(sums[~index & 1], std::min(before.a.rows, kBlock), before.c);
+      join_block<kType, kInto>(sums[~index & 1], std::min(previous.a.rows, kBlock), previous.c);
   };
   for (std::size_t index = 0; index < blocks; ++index) {
     const Block block = kBlockOf(t, index);
     block.a.rows >= kBlock ? multiply_block<kType, true>(block.a, block.b, steps)
                            : multiply_block<kType, false>(block.a, block.b, steps);
-    join_before(index);
-    const BlockOfC apart = {sums[index & 1], kBlock, kSide * kBlock, kSide};
-    store_block(kInPlace<kInto> ? block.c : apart, block.a.rows > kSide);
-    before = block;
+    join_previous(index);
+    const BlockOfC scratch = {sums[index & 1], kBlock, kSide * kBlock, kSide};
+    store_block(kInPlace<kInto> ? block.c : scratch, block.a.rows > kSide);
+    previous = block;
   }
-  join_before(blocks);
+  join_previous(blocks);
 }
 
 void begin() { amx::configure(amx::Configuration()); }
@@ -243,8 +243,8 @@ ISENTROPE_AVX512 Pair* round_tile_to_f16(float* tile, std::size_t rows) {
       const __m512i first = weights_in_f16(from + c);
       const __m512i second =
           row + 1 < rows ? weights_in_f16(from + kBlock + c) : _mm512_setzero_si512();
-      const __m512i behind = _mm512_maskz_slli_epi32(kAllLanes, second, 16);
-      _mm512_store_si512(to + c, _mm512_or_si512(first, behind));
+      const __m512i shifted = _mm512_maskz_slli_epi32(kAllLanes, second, 16);
+      _mm512_store_si512(to + c, _mm512_or_si512(first, shifted));
     }
   }
   return pairs;
@@ -262,11 +262,11 @@ Pair* round_tile(float* tile, std::size_t rows) {
 
 template <DType kType>
 std::size_t run_dot_products(std::size_t times) {
-  alignas(64) std::uint16_t halves[kSide * kBlock];
-  std::fill_n(halves, kSide * kBlock, std::uint16_t{kType == DType::f16 ? 0x3800 : 0x3f00});
+  alignas(64) std::uint16_t half_operand[kSide * kBlock];
+  std::fill_n(half_operand, kSide * kBlock, std::uint16_t{kType == DType::f16 ? 0x3800 : 0x3f00});
   begin();
   amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>();
-  amx::load<4>(halves, 64), amx::load<6>(halves, 64);
+  amx::load<4>(half_operand, 64), amx::load<6>(half_operand, 64);
   for (std::size_t i = 0; i < times; ++i) {
     amx::multiply_pairs<kType, 0, 4, 6>(), amx::multiply_pairs<kType, 1, 4, 6>();
     amx::multiply_pairs<kType, 2, 4, 6>(), amx::multiply_pairs<kType, 3, 4, 6>();

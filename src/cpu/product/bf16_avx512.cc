@@ -54,13 +54,13 @@ ISENTROPE_BF16 inline __m512 times_unless_zero(__m512 factor, __m512 x) {
 }
 
 // Permutation that interleaves the bf16 numbers of two vectors into pairs.
-alignas(64) constexpr std::uint16_t kBeside[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                   21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                   11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+alignas(64) constexpr std::uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
 // Rounds two vectors to pairs of their lanes.
-ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i beside) {
-  return _mm512_permutexvar_epi16(beside,
+ISENTROPE_BF16 inline __m512i pairs_of(__m512 first, __m512 second, __m512i interleave) {
+  return _mm512_permutexvar_epi16(interleave,
                                   reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
@@ -140,15 +140,15 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
 // Rounds two rows of 32 floats to one row of 32 pairs, in place. It is half as long, so only data
 // already read is overwritten.
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
-  const __m512i beside = _mm512_load_si512(kBeside);
+  const __m512i interleave = _mm512_load_si512(kInterleave);
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
   Pair* to = pairs;
   for (std::size_t row = 0; row < rows; row += 2, to += kColumns) {
     const float* first = tile + row * kColumns;
-    const bool alone = row + 1 == rows;
+    const bool is_last_row = row + 1 == rows;
     for (std::size_t c = 0; c < kColumns; c += 16) {
-      const __m512 next = alone ? _mm512_setzero_ps() : _mm512_load_ps(first + kColumns + c);
-      _mm512_store_si512(to + c, pairs_of(_mm512_load_ps(first + c), next, beside));
+      const __m512 next = is_last_row ? _mm512_setzero_ps() : _mm512_load_ps(first + kColumns + c);
+      _mm512_store_si512(to + c, pairs_of(_mm512_load_ps(first + c), next, interleave));
     }
   }
   return pairs;
@@ -157,12 +157,13 @@ ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
 // Multiplied before rounding, so that each number is rounded once.
 ISENTROPE_BF16 void round_two_rows(const float* first, const float* second, const float factors[2],
                                    std::size_t count, Pair* to) {
-  const __m512i beside = _mm512_load_si512(kBeside);
-  const __m512 by_first = _mm512_set1_ps(factors[0]), by_second = _mm512_set1_ps(factors[1]);
+  const __m512i interleave = _mm512_load_si512(kInterleave);
+  const __m512 first_factor = _mm512_set1_ps(factors[0]),
+               second_factor = _mm512_set1_ps(factors[1]);
   for (std::size_t j = 0; j < count; j += 16) {
-    const __m512 of_first = times_unless_zero(by_first, _mm512_load_ps(first + j));
-    const __m512 of_second = times_unless_zero(by_second, _mm512_load_ps(second + j));
-    _mm512_store_si512(to + j, pairs_of(of_first, of_second, beside));
+    const __m512 first_row = times_unless_zero(first_factor, _mm512_load_ps(first + j));
+    const __m512 second_row = times_unless_zero(second_factor, _mm512_load_ps(second + j));
+    _mm512_store_si512(to + j, pairs_of(first_row, second_row, interleave));
   }
 }
 
@@ -172,13 +173,13 @@ volatile float observed = 0.5f;
 ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   constexpr std::size_t kSums = 12;
   // Sums of 0.5 * 0.5 stay finite for any number of rounds.
-  const auto halves = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));
+  const auto half_pairs = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));
   __m512 sums[kSums];
 #pragma GCC unroll 16
   for (auto& sum : sums) sum = _mm512_set1_ps(observed);  // hidden from the compiler
   for (std::size_t i = 0; i < times; ++i) {
 #pragma GCC unroll 16
-    for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, halves, halves);
+    for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, half_pairs, half_pairs);
   }
 #pragma GCC unroll 16
   for (auto& sum : sums) observed = _mm512_cvtss_f32(sum);

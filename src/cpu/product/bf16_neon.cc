@@ -227,13 +227,13 @@ volatile float observed = 0.5f;
 ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   constexpr std::size_t kSums = 24;
   // Sums of 0.5 * 0.5 stay finite for any number of rounds.
-  const uint32x4_t halves = vdupq_n_u32(0x3f003f00);
+  const uint32x4_t half_pairs = vdupq_n_u32(0x3f003f00);
   float32x4_t sums[kSums];
 #pragma GCC unroll 24
   for (auto& sum : sums) sum = vdupq_n_f32(observed);  // hidden from the compiler
   for (std::size_t i = 0; i < times; ++i) {
 #pragma GCC unroll 24
-    for (auto& sum : sums) sum = multiply(sum, halves, halves);
+    for (auto& sum : sums) sum = multiply(sum, half_pairs, half_pairs);
   }
 #pragma GCC unroll 24
   for (auto& sum : sums) observed = vgetq_lane_f32(sum, 0);

@@ -38,10 +38,10 @@ std::size_t bytes_of_pair_vectors() {
 }
 
 std::string explain_pair_kernels(DType type) {
-  const PairKernels* const own = pair_kernels(type);
-  std::string text = own ? own->name : "no instructions of their own: in f32";
+  const PairKernels* const selected = pair_kernels(type);
+  std::string text = selected ? selected->name : "no instructions of their own: in f32";
   for (const PairKernels* kernels : all()) {
-    if (kernels == own) break;
+    if (kernels == selected) break;
     if (!kernels || kernels->type != type) continue;
     const char* const reason = kernels->why_not();
     text += std::string("; not ") + kernels->name + ": " + (reason ? reason : "others were chosen");

@@ -84,24 +84,24 @@ template <typename T>
 HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size_t end,
                                std::size_t rows_ahead, float* HWY_RESTRICT memory) {
   const std::size_t columns = from.columns();
-  FewRows<T> few{{}, 1, columns, nullptr, 0, 0};
+  FewRows<T> rows_read{{}, 1, columns, nullptr, 0, 0};
   if constexpr (kAreCodes<T>) {
-    few.group = from.group();
-    few.groups = columns / few.group;
-    few.first_scales = from.scales_from(begin);
-    few.scale_stride = from.scale_stride();
+    rows_read.group = from.group();
+    rows_read.groups = columns / rows_read.group;
+    rows_read.first_scales = from.scales_from(begin);
+    rows_read.scale_stride = from.scale_stride();
   }
   if (const auto rows = from.evenly<T>(begin, end)) {
-    few.rows = *rows;
-    few.ahead = from.distance(begin, rows_ahead);
-    return few;
+    rows_read.rows = *rows;
+    rows_read.ahead = from.distance(begin, rows_ahead);
+    return rows_read;
   }
   // The copy is in L1 and read at the same speed, so that one loop serves both.
   T* to = reinterpret_cast<T*>(memory);
-  few.rows = {to, static_cast<std::ptrdiff_t>(columns)};
+  rows_read.rows = {to, static_cast<std::ptrdiff_t>(columns)};
   for (std::size_t r = begin; r < end; ++r, to += columns)
     std::memcpy(to, from.row(r), columns * sizeof(T));
-  return few;
+  return rows_read;
 }
 
 // Prefetches `bytes` bytes at `at + ahead`, because the hardware prefetcher does not follow several

@@ -33,10 +33,10 @@ HWY_INLINE hn::Vec<D> from_blocks([[maybe_unused]] D d, const Block& block, std:
 // Transposes four numbers of each of D's rows: those of row r, four(r), become lane r of to[0, 4).
 // Loads place rows so that two interleavings finish, and whole vectors are stored. Later loads
 // would wait for four stores of a quarter each. Up to 1.03 times at n = 64.
-template <typename D, typename Four>
-HWY_INLINE void transpose_four_columns(D d, const Four& four, hn::Vec<D> to[4]) {
+template <typename D, typename LoadFour>
+HWY_INLINE void transpose_four_columns(D d, const LoadFour& load_four, hn::Vec<D> to[4]) {
   const auto rows = [&](std::size_t i) HWY_ATTR {
-    return from_blocks(d, [&](std::size_t b) HWY_ATTR { return four(4 * b + i); });
+    return from_blocks(d, [&](std::size_t b) HWY_ATTR { return load_four(4 * b + i); });
   };
   const auto r0 = rows(0), r1 = rows(1), r2 = rows(2), r3 = rows(3);
   const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);

@@ -89,7 +89,7 @@ HWY_INLINE void add_products(const float* HWY_RESTRICT queries, std::size_t quer
 // Computes scores[r][i] = q_r.k_i of four keys of a few.
 template <std::size_t kRows, typename T>
 HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t queries_stride,
-                           const FewRows<T>& few, FourKeys<T> keys, float* HWY_RESTRICT scores,
+                           const FewRows<T>& key_rows, FourKeys<T> keys, float* HWY_RESTRICT scores,
                            std::size_t stride) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
@@ -99,12 +99,12 @@ HWY_INLINE void score_four(const float* HWY_RESTRICT queries, std::size_t querie
 #pragma GCC unroll 4
     for (std::size_t key = 0; key < 4; ++key) sums[r][key] = hn::Zero(d);
   }
-  for (std::size_t g = 0, c = 0; g < few.groups; ++g) {
-    const std::size_t end = c + few.group;
+  for (std::size_t g = 0, c = 0; g < key_rows.groups; ++g) {
+    const std::size_t end = c + key_rows.group;
     for (; c + kPiece * lanes <= end; c += kPiece * lanes)
       add_products<kPiece>(queries, queries_stride, keys, c, sums);
     for (; c < end; c += lanes) add_products<1>(queries, queries_stride, keys, c, sums);
-    for (const float*& scales : keys.scales) scales += few.scale_stride;
+    for (const float*& scales : keys.scales) scales += key_rows.scale_stride;
   }
   const auto add = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
 #pragma GCC unroll 4
@@ -120,12 +120,12 @@ HWY_INLINE void score_keys(const float* queries, std::size_t queries_stride, std
     const std::size_t ahead = rows_ahead<T>(keys.columns());
     for (std::size_t j = 0; j < keys_count; j += kFewKeys) {
       const std::size_t count = HWY_MIN(keys_count - j, kFewKeys);
-      const FewRows<T> few = few_rows<T>(keys, j, j + count, ahead, memory);
+      const FewRows<T> key_rows = few_rows<T>(keys, j, j + count, ahead, memory);
       for (std::size_t i = 0; i < count; i += 4) {
-        const FourKeys<T> four(few, i, count);
+        const FourKeys<T> key_group(key_rows, i, count);
         for_sharing_rows(rows, [&](std::size_t row, auto together) HWY_ATTR {
-          score_four<together()>(queries + row * queries_stride, queries_stride, few, four,
-                                 scores + row * stride + j + i, stride);
+          score_four<together()>(queries + row * queries_stride, queries_stride, key_rows,
+                                 key_group, scores + row * stride + j + i, stride);
         });
       }
     }
@@ -188,10 +188,10 @@ HWY_INLINE void add_values(const float* weights, std::size_t stride, std::size_t
     const std::size_t ahead = rows_ahead<T>(columns);
     for (std::size_t j = first; j < last; j += kFewKeys) {
       const std::size_t count = HWY_MIN(last - j, kFewKeys);
-      const FewRows<T> few = few_rows<T>(values, j, j + count, ahead, memory);
+      const FewRows<T> value_rows = few_rows<T>(values, j, j + count, ahead, memory);
       for_sharing_rows(rows, [&](std::size_t row, auto together) HWY_ATTR {
         for_each_piece(columns, [&](std::size_t c, auto vectors) HWY_ATTR {
-          add_piece<together(), vectors()>(weights + row * stride + j, stride, few, count, c,
+          add_piece<together(), vectors()>(weights + row * stride + j, stride, value_rows, count, c,
                                            sums + row * sums_stride, sums_stride);
         });
       });

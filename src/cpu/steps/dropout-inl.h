@@ -38,15 +38,16 @@ HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
   const std::int64_t end = first + static_cast<std::int64_t>(tile.keys());
   const auto batch = hn::Set(dw, static_cast<std::uint32_t>(tile.item.batch));
   const auto least = hn::Set(dw, dropout.least);
-  for (std::int64_t four = first / 4 * 4; four < end; four += 4) {
+  for (std::int64_t group_begin = first / 4 * 4; group_begin < end; group_begin += 4) {
     for (std::size_t r = 0; r < tile.rows; r += hn::Lanes(d)) {
-      hn::Vec<Words> words[4] = {hn::Set(dw, static_cast<std::uint32_t>(four / 4)),
+      hn::Vec<Words> words[4] = {hn::Set(dw, static_cast<std::uint32_t>(group_begin / 4)),
                                  hn::Load(dw, queries + r), hn::Load(dw, heads + r), batch};
       philox(dropout.seed, words[0], words[1], words[2], words[3]);
       // A block may begin or end within a group of four keys.
-      for (std::int64_t key = std::max(first, four); key < std::min(end, four + 4); ++key) {
+      for (std::int64_t key = std::max(first, group_begin); key < std::min(end, group_begin + 4);
+           ++key) {
         float* at = weights + static_cast<std::size_t>(key - first) * panel_width() + r;
-        const auto is_dropped = hn::RebindMask(d, hn::Lt(words[key - four], least));
+        const auto is_dropped = hn::RebindMask(d, hn::Lt(words[key - group_begin], least));
         hn::Store(hn::IfThenZeroElse(is_dropped, hn::Load(d, at)), d, at);
       }
     }
@@ -69,8 +70,9 @@ HWY_INLINE void keep_factors(const Dropout& dropout, const WeightRow& row, std::
   const std::int64_t first = first_key + dropout.key_offset;
   const auto before = static_cast<std::size_t>(first % 4);  // keys before first_key
   for (std::size_t j = 0; j < before + columns; j += 4 * lanes) {
-    const auto four = static_cast<std::uint32_t>(first / 4 + static_cast<std::int64_t>(j / 4));
-    auto a = hn::Iota(dw, four),
+    const auto first_draw =
+        static_cast<std::uint32_t>(first / 4 + static_cast<std::int64_t>(j / 4));
+    auto a = hn::Iota(dw, first_draw),
          b = hn::Set(dw, static_cast<std::uint32_t>(row.query + dropout.query_offset));
     auto c = hn::Set(dw, static_cast<std::uint32_t>(row.head));
     auto e = hn::Set(dw, static_cast<std::uint32_t>(row.batch));

@@ -64,8 +64,8 @@ void gradient_row(const RowGradient& row, std::int64_t first_key, std::size_t be
     if constexpr (kDistance) {
       // The difference comes first, because both may be a million keys.
       const auto away = hn::Sub(hn::Set(d, own_key), hn::Iota(d, static_cast<float>(j)));
-      const auto beyond = hn::Sub(hn::Abs(away), hn::Set(d, row.distance));
-      slope = hn::MulAdd(beyond, hn::Set(d, row.d_distance), slope);
+      const auto excess = hn::Sub(hn::Abs(away), hn::Set(d, row.distance));
+      slope = hn::MulAdd(excess, hn::Set(d, row.d_distance), slope);
     }
     auto dz = hn::Mul(p, slope);
     if (!all) {
@@ -95,18 +95,18 @@ HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t
   const hn::RebindToSigned<Floats> di;
   const std::size_t lanes = hn::Lanes(d), step = HWY_MIN(stride, columns);
   // Distance in keys of each lane from the last key that the row sees.
-  HWY_ALIGN std::int32_t behind[hn::MaxLanes(Floats())];
+  HWY_ALIGN std::int32_t first_distance[hn::MaxLanes(Floats())];
   for (std::size_t i = 0; i < lanes; ++i)
-    behind[i] = static_cast<std::int32_t>((i + step - begin % step) % step);
-  auto past = hn::Load(di, behind);
-  const auto whole = hn::Set(di, static_cast<std::int32_t>(step)),
-             on = hn::Set(di, static_cast<std::int32_t>(lanes % step));
+    first_distance[i] = static_cast<std::int32_t>((i + step - begin % step) % step);
+  auto distance = hn::Load(di, first_distance);
+  const auto period = hn::Set(di, static_cast<std::int32_t>(step)),
+             advance = hn::Set(di, static_cast<std::int32_t>(lanes % step));
   for (std::size_t j = 0; j < columns; j += lanes) {
-    const auto seen = hn::RebindMask(d, hn::Eq(past, hn::Zero(di)));
+    const auto seen = hn::RebindMask(d, hn::Eq(distance, hn::Zero(di)));
     hn::Store(hn::IfThenElseZero(seen, hn::Load(d, weights + j)), d, weights + j);
     hn::Store(hn::IfThenElseZero(seen, hn::Load(d, gradients + j)), d, gradients + j);
-    past = hn::Add(past, on);
-    past = hn::IfThenElse(hn::Lt(past, whole), past, hn::Sub(past, whole));
+    distance = hn::Add(distance, advance);
+    distance = hn::IfThenElse(hn::Lt(distance, period), distance, hn::Sub(distance, period));
   }
 }
 

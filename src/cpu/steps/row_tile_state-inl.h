@@ -93,14 +93,14 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
   const Doubles d;
   const hn::Rebind<float, Doubles> df;
   const auto lowest = hn::Set(d, -std::numeric_limits<double>::infinity());
-  bool moved = false;
+  bool max_grew = false;
   for (std::size_t r = 0; r < rows; r += hn::Lanes(d)) {
     const auto before = hn::Load(d, state.max + r);
     const auto max = hn::Max(before, hn::PromoteTo(d, hn::Load(df, block_max + r)));
     hn::Store(hn::DemoteTo(df, hn::IfThenZeroElse(hn::Eq(max, lowest), max)), df, origin + r);
     hn::Store(hn::Set(df, 1.0f), df, rescale + r);
     if (hn::AllTrue(d, hn::Eq(before, max))) continue;
-    moved = true;
+    max_grew = true;
     hn::Store(max, d, state.max + r);
     // A state without weight has only zeros, and -inf times 0 would be NaN. Skipping powers for
     // rows that see their first keys gives 1.02 times at n = 64.
@@ -121,7 +121,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
     hn::Store(hn::Mul(hn::Mul(factor, factor), hn::Load(d, state.s2 + r)), d, state.s2 + r);
     hn::Store(hn::Mul(factor, hn::Load(d, state.s_distance + r)), d, state.s_distance + r);
   }
-  return moved;
+  return max_grew;
 }
 
 // Computes sums[i] += lane i of v. A block's sums of up to 256 weights are in f32; those of a row

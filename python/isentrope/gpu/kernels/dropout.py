@@ -31,11 +31,11 @@ def dropout_of(seed, least, factor, batch, query_offset, key_offset, SHAPE: tl.c
 
 
 @triton.jit
-def words_of(dropout, head, query, four, KEYS_FIRST: tl.constexpr):
-    """Returns four words of 32 bits for the rows and groups of four keys numbered `four`."""
+def words_of(dropout, head, query, group, KEYS_FIRST: tl.constexpr):
+    """Returns four words of 32 bits for the rows and groups of four keys numbered `group`."""
     at_query = as_column((query + dropout.query_offset).to(tl.uint32), KEYS_FIRST)
     at_head = as_column((tl.zeros_like(query) + head).to(tl.uint32), KEYS_FIRST)
-    return tl.philox(dropout.seed, as_column(four.to(tl.uint32), not KEYS_FIRST), at_query, at_head, dropout.batch)
+    return tl.philox(dropout.seed, as_column(group.to(tl.uint32), not KEYS_FIRST), at_query, at_head, dropout.batch)
 
 
 @triton.jit
