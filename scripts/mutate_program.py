@@ -41,11 +41,10 @@ class Run:
 
     name: str
     instructions: str
-    filters: tuple  # in this order
+    filters: tuple
     options: tuple = ("--avx512",)
 
     def failing_test(self, program):
-        """Returns the first test that fails, or None."""
         return next((test for part in self.filters if (test := self.failing_of(program, part))), None)
 
     def failing_of(self, program, part):

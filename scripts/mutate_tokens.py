@@ -18,7 +18,6 @@ CHANGES = {
     r"\bbegin\b": ["end"], r"\bend\b": ["begin"],
     r"\bfirst\b": ["last"], r"\blast\b": ["first"], r"(?<![\w.])\d+(?![\w.])": ["{} + 1"],
 }  # fmt: skip
-# Text without code.
 SILENT = re.compile(r'//[^\n]*|/\*.*?\*/|^\s*#[^\n]*|"(?:\\.|[^"\\\n])*"|static_assert\(.*?\);',
                     re.DOTALL | re.MULTILINE)  # fmt: skip
 

@@ -18,8 +18,7 @@ FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
 
 
 def fastest(measured):
-    """Returns a row for each kernel, type, dimension and set of results: the fastest tiles, and the time of the former
-    ones."""
+    """Returns the fastest tiles by kernel, type, dimension and results, with the time of the former ones."""
     best, planned = {}, {}
     for row in measured:
         key = tuple(row[name] for name in KEY)
@@ -33,7 +32,6 @@ def fastest(measured):
 
 
 def table():
-    """Returns the text of the table, one row a line."""
     found = json.loads(MEASURED.read_text())
     current = [row for row in found["tiles"] if row["kernel"] not in OUTDATED]
     head = {"version": 1, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}

@@ -49,8 +49,7 @@ class ScaleRule:
     `length="visible"|"position"|"total"|N`, `n_min`, `n_max` and `offset`, which define the length that the rule uses.
     `where="pre_cap"|"post_cap"` and `scale_bias` define what it multiplies.
 
-    Raises ValueError that names the argument, its domain and the value. docs/scale-rules.md has the formulas, their
-    sources and advice.
+    Raises ValueError that names argument, domain and value. docs/scale-rules.md has formulas, sources and advice.
     """
 
     __slots__ = ("_text",)

@@ -22,8 +22,7 @@ class SSMax(nn.Module):
     Source: Scalable-Softmax (Nakanishi 2025).
 
     Parameters: `s` and `b`, float32 [heads]. s = 0.43 is the value that the paper's training arrived at; with
-    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError that names the
-    argument.
+    s = 1 / ln 512 the module starts as `entropy_invariant(base=512)`. Raises ValueError or TypeError.
     """
 
     def __init__(self, heads: int, s: float = 0.43, b: float = 0.0, learn_b: bool = False) -> None:

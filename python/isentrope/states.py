@@ -45,11 +45,9 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         max_probability = max(w_a P_a, w_b P_b)
 
     Exactly commutative; associative up to rounding; rows without keys change nothing. It consists of torch's own
-    operators, so it has gradients of every order and runs on every device. `lambda_`, a property of the row, is kept if
-    both sides have it.
+    operators, so it has gradients of every order and runs on every device. `lambda_` is kept if both sides have it.
 
-    Compute the states without `sinks`, which belong to neither part, and multiply the merged output by
-    sigmoid(lse - sink).
+    Compute states without `sinks`, and multiply the merged output by sigmoid(lse - sink).
 
     Raises TypeError if a side is not a state of dense tensors, and ValueError if it has no lse, if it has variance
     without entropy, or if the shapes differ.

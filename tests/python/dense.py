@@ -9,8 +9,7 @@ import isentrope
 
 
 def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_):
-    """Returns the position of each query in keys. The last query is at the last key, unless query_offset says
-    otherwise."""
+    """Returns the position of each query in keys: the last is at the last key, unless query_offset says otherwise."""
     at = torch.arange(queries) + query_offset
     return at + keys - queries if causal in (True, "bottom_right") or not (causal or sequence_keys) else at
 
@@ -19,8 +18,7 @@ def visible(
     q: Tensor, k: Tensor, causal=False, window_size=(-1, -1), attn_mask=None, key_begin=None, key_end=None,
     query_offset=0, key_offset=0, sequence_keys=0, dilation=0, chunk_size=0, prefix_keys=None,
 ):  # fmt: skip
-    """Returns the keys that each row sees, bool [batch, heads, queries, keys], and n of each row in the whole
-    sequence."""
+    """Returns the keys of each row, bool [batch, heads, queries, keys], and n in the whole sequence."""
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     position = positions(queries, keys, causal, query_offset, sequence_keys)[:, None]
     first = 0 if sequence_keys else key_offset

@@ -20,7 +20,6 @@ def model(name):
 
 
 def step(made, run, length):
-    """Returns logits, and the gradient of every weight."""
     tokens = torch.randint(3, 61, (2, length), generator=torch.Generator().manual_seed(length))
     made.zero_grad()
     # The loss is computed here, because that of transformers logs a warning for GPT-2, which breaks the graph.

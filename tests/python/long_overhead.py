@@ -1,5 +1,4 @@
-"""Overhead of small calls compared with torch's own, in instructions, which do not depend on the speed or load of a
-machine."""
+"""Overhead of small calls over torch's own, in instructions, which no load of the machine changes."""
 
 import re
 import shutil

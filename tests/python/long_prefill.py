@@ -23,8 +23,7 @@ CONFIGS = {
 
 
 class Work(TorchDispatchMode):
-    """Records tensors given to Isentrope's operators, call by call, and bytes created by all others: the largest, and
-    the total."""
+    """Records the tensors of Isentrope's calls, and the largest and total bytes that other operations create."""
 
     def __init__(self):
         super().__init__()

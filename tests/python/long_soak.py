@@ -1,6 +1,5 @@
 """Two minutes, or ISENTROPE_SOAK_SECONDS, of random calls of every function from eight threads, with changing numbers
-of torch's threads, and forks in between. Every result equals its first value, which was compared with the definition,
-and memory does not grow.
+of torch's threads, and forks in between. Results equal their first, compared with the definition; memory does not grow.
 """
 
 import gc
@@ -137,8 +136,7 @@ def resident():
 
 
 def child_is_right(some):
-    """Computes in a child while its parent's threads do; on one thread, because torch's pool does not survive a
-    fork."""
+    """Computes in a child while its parent's threads do; on one thread, because torch's pool does not fork."""
     child = os.fork()
     if child == 0:
         status = 1

@@ -128,13 +128,11 @@ def refusal(call, arguments):
 
 
 def every_argument(calls):
-    """Returns all pairs (function, argument)."""
     return [(name, argument) for name in calls for argument in calls[name][1]]
 
 
 def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
-    """Returns wrong responses to invalid values of one argument, with valid others: other errors, or errors without its
-    name."""
+    """Returns wrong responses to invalid values of one argument: other errors, or errors without its name."""
     named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
     for label, value in values.items():
         try:

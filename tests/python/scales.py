@@ -45,7 +45,6 @@ AttentionMaskInterface.register(PROBE, sdpa_mask)
 
 
 def rotary_factor(model) -> float:
-    """Returns the factor of the model's RoPE on logits."""
     found = {value for module in model.modules() for name, value in vars(module).items() if name.endswith("attention_scaling")}
     factors = {float(value) for value in found if isinstance(value, (int, float))} - {1.0}
     assert len(factors) <= 1, factors

@@ -113,8 +113,7 @@ def test_gradients_equal_dense_float64(name):
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")
 @pytest.mark.parametrize("field", ["output", *DIFFERENTIABLE])
 def test_gradcheck(field):
-    """Compared with finite differences of the operator. float32 needs long steps, and dense float64 above is
-    stricter."""
+    """Compared with finite differences. float32 needs long steps; dense float64 above is stricter."""
     q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
     lambda_ = torch.rand(1, 2, 3).add(0.5).requires_grad_()
     sinks = torch.randn(2, requires_grad=True)

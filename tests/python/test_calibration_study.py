@@ -1,5 +1,4 @@
-"""The study of calibration across models: verdicts, the end of a training, and the whole study on models of two
-layers."""
+"""Calibration across models: verdicts, the end of a training, and the study on models of two layers."""
 
 import json
 import math

@@ -1,5 +1,4 @@
-"""Files, output, invalid numbers and damaged models for all commands of the package: one line, exit status 2, nothing
-lost."""
+"""Files, output, invalid numbers and damaged models for all commands: one line, exit status 2, nothing lost."""
 
 import contextlib
 import errno

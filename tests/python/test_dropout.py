@@ -80,8 +80,7 @@ def test_in_distribution_it_is_torchs():
 
 
 def gradient_follows(run):
-    """Returns whether the backward pass has the mask of the forward pass: dv equals the weights that the output
-    shows."""
+    """Returns whether dv equals the weights that the output shows, so that both passes have one mask."""
     q, k, v = flat()
     output = run(lambda q, k, v: isentrope.attention(q, k, v, dropout_p=P), q, k, v)
     output.sum().backward()

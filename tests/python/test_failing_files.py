@@ -1,5 +1,4 @@
-"""Files of every program and command: whichever call fails, the old file or the new one exists, and the exit status is
-not 0.
+"""Files of every program and command: if a call fails, the old or the new file exists, and the status is not 0.
 
 The message names the file. A power cut at any moment would also leave the old file or the new one."""
 

@@ -67,7 +67,7 @@ def test_activation_replaces_operators_on_gpus_until_it_is_restored(restored):
     assert all(replaced_here(name, "CUDA") and not replaced_here(name, "CPU") for name in names)
     # The function and the choice of a kernel stay torch's.
     assert not replaced_here("scaled_dot_product_attention", "CUDA")
-    attention.activate_flash_attention_impl("ISENTROPE")  # a second time replaces the first
+    attention.activate_flash_attention_impl("ISENTROPE")
     attention.restore_flash_attention_impl()
     assert not any(replaced_here(name, "CUDA") for name in names)
     assert attention.current_flash_attention_impl() is None

@@ -67,9 +67,6 @@ def test_gradients_are_the_same():
         torch.testing.assert_close(gradients[1][name], want, rtol=1e-4, atol=1e-6, msg=lambda m: f"{name}: {m}")
 
 
-# --- pitfalls of the interface, one a test
-
-
 def test_trap_1_the_mask_function_is_registered():
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 

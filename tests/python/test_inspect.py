@@ -63,8 +63,6 @@ def test_numbers_equal_those_of_eager_weights():
 
 
 class Called(TorchDispatchMode):
-    """Counts the calls of each operator."""
-
     def __enter__(self):
         self.counts = collections.Counter()
         return super().__enter__()

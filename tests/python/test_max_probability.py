@@ -71,7 +71,6 @@ def test_of_several_largest_keys_the_first_takes_the_gradient(keys):
 
 
 def test_parts_merge_to_the_whole_with_their_gradients():
-    """The part with the largest key has its gradient."""
     leaves = [x.detach().float().requires_grad_() for x in inputs(keys=64)]
     lambda_ = torch.full((2, 4, 9), 0.4)
     place = {"causal": "top_left", "query_offset": 55, "sequence_keys": 64}

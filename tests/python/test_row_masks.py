@@ -137,8 +137,6 @@ def test_an_operation_sees_the_dense_mask():
         assert type(got) is torch.Tensor and torch.equal(got, operation(want))
 
 
-# --- models
-
 MODELS = {
     "mistral": lambda: hf.MistralConfig(**SIZES, sliding_window=5),
     "gemma2": lambda: hf.Gemma2Config(**SIZES, query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=2.0),

@@ -39,7 +39,6 @@ def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
     made.save_pretrained(tmp_path)
     assert key(tmp_path) == saved
     assert torch.equal(load(tmp_path)(TOKENS).logits, want)
-    # Saved again without setting anything.
     load(tmp_path).save_pretrained(tmp_path / "again")
     again, _ = hf.AutoModelForCausalLM.from_pretrained(
         tmp_path / "again", attn_implementation="isentrope", output_loading_info=True

@@ -100,7 +100,6 @@ def test_every_call_is_torchs():
 
 
 def test_every_call_is_of_the_rule():
-    """Every call uses the rule, or a warning says that it does not."""
     draw, count = random.Random(1), collections.Counter()
     for _ in range(400):
         call = generated_call(draw)
@@ -125,8 +124,7 @@ def test_every_call_is_of_the_rule():
 
 
 def by_definition(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
-    """Returns the definition in float64 under RULE: lambda is scale times log2 of the number of keys that a row
-    sees."""
+    """Computes the definition in float64 under RULE: lambda is scale times log2 of the keys that a row sees."""
     q, k, v = (x.detach().double() for x in (query, key, value))
     if enable_gqa:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))

@@ -27,7 +27,6 @@ def both(q, k, v):
 
 
 def samples():
-    """Returns arguments of the operator."""
     q, k, v = tensors(True)
     learned = {"bias": torch.randn(B, H, S, K, requires_grad=True), "sinks": torch.randn(H, requires_grad=True)}
 
@@ -196,7 +195,6 @@ def _sharded(rank, path, check):
 
 
 def sharded(check, tmp_path):
-    """Runs check(mesh) in two processes that form a mesh."""
     torch.multiprocessing.spawn(_sharded, (str(tmp_path / "store"), check), nprocs=2)
 
 

@@ -19,8 +19,7 @@ _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 
 
 def attend(call: Call, return_stats: StatisticNames, first_head: int | None = None) -> Any:
-    """Computes a call. first_head: index of its first head among the module's heads, for ranks that have a part of
-    them."""
+    """Computes a call. first_head: index of its first head in the module, for ranks that have a part of the heads."""
     # Without gradients and statistics only the output is needed.
     names = statistic_names(return_stats)
     wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)

@@ -131,8 +131,7 @@ class _Transformable(torch.autograd.Function):
 
 class Differentiable(_Transformable):
     """Attention as an autograd function of its differentiable arguments and, as one argument, all others. Each argument
-    costs a call of 16 rows 0.3 % of its time. Every statistic is a result of its own, so that gradients that nobody
-    needs are known."""
+    costs a call of 16 rows 0.3 % of its time. Every statistic is a result of its own, to know unneeded gradients."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:

@@ -101,8 +101,7 @@ def _call_of(
 
 
 def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | None, dict[str, Any]]:
-    """Puts numbers that change from call to call into tensors, because compilers treat other numbers as constants and
-    recompile."""
+    """Puts numbers that change from call to call into tensors, because compilers would recompile for each value."""
     from torch.fx.experimental.symbolic_shapes import has_static_value  # a slow import
 
     def changes(number: Any) -> bool:

@@ -34,24 +34,21 @@ CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
 def _can_shard_heads(given: dict[str, Any]) -> bool:
-    """Returns whether heads may be sharded: not if query heads share keys, and not if the rule has numbers for each
-    head."""
+    """Returns whether heads may be sharded: not if they share keys, or if the rule has numbers per head."""
     q, k = given["q"], given["k"]
     own_keys = q.shape[1] == k.shape[1]
     return CHECKED.rule_heads(given["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
 
 
 def _ways(given: dict[str, Any], by_batch: Places) -> list[Places]:
-    """Returns the possible placements. Dropout excludes shards, because its mask counts batches and heads of the whole
-    call."""
+    """Returns the possible placements. Dropout allows no shards, because its mask counts all batches and heads."""
     if given["dropout_p"] > 0:
         return [WHOLE]
     return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(given)
 
 
 def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:
-    """Registers the strategies of an operator. results: placements of its results, from its arguments by name and their
-    placements."""
+    """Registers the strategies of an operator. results: its results' placements, from the arguments' by name."""
     names = [argument.name for argument in operator._schema.arguments]
 
     @register_sharding(operator)

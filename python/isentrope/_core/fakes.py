@@ -12,8 +12,7 @@ from isentrope._core.library import SUPPORT
 
 
 def _laid_out_as(like: Tensor, rows: Any, columns: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """Returns an empty result in the kernels' layout: heads inside rows if `like` has them so. dtype: None: that of
-    `like`."""
+    """Returns an empty result in the kernels' layout: heads inside rows if `like` has them so."""
     batch, heads = like.shape[:2]
     if like.stride(1) < like.stride(2):
         return like.new_empty((batch, rows, heads, columns), dtype=dtype).transpose(1, 2)

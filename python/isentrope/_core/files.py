@@ -22,8 +22,7 @@ def name_of(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Returns the file's content, decoded as UTF-8. Raises OSError if it cannot be read, ValueError if it may be
-    endless."""
+    """Returns the file's content as UTF-8. Raises OSError if it is unreadable, ValueError if it may be endless."""
     try:
         with path.open("rb") as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)

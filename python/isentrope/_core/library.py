@@ -33,8 +33,7 @@ _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Returns whether the library raised it as a ValueError. From torch 2.15 on, all C++ exceptions arrive as
-    RuntimeError."""
+    """Returns whether the error is the library's refusal. From torch 2.15 on it arrives as RuntimeError."""
     return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
@@ -104,8 +103,7 @@ LSE = BITS["lse"]  # needed by every backward pass
 
 
 def refuse_unknown(who: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ImportError for names that the library has and `who` does not know, because they would be silently
-    ignored."""
+    """Raises ImportError for names of the library that `who` does not know, which would be silently ignored."""
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ImportError(f"{who} must know every {what}; got {', '.join(unknown)}")

@@ -24,7 +24,6 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
 
     @classmethod
     def of(cls, call: Any) -> Masks:
-        """Returns the masks among the arguments of a call."""
         return cls(*_parts(call))
 
     # Methods, because torch 2.10 cannot compile properties of named tuples.

@@ -74,15 +74,12 @@ def _watched() -> bool:
 
 @lru_cache
 def _statistics(names: tuple[str, ...]) -> tuple[int, Any]:
-    """Returns the bits of those names, and a function that arranges None and the statistics as fields of
-    `Statistics`."""
+    """Returns the bits of those names, and a function that arranges the statistics as fields of `Statistics`."""
     places = {name: at for at, name in enumerate((name for name in BITS if name in names), 1)}
     return sum(BITS[name] for name in places), itemgetter(*(places.get(name, 0) for name in Statistics._fields))
 
 
 class _Plain(torch.autograd.Function):
-    """Autograd function with gradients of q, k and v."""
-
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, numbers: tuple[str, int]) -> Tensor:
         output, lse = _attention(q, k, v, *numbers, LSE)

@@ -142,7 +142,6 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
     return run("calibrate", _parser(), _calibrate, arguments)
 
 

@@ -1,7 +1,6 @@
 """isentrope check --backend gpu: compares problems computed by the Triton kernels with the float64 reference.
 
-They run on the GPU of this machine, or without one in Triton's interpreter. Lines, budgets and output are those of
-`isentrope check`.
+They run on this machine's GPU, or in Triton's interpreter. Lines, budgets and output are those of `isentrope check`.
 """
 
 from __future__ import annotations
@@ -133,7 +132,6 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
     return run("check", _parser(), _check, arguments)
 
 

@@ -40,7 +40,6 @@ def _versions() -> str:
 
 
 def processor_name() -> str:
-    """Returns the processor's name from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

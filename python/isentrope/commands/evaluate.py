@@ -117,7 +117,6 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
     return run("evaluate", _parser(), _evaluate, arguments)
 
 

@@ -103,7 +103,6 @@ def _inspect(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
     return run("inspect", _parser(), _inspect, arguments)
 
 

@@ -91,7 +91,6 @@ def _tune(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
     return run("tune", _parser(), _tune, arguments)
 
 

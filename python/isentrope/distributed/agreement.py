@@ -110,7 +110,6 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
 
 
 def time_limit(group: ProcessGroup, device: torch.device) -> timedelta:
-    """Returns the time limit of the group's operations."""
     return group._get_backend(device).options._timeout
 
 

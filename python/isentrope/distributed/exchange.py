@@ -1,8 +1,7 @@
 """Exchanges tensors between ranks, asynchronously, so that the caller can compute meanwhile.
 
 All methods of `attention` send through `start`. Each message is tagged with its configuration, so that ranks with
-different arguments do not receive each other's messages. With Gloo a message of the wrong size would end the process,
-or be accepted.
+different arguments do not receive each other's messages. Gloo would fail or accept a wrong size.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ def resolved(name: str) -> ProcessGroup:
 
 @torch.library.custom_op("isentrope::exchange", mutates_args=())
 def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, phase: str, group: str) -> Tensor:
-    """Sends [sum of sends] and receives [sum of receives]: rank r gets the next sends[r] values; received ones are in
-    rank order."""
+    """Sends [sum of sends], sends[r] values to rank r, and receives [sum of receives] in rank order."""
     ranks = resolved(group)
     result = values.new_empty(sum(receives))
     outgoing, incoming = values.contiguous().split(sends), result.split(receives)

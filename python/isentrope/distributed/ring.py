@@ -86,8 +86,7 @@ class KeyExchange:
         return blocks, start(self.group, self.tag, self.phase, sends, receives)
 
     def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
-        """Sends the gradients of a step's blocks, in float32, to their owners, and receives others' gradients of own
-        keys."""
+        """Sends gradients of a step's blocks, in float32, to their owners, and receives those of own keys."""
         sends: Messages = {}
         receives: Messages = {}
         blocks = []
@@ -134,7 +133,6 @@ def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
 
 
 def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
-    """Yields the operator calls of this rank's rows and a block."""
     for piece, its_keys in zip(exchange.held[exchange.rank], exchange.seen[exchange.rank]):
         seen = overlap(block.keys, spanned(piece, its_keys))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
@@ -143,8 +141,7 @@ def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
-    """Returns beginnings of documents and the end, from lists on the CPU. Raises ValueError unless they cover the
-    length."""
+    """Returns beginnings of documents and the end, from the CPU. Raises ValueError unless they cover the length."""
     if masks.cu_seqlens_q is None:
         return None
     documents = tuple(masks.cu_seqlens_q.tolist())
@@ -171,8 +168,7 @@ def _masks(c: Configuration, lists: tuple[Tensor | None, ...]) -> Masks:
 def ring_attention(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Computes the results of the operator `attention` and, for the backward pass, the position of each row's largest
-    key."""
+    """Computes the operator's results and, for the backward pass, the position of each row's largest key."""
     *lists, configuration, group = rest
     c = parsed(configuration)
     listed = _masks(c, lists)

@@ -23,7 +23,6 @@ _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 def call_of_segment(
     c: Configuration, masks: Masks, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
 ) -> Call:
-    """Returns the operators' arguments for one segment."""
     starts = None if segment.documents is None else torch.tensor(segment.documents).to(q.device, non_blocking=True)
     place: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
     if starts is None:
@@ -135,8 +134,7 @@ def upstream_of_blocks(
 
 
 def sink_gradient(sinks: Tensor | None, output: Tensor, statistics: Tensor, d_output: Tensor | None) -> Tensor:
-    """Returns the gradient of the sinks [heads], or an empty tensor. output = w o with w = sigmoid(lse - sink): -(1 -
-    w) do.output."""
+    """Returns the gradient of the sinks, -(1 - w) do.output with w = sigmoid(lse - sink); empty without sinks."""
     if sinks is None or d_output is None:
         return output.new_zeros(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
     lse = statistics[0]

@@ -116,8 +116,7 @@ def _eager_parameters(module: nn.Module) -> frozenset[str]:
 def refuse_fixed_attentions(name: str) -> None:
     """Makes transformers raise ValueError when a class with a fixed table of attentions is built with `name`.
 
-    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table without `name`, which raises a bare
-    KeyError.
+    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table, which raises a bare KeyError.
     """
     choose = PreTrainedModel.get_correct_attn_implementation
 

@@ -1,8 +1,7 @@
 """Masks of transformers in the operator's form, whose elements are written only on demand.
 
 transformers describes a mask by a function of (batch, head, query, key), composed of a few known ones. If all functions
-are known and the keys of each row are one interval, the mask is stored as its parts. Other masks are dense, as for
-sdpa.
+are known and the keys of each row are one interval, the mask is stored as its parts. Others are dense, as for sdpa.
 """
 
 from __future__ import annotations
@@ -209,16 +208,14 @@ def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | N
 
 
 def ends_of(shown: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the first key shown of [batch, keys] and the end of the last one for each sequence; equal if there are
-    none."""
+    """Returns the first key shown of [batch, keys], and the end of the last; equal if there are none."""
     index = torch.arange(shown.shape[1], device=shown.device)
     end = torch.where(shown, index + 1, 0).amax(1)
     return torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end), end
 
 
 def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
-    """Returns the parts as arguments of `Masks`, except its place in the sequence; None if they cannot express the
-    mask."""
+    """Returns the parts as arguments of `Masks`, without its place in the sequence; None if inexpressible."""
     # The cache counts positions, whatever the alignment of a call.
     given: dict[str, Any] = dict(bounds) | ({"causal": 1} if "causal" in parts else {})
     begin = bounds.get("key_begin")

@@ -73,8 +73,7 @@ def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
 
 
 def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
-    """Returns beginnings of documents and the end for each row of the batch; documents that see each other count as
-    one."""
+    """Returns the boundaries of documents for each row of the batch; those that see each other count as one."""
     found = []
     for row, starts in zip(mask, begins):
         cuts = [start + 1 for start in starts.nonzero().flatten().tolist()]

@@ -37,8 +37,7 @@ def observed(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, A
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Passes the module, queries, keys and options (rule, scale, ...) of every attention inside the block to
-    `observer`.
+    """Passes module, queries, keys and options (rule, scale, ...) of every attention in the block to `observer`.
 
     Raises RuntimeError inside another `observing` block.
     """

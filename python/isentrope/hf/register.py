@@ -107,8 +107,7 @@ def layer_type(module: nn.Module) -> str | None:
 
 
 def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple[Tensor | None, Tensor | None]:
-    """Splits a mask: the library's masks are boolean; a caller's may be additive, with very low numbers for hidden
-    keys."""
+    """Splits a mask into boolean mask and bias. A caller's mask may be additive, with very low numbers."""
     if mask is None or mask.dtype == torch.bool:
         return None if mask is None else mask[..., :keys], bias
     mask = mask[..., :keys]

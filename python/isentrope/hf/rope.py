@@ -185,8 +185,7 @@ def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) 
     """Stretches the model's RoPE at every length, or with `switched` only beyond the trained length.
 
     The parameters are stored in the model's configuration, those of a switched stretch under `isentrope_rope`, and
-    `save_pretrained` saves them. Raises ValueError if the model has no RoPE of transformers or if it is already
-    stretched.
+    `save_pretrained` saves them. Raises ValueError if the model has no RoPE or is already stretched.
     """
     if stretch.kind == "none":
         return
@@ -244,7 +243,6 @@ def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = Non
 
 
 def yarn_attention_factor(factor: float) -> float:
-    """Returns YaRN's factor on cosines and sines, whose square multiplies logits: 0.1 ln s + 1 (Peng et al. 2023, eq.
-    22)."""
+    """Returns YaRN's factor on cosines and sines, 0.1 ln factor + 1 (Peng et al. 2023, eq. 22)."""
     return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
 

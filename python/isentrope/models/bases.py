@@ -55,8 +55,7 @@ class Bases:
     """That fitted, and as many or one less that show."""
 
     def kept(self, rule: str) -> float:
-        """Returns the share of heads whose entropy changes by less than `KEPT` nats from the first length to any
-        other."""
+        """Returns the share of heads whose entropy at any length is within `KEPT` nats of that at the first length."""
         change = (self.entropy[rule] - self.entropy[rule][0]).abs().amax(0)
         return (change < KEPT).double().mean().item()
 
@@ -183,8 +182,7 @@ def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
 
 
 def _shown(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
-    """Returns entropies [lengths, layers, heads] under a law with a number for each head [layers, heads]; NaN for
-    NaN."""
+    """Returns entropies [lengths, layers, heads] under a law with a number for each head; NaN for NaN."""
 
     def under(own: Tensor, layer: list[_Rows]) -> Tensor:
         known = own.nan_to_num(0.1)  # a valid number for rows whose result is dropped

@@ -1,8 +1,7 @@
 """Measures the gain that restores the entropy of a model with stretched RoPE.
 
 Stretching RoPE blurs the heads, and a constant gain sharpens them. Its size follows from the model itself: the derivative
-of a row's entropy with respect to the logarithm of its scale is minus the variance of its logits, and the operator
-returns both.
+of a row's entropy with respect to the logarithm of its scale is minus the variance of its logits.
 """
 
 from __future__ import annotations

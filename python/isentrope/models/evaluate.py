@@ -44,8 +44,7 @@ class Difference:
 
     Negative differences are better. `se` is the standard error of the difference over blocks of `BLOCK` positions, and
     `se_passages` that over the `passages` passages; both are NaN for a single one. `interval` is the 95 % interval over
-    passages by Student's t with passages - 1 degrees of freedom. It is NaN for fewer than `LEAST_PASSAGES`, or if all
-    differences are equal.
+    passages by Student's t with passages - 1 degrees of freedom. It is NaN for fewer than `LEAST_PASSAGES`, or equal ones.
     """
 
     method: str
@@ -59,7 +58,6 @@ class Difference:
 
     @property
     def decides(self) -> bool:
-        """Returns whether there is an interval."""
         return self.passages >= LEAST_PASSAGES and self.se_passages > 0
 
     @property
@@ -84,8 +82,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
 
     tokens: int64 [tokens]; the token at 0 has no loss. The prompt is processed in chunks with a cache, so that memory
     beyond the cache does not grow with the length, and logits exist for 256 positions at a time. Positions before
-    `first` are not computed: for a model with 262,144 words they are most of the work. Raises ValueError if a loss is
-    NaN or infinite.
+    `first` are not computed: for a large vocabulary they are most of the work. Raises ValueError for a non-finite loss.
     """
     from transformers import DynamicCache
 
@@ -223,7 +220,6 @@ def _check(passages: Sequence[Tensor], methods: Sequence[Method], lengths: Seque
 
 
 def check_passages(passages: Sequence[Tensor], lengths: Sequence[int]) -> None:
-    """Raises the errors of `evaluate` before anything is computed."""
     check_texts("evaluate", "passages", passages)
     check_lengths(lengths)
     for passage in passages:

@@ -14,8 +14,7 @@ NEAR, FAR = 1 / 8, 3 / 4
 
 
 def slopes(entropy: Tensor, log_n: Tensor) -> Tensor:
-    """Returns dH / d ln n of each head, by least squares over blocks of rows [blocks, layers, heads]; NaN if n is
-    constant."""
+    """Returns dH / d ln n of each head, by least squares over [blocks, layers, heads]; NaN if n is constant."""
     x = log_n - log_n.mean(0)
     return (x * (entropy - entropy.mean(0))).sum(0) / x.square().sum(0)
 

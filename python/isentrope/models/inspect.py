@@ -55,8 +55,7 @@ class Inspection:
         return self._where(entropy > BLURRED * n.log())
 
     def _longest(self) -> tuple[Tensor, Tensor]:
-        """Returns the entropy of each head's longest rows and their mean n; with a window these are not in the last
-        bin."""
+        """Returns the entropy of each head's longest rows and their mean n; with a window not in the last bin."""
         entropy = self.mean["entropy"]
         last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
         return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)

@@ -99,8 +99,7 @@ class Monitor:
     attn_implementation="sdpa".
 
     It does not change results. Steps that are not watched cost nothing; in watched steps, torch's calls are computed a
-    second time for their statistics. Calls in compiled code and the fast path of torch's layers in evaluation mode cannot
-    be read.
+    second time for their statistics. Compiled code and the fast path of torch's layers in evaluation mode cannot be read.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -152,7 +151,6 @@ def _callers(model: nn.Module) -> Iterator[list[str]]:
 
     with ExitStack() as hooks:
         hooks.callback(register_module_forward_pre_hook(enter).remove)
-        # Called even if a forward pass raises.
         hooks.callback(register_module_forward_hook(leave, always_call=True).remove)
         yield running
 
@@ -215,8 +213,7 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
     log: also called with the step and the `Reading` of each watched step; `isentrope.models.monitor_logs` has some. Its
     `monitor.latest` is the last `Reading`, with every head by itself.
 
-    Raises ValueError unless every >= 1, and after the first step if the model makes no attention call that `Monitor` can
-    read.
+    Raises ValueError unless every >= 1, and after the first step if `Monitor` can read no call of the model.
     """
     from transformers import TrainerCallback
 

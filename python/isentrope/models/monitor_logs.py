@@ -60,8 +60,7 @@ class WeightsAndBiases:
 
 
 def gathered(reading: Reading, group: Any = None) -> list[Reading]:
-    """Returns the readings of all ranks of the group, on every rank, by one all-gather. Without ranks: the reading
-    alone.
+    """Returns the readings of all ranks of the group, on every rank, by one all-gather; without ranks this one.
 
     Every rank must have the same modules and heads. `merged` combines the readings.
     """
@@ -75,8 +74,7 @@ def gathered(reading: Reading, group: Any = None) -> list[Reading]:
 
 
 def merged(readings: Sequence[Reading]) -> Reading:
-    """Combines readings of ranks that read equally many rows: means of entropy and max_probability, and the largest
-    max_logit.
+    """Combines readings of ranks that read equally many rows: means, and the largest max_logit.
 
     The spread is the standard deviation over the rows of all ranks."""
     entropy, spread, max_logit, max_probability = (torch.stack(numbers) for numbers in list(zip(*readings))[:4])

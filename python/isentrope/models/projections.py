@@ -37,8 +37,7 @@ class Part:
     """Dimension of the weight that counts rows: 1 for transformers' Conv1D."""
 
     def parameters(self) -> list[tuple[Tensor, int]]:
-        """Returns the tensors to scale with the dimension of their rows. Raises ValueError if attributes are no
-        parameters."""
+        """Returns the tensors to scale, with their dimensions of rows. Raises ValueError unless all are parameters."""
         found = []
         for name in self.names:
             tensor = getattr(self.module, name)
@@ -68,8 +67,7 @@ class Part:
 
 
 def _placed(factors: Tensor, like: Tensor) -> Tensor:
-    """Returns the factors, replicated if `like` is a DTensor, so that its shards take their own rows without
-    communication."""
+    """Returns the factors, replicated if `like` is a DTensor, so that scaling needs no communication."""
     if not hasattr(like, "placements"):
         return factors
     from torch.distributed.tensor import DTensor, Replicate
@@ -91,8 +89,7 @@ class Projections:
         return getattr(self.parts[0].module, self.parts[0].names[0])
 
     def first_head(self, heads: int) -> int:
-        """Index of the first head of this rank, whose calls have `heads` heads: a shard of the query weight tells
-        it."""
+        """Index of this rank's first head, from its shard of the query weight; calls have `heads` heads."""
         index, shards = 0, 1
         weight = self.weight
         for dimension, placement in enumerate(getattr(weight, "placements", ())):

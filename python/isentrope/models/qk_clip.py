@@ -33,8 +33,7 @@ Finder = Callable[[str, nn.Module], Projections | None]
 
 
 class QKClip:
-    """Scales the query and key projections of each head whose largest logit exceeded tau, after each optimizer step (Kimi
-    K2, Moonshot 2025).
+    """Scales the query and key projections of each head whose largest logit exceeded tau, after each step (Kimi K2).
 
     gamma = tau / largest logit since the last step. Every logit of the head is afterwards gamma times what it was:
 
@@ -43,8 +42,7 @@ class QKClip:
         latent attention (MLA)          rows without rotation by sqrt(gamma), rotated query rows by gamma
 
     Biases are scaled with their rows. Logits are those of the softmax, `Statistics.max_logit`: after the scale, the
-    soft-cap and the bias of positions. Only the part without bias scales by gamma. Heads with NaN or infinite logits
-    are left alone.
+    soft-cap and the bias of positions. Only the part without bias scales by gamma. Heads with non-finite logits stay.
 
     The forward passes of modules in training mode are read: isentrope's functions, transformers with
     attn_implementation "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
@@ -101,7 +99,6 @@ class QKClip:
             running.maxima = None
 
         self._hooks.append(module.register_forward_pre_hook(enter))
-        # Called even if a forward pass raises.
         self._hooks.append(module.register_forward_hook(leave, always_call=True))
 
     def _check_parameters(self) -> None:
@@ -147,8 +144,7 @@ class QKClip:
     def summary(self) -> dict[str, float]:
         """Returns numbers for a log, waiting for the device.
 
-        They are the largest logit of any head before the last step, the heads that this step scaled, and the heads that
-        any step has scaled."""
+        They are the largest logit before the last step, and the heads that this step and that any step has scaled."""
         return {
             "qk_clip/max_logit": self.largest.max().item(),
             "qk_clip/clipped": float((self.largest > self.tau).sum()),
@@ -165,8 +161,7 @@ class QKClip:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that a resumed run needs: the maxima of this rank since the last step, and the counts of
-        scaled steps, by module."""
+        """Returns the state that a resumed run needs, by module: this rank's maxima, and counts of scaled steps."""
         sizes = [len(maxima.largest) for maxima in self._maxima]
         return {
             "largest": {name: maxima.largest.clone() for name, maxima in zip(self._layers, self._maxima)},
@@ -227,8 +222,7 @@ def _leave_torchs_function() -> None:
 
 
 def callback(tau: float = 100.0, **options: Any) -> Any:
-    """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each optimizer step and logs its
-    `summary()`."""
+    """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each step and logs its summary."""
     from transformers import TrainerCallback
 
     class QKClipCallback(TrainerCallback):

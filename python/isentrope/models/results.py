@@ -14,8 +14,7 @@ from isentrope._core.values import is_integer, shown
 class Results:
     """Mean losses of blocks of positions by method and passage, written to a file as they are computed.
 
-    The file begins with a line that describes the run. Raises ValueError for the file of another run, and for any other
-    file.
+    The file begins with a line that describes the run. Raises ValueError for any other file.
     """
 
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
@@ -42,8 +41,7 @@ class Results:
         self._write()
 
     def get(self, method: str, passage: int, blocks: range) -> list[float] | None:
-        """Returns the losses of these blocks, or None if the passage is unknown. Raises ValueError if some are
-        missing."""
+        """Returns the losses of these blocks; None for an unknown passage. Raises ValueError if some are missing."""
         if (method, passage) not in self._found:
             return None
         first, nll = self._found[method, passage]

@@ -1,5 +1,4 @@
-"""Tests whether a model retrieves distant facts: lines with a key and a value in a passage, and questions at its
-end."""
+"""Tests whether a model retrieves distant facts: lines with a key and a value, and questions at the end."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:
     """Returns the loss of each answer, in nats a token, in the order of the prompt's distances.
 
-    Raises ValueError if there are no answers or one lies outside of the tokens, TypeError for arguments of another
-    type.
+    Raises ValueError if there are no answers or one is outside of the tokens, TypeError for other types.
     """
     if not isinstance(questions, Prompt):
         raise TypeError(f"[retrieval] questions must be a Prompt; got {shown(questions)}")

@@ -19,8 +19,7 @@ def one_sided_p(t: float, df: int) -> float:
 
 
 def quantile(df: int) -> float:
-    """Returns the value that Student's t of `df` >= 1 degrees of freedom exceeds with probability 2.5 %, by
-    bisection."""
+    """Returns the 97.5 % quantile of Student's t of `df` >= 1 degrees of freedom, by bisection."""
     low, high = 0.0, 1e3
     for _ in range(60):
         middle = (low + high) / 2

@@ -62,7 +62,6 @@ def active_rule(q: Tensor) -> str:
 
 
 def check_inactive(function: str) -> None:
-    """Raises RuntimeError if torch's function is replaced already."""
     if _active is not None:
         raise RuntimeError(
             f'[{function}] isentrope must not be active already, by isentrope.sdpa.activate or as torch\'s "ISENTROPE"; got a second '

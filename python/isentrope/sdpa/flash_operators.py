@@ -148,8 +148,7 @@ def _as_given(result: Tensor, x: Tensor, cum_q: Tensor | None) -> Tensor:
 
 
 def _random_state(q: Tensor, seed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the seed of dropout in the tensors that torch uses for its generator's state and passes to the backward
-    pass."""
+    """Returns the seed of dropout in the two tensors that torch passes to the backward pass."""
     shape, dtype = ((), torch.int64) if torch.version.hip else ((2,), torch.uint64)
     unused = torch.empty((), dtype=dtype, device=q.device)
     if seed is None:

@@ -26,14 +26,12 @@ def tensors(length: int, heads: int = 4, kv_heads: int = 2, dtype: torch.dtype =
 
 
 def rows_of(rank: int, ranks: int, length: int, layout: str) -> Tensor:
-    """Returns the positions of a rank's rows."""
     held = pieces(length, ranks, layout)[rank]
     return torch.tensor([row for begin, end in held for row in range(begin, end)], dtype=torch.long)
 
 
 def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats: Any = True) -> Any:
-    """Returns the results of one process. Documents, which `varlen_attention` takes by name, are those of each
-    sequence."""
+    """Returns the results of one process. Documents are passed to `varlen_attention`."""
     documents = options.get("documents")
     if documents is None:
         return isentrope.attention(q, k, v, **options, return_stats=return_stats)

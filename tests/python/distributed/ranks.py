@@ -69,8 +69,7 @@ def outcomes(ranks: int, function: Any, *arguments: Any, limit: float = 20, to_t
 
 
 def run(ranks: int, function: Any, *arguments: Any, limit: float = 60) -> list:
-    """Returns function(rank, *arguments) of every rank. Raises RuntimeError with the tracebacks of those that
-    failed."""
+    """Returns function(rank, *arguments) of every rank. Raises RuntimeError with the tracebacks of failures."""
     results = outcomes(ranks, function, *arguments, limit=limit, to_the_end=True)
     failures = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(results) if error]
     if failures:

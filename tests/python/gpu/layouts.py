@@ -31,8 +31,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def worst() -> list[Variant]:
-    """Returns calls of a dozen kernels with what made products wrong: a boolean mask and dropout together, in the
-    smallest tiles."""
+    """Returns calls of a dozen kernels that were wrong: boolean mask and dropout, in the smallest tiles."""
     wrong_forward = [Variant(dtype, 160, False, True, dropout=True) for dtype in TYPES[1:]]
     return wrong_forward + [
         Variant(dtype, dim, False, True, backward=True, dropout=True)
@@ -63,8 +62,7 @@ def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterato
 
 
 def faults(code: str) -> list[str]:
-    """Returns wrong products in the TTGIR of a kernel, and joins, which made them wrong with some versions of
-    Triton."""
+    """Returns wrong products in a kernel's TTGIR, and joins, which made them wrong with some versions of Triton."""
     return [str(product) for product in wrong_products(code)] + ["tt.join"] * ("tt.join" in code)
 
 

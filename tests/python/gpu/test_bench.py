@@ -42,7 +42,6 @@ def test_it_runs_and_writes_what_the_report_reads(tmp_path):
         assert row["best_peer"] == best
         assert row["ratio"] == pytest.approx(systems[best]["seconds"] / systems["isentrope"]["seconds"])
         assert "statistics_cost" in row
-    # Systems that did not run are listed.
     assert any("cuDNN" in what for what in result["runs"][0]["notes"])
     report = subprocess.run(["isentrope", "report", str(tmp_path / "bench.json")], capture_output=True, text=True, check=False)
     assert report.returncode == 0, report.stderr

@@ -207,7 +207,7 @@ def test_an_archive_is_used_for_its_chip_and_version_alone(tmp_path):
     assert len(tarfile.open(archive).getnames()) == 3
     assert "they are compiled here" in kernels.unpack(tmp_path / "none", tmp_path / "cache", 90)
     assert "this is sm_80" in kernels.unpack(archive, tmp_path / "cache", 80)
-    for _ in range(2):  # also a second time
+    for _ in range(2):
         assert kernels.unpack(archive, tmp_path / "cache", 90) == "1 kernels were compiled before"
     group = json.loads((tmp_path / "cache/HASH/__grp__forward_kernel.json").read_text())["child_paths"]
     assert group == {name: str(tmp_path / "cache/HASH" / name) for name in ("forward_kernel.cubin", "forward_kernel.json")}

@@ -126,8 +126,7 @@ def test_errors_have_the_words_of_the_cpu(name, wrong, message):
 
 
 class NothingIsRead(TorchDispatchMode):
-    """Raises an error for operations that wait for a device: reading numbers, results of dynamic size, copies to other
-    devices."""
+    """Raises an error for operations that wait for a device: reads, dynamic sizes, copies to other devices."""
 
     refused = ("_local_scalar_dense", "equal", "nonzero", "masked_select")
 

@@ -24,7 +24,6 @@ def seen_tiles(dilation):
 
 @pytest.fixture
 def visits(monkeypatch):
-    """Counts the tiles that each kernel visits."""
     found = {}
 
     def count(name, function):

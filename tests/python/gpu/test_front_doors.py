@@ -26,7 +26,6 @@ SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_lay
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Records the names of launched kernels."""
     names, kind = [], launch.forward_kernel.__class__
     run = kind.run
 
@@ -98,8 +97,7 @@ def torchs_own():
 
 
 def torchs_flash_attention():
-    """Runs torch's operators as `activate_flash_attention_impl("ISENTROPE")` replaces them: dense, packed, and over
-    pages."""
+    """Runs torch's operators under `activate_flash_attention_impl("ISENTROPE")`: dense, packed and paged."""
     leaves, starts = tensors(), torch.tensor([0, 2, 2, 9], dtype=torch.int32)
     packed = [x[0].transpose(0, 1) for x in leaves]
     cache, table = torch.randn(5, 4, 2, 16), torch.tensor([[3, 1], [0, 0], [4, 2]], dtype=torch.int32)

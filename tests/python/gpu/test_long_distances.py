@@ -1,5 +1,4 @@
-"""Distances of long causal rows, which tiles count from their own last keys, are as exact near the row as over all of
-it."""
+"""Distances of long causal rows, which tiles count from their last keys, are exact near the row and far away."""
 
 import pytest
 import torch

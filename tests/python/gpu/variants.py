@@ -38,8 +38,7 @@ class Variant(NamedTuple):
 
     @property
     def crowded(self) -> bool:
-        """Returns whether tiles are masked, or dropout is combined with gradients of statistics, which takes as many
-        registers."""
+        """Returns whether tiles are masked, or dropout meets gradients of statistics: both take many registers."""
         return self.masked or self.dilation > 1 or (self.dropout and self.statistics and self.backward)
 
     @property
@@ -88,8 +87,7 @@ class Variant(NamedTuple):
         return found
 
     def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
-        """Returns the compiled kernels of the call on a target; repairs: only those of repair launches, otherwise all
-        others."""
+        """Returns the call's kernels compiled for a target; repairs: those of repair launches, else all others."""
         with launches(target) as found:
             self.call()
         for one in found:
@@ -107,7 +105,6 @@ def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:
 
 
 def every() -> list[Variant]:
-    """Returns all variants that choose among the plan's tiles."""
     return [
         *_halves(torch.bfloat16, (64, 128, 256)), *_halves(torch.float16, (64, 128, 256)),
         *_halves(torch.float32, (64, 128, 256)),

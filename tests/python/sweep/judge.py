@@ -126,8 +126,7 @@ def outcome(got: Tensor | Exception | None, want: Tensor) -> float | str:
 
 
 def verdict_of(cases: dict[str, float | str], scale: str | None) -> dict[str, str]:
-    """Right unless a case has a large error or words other than a refusal, or another scale is told; refused if the plain
-    case is."""
+    """Right unless a case has a large error, other words or another scale; refused if the plain case is."""
     wrong = {case: x for case, x in cases.items()
              if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", KEYLESS)))}  # fmt: skip
     if scale and not scale.startswith((AGREES, NOT_KNOWN, NOT_MEASURED)):

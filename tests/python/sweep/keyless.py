@@ -1,5 +1,4 @@
-"""The eager attention, but for rows that see no key: their output is 0, as that of every fused attention, not a mean of all
-values."""
+"""The eager attention, but for rows that see no key: their output is 0, as in fused kernels."""
 
 from __future__ import annotations
 
