@@ -24,8 +24,8 @@ COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_t
 # Oldest supported torch, and the newest one tested.
 TORCH := 2.10.0 2.14.1
 
-# One test for each processor at a time, and the language model that some tests need.
-CTEST = ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
+# One test for each processor at a time.
+CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
 # Spinning threads of torch take processors from other tests: a training of one recipe took 45 s of processor time
 # instead of 11.
@@ -104,9 +104,9 @@ demo:
 	@scripts/steps setup-programs configure-programs build-demo measure-demo --show measure-demo
 
 # The language model is downloaded during compilation.
-AND_MODEL := & building=$$!; scripts/language-model smollm2 && wait $$building
 build-demo:
-	@cmake --build $(BUILD) --target programs isentrope_operators $(AND_MODEL)
+	@cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
+	  scripts/language-model smollm2 && wait $$building
 
 measure-demo:
 	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
@@ -194,7 +194,7 @@ test:
 
 # The dependencies of running tests are installed during compilation. Then tests are found that lacked one.
 build-tests:
-	@cmake --build $(BUILD) --target fast_tests & building=$$!; scripts/setup && scripts/language-model smollm2 && wait $$building
+	@cmake --build $(BUILD) --target fast_tests & building=$$!; scripts/setup && wait $$building
 	@$(MAKE) --no-print-directory configure
 	@cmake --build $(BUILD) --target fast_tests
 
@@ -203,7 +203,7 @@ run-tests:
 
 test-all: configure
 	@cmake --build $(BUILD)
-	@$(CTEST)
+	@ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" $(CTEST)
 	@$(MAKE) coverage
 	@$(if $(TORCH),$(MAKE) test-torch)
 

@@ -109,6 +109,7 @@ def test_results_are_laid_out_as_torchs_own(layout, layout_of_keys):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["contiguous", "heads inside"])
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_default_compiler_goes_by_the_layout(layout, grad):

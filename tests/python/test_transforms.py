@@ -219,6 +219,7 @@ def _gradients_of_shards(mesh):
             torch.testing.assert_close(part.grad.full_tensor(), gradient)
 
 
+@pytest.mark.long
 def test_tensors_sharded_by_batch_and_by_head(tmp_path):
     sharded(_gradients_of_shards, tmp_path)
 
