@@ -217,8 +217,8 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
   validate_tables("attention", in, options);
 }
 
-void validate_backward(const AttentionInput& in, const AttentionOptions& options,
-                       const AttentionGradientInput& gradient, const AttentionGradients& result) {
+void validate_gradients(const AttentionInput& in, const AttentionOptions& options,
+                        const AttentionGradientInput& gradient, const AttentionGradients& result) {
   const Checks check("attention_backward");
   if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
   check.not_codes("k", in.k.type);
@@ -242,6 +242,11 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   check.output_if_given("d_lambda", result.d_lambda, rows);
   check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
   check_backward_places(in, options, gradient, result);
+}
+
+void validate_backward(const AttentionInput& in, const AttentionOptions& options,
+                       const AttentionGradientInput& gradient, const AttentionGradients& result) {
+  validate_gradients(in, options, gradient, result);
   validate_tables("attention_backward", in, options);
 }
 

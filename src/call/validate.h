@@ -19,7 +19,11 @@ void validate_output(const AttentionInput& input, const AttentionOptions& option
 // Runs all checks above.
 void validate_forward(const AttentionInput& input, const AttentionOptions& options,
                       const AttentionOutput& output);
-// Runs the first two, and checks all else that the backward pass reads and writes.
+// Runs the first, and checks all else that the backward pass reads and writes. Does not read
+// arrays.
+void validate_gradients(const AttentionInput& input, const AttentionOptions& options,
+                        const AttentionGradientInput& gradient, const AttentionGradients& result);
+// Runs the check above, and that of tables.
 void validate_backward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionGradientInput& gradient, const AttentionGradients& result);
 

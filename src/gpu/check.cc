@@ -12,29 +12,22 @@ namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
 
-void check_supported(const AttentionInput& in, const AttentionOptions& options) {
-  const Checks check("attention");
-  const auto absent = [&](const char* name, bool given) {
-    if (given) check.fail(name, "be absent on a device: no kernel is compiled for it", "one");
-  };
-  absent("lambda", static_cast<bool>(options.lambda));
-  absent("attn_mask", static_cast<bool>(options.attn_mask));
-  absent("bias", static_cast<bool>(options.bias));
-  absent("sinks", static_cast<bool>(options.sinks));
-  absent("soft_cap", options.soft_cap > 0);
-  absent("dropout_p", options.dropout_p > 0);
-  absent("dilation", options.mask.dilation > 1);
-  absent("k_scale", in.k.type == DType::i8);
-  for (const std::int64_t count : {in.q.extents[2], in.keys()}) {
-    if (count >= kMostRows) {
-      check.fail("queries and keys", "be below 2^31 on a device", std::to_string(count));
+class Requirements {
+ public:
+  Requirements(const char* function, int ordinal) : check_(function), ordinal_(ordinal) {}
+
+  void supported(const AttentionInput& in) const {
+    if (in.k.type == DType::i8) absent("k_scale");
+    for (const std::int64_t count : {in.q.extents[2], in.keys()}) {
+      if (count >= kMostRows) {
+        check_.fail("queries and keys", "be below 2^31 on a device", std::to_string(count));
+      }
     }
   }
-}
 
-class Lies {
- public:
-  explicit Lies(int ordinal) : ordinal_(ordinal) {}
+  [[noreturn]] void absent(std::string_view name) const {
+    check_.fail(std::string(name), "be absent on a device: no kernel is compiled for it", "one");
+  }
 
   // The driver reports host memory that it does not own as unknown.
   void on_device(std::string_view name, const void* data) const {
@@ -47,43 +40,90 @@ class Lies {
                 known ? "device " + std::to_string(found) : "memory of the host");
   }
 
+  // Kernels take no stride along the last axis of a list or of the pages of a sequence.
+  template <typename View>
+  void list(std::string_view name, const View& view) const {
+    on_device(name, view.data);
+    if (view && view.extents.back() > 1 && view.strides.back() != 1) {
+      check_.fail(std::string(name), "be contiguous on a device",
+                  "a stride of " + std::to_string(view.strides.back()));
+    }
+  }
+
+  template <typename View>
+  void contiguous(std::string_view name, const View& view) const {
+    on_device(name, view.data);
+    const auto whole = contiguous_view(view.data, view.extents);
+    if (view && view.strides != whole.strides) {
+      check_.fail(std::string(name), "be contiguous on a device", "other strides");
+    }
+  }
+
+  void arguments(const AttentionInput& in, const AttentionOptions& options) const {
+    on_device("q", in.q.data);
+    on_device("k", in.k.data);
+    on_device("v", in.v.data);
+    list("block_table", in.pages.block_table);
+    for_each_argument(options, [&](std::string_view name, const auto& argument) {
+      if constexpr (requires { argument.strides; }) {
+        if (argument.strides.size() == 1) {
+          list(name, argument);
+        } else {
+          on_device(name, argument.data);
+        }
+      }
+    });
+  }
+
+  template <typename Statistics>
+  void statistics(const std::string& prefix, const Statistics& views) const {
+    for_each_statistic(
+        [&](const Statistic& statistic, const auto& view) {
+          contiguous(prefix + std::string(statistic.name), view);
+        },
+        views);
+  }
+
  private:
+  Checks check_;
   int ordinal_;
-  Checks check_{"attention"};
 };
 
 }  // namespace
 
-void check_call(const AttentionInput& in, const AttentionOptions& options,
-                const AttentionOutput& out, int ordinal) {
+void check_forward(const AttentionInput& in, const AttentionOptions& options,
+                   const AttentionOutput& out, int ordinal) {
   validate_input("attention", in, options);
   validate_output(in, options, out);
-  check_supported(in, options);
-  const Lies lies(ordinal);
-  lies.on_device("q", in.q.data);
-  lies.on_device("k", in.k.data);
-  lies.on_device("v", in.v.data);
-  const Checks check("attention");
-  // Kernels take no stride along the last axis of a list or of the pages of a sequence.
-  const auto check_list = [&](const char* name, const auto& list) {
-    lies.on_device(name, list.data);
-    if (list && list.extents.back() > 1 && list.strides.back() != 1) {
-      check.fail(name, "be contiguous on a device",
-                 "a stride of " + std::to_string(list.strides.back()));
-    }
-  };
-  check_list("block_table", in.pages.block_table);
-  for (const MaskList& part : kMaskLists) check_list(part.name, options.mask.*part.member);
-  lies.on_device("output", out.output.data);
-  for_each_statistic(
-      [&](const Statistic& statistic, const auto& view) {
-        lies.on_device(statistic.name, view.data);
-        const auto whole = contiguous_view(view.data, view.extents);
-        if (view && view.strides != whole.strides) {
-          check.fail(std::string(statistic.name), "be contiguous on a device", "other strides");
-        }
-      },
-      out.statistics);
+  const Requirements require("attention", ordinal);
+  require.supported(in);
+  require.arguments(in, options);
+  require.on_device("output", out.output.data);
+  require.statistics("", out.statistics);
+}
+
+void check_backward(const AttentionInput& in, const AttentionOptions& options,
+                    const AttentionGradientInput& gradient, const AttentionGradients& result,
+                    int ordinal) {
+  validate_gradients(in, options, gradient, result);
+  const Requirements require("attention_backward", ordinal);
+  require.supported(in);
+  if (in.q.type == DType::f16) {
+    Checks("attention_backward")
+        .fail("q", "be bf16 on a device: no kernel bounds the gradients of f16 here", "f16");
+  }
+  if (result.d_sinks) require.absent("d_sinks");
+  require.arguments(in, options);
+  require.on_device("output", gradient.output.data);
+  require.on_device("d_output", gradient.d_output.data);
+  require.statistics("", gradient.statistics);
+  require.statistics("d_", gradient.d_statistics);
+  for (const auto& [name, tensor] :
+       {std::pair{"dq", &result.dq}, {"dk", &result.dk}, {"dv", &result.dv}}) {
+    require.on_device(name, tensor->data);
+  }
+  require.contiguous("d_bias", result.d_bias);
+  require.contiguous("d_lambda", result.d_lambda);
 }
 
 }  // namespace isentrope::cuda

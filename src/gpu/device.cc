@@ -90,14 +90,14 @@ Loaded Device::State::find(const Needs& needs) {
 }
 
 RuleTable Device::State::table(const ScaleRule& rule, LengthSource source, std::int64_t dim,
-                               std::int64_t first, std::int64_t count) {
+                               std::int64_t first, std::int64_t count, bool capped) {
   std::ostringstream key;
   key << rule.text() << ' ' << static_cast<int>(source) << ' ' << dim << ' ' << first << ' '
-      << count;
+      << count << ' ' << capped;
   const std::lock_guard lock(mutex_);
   const auto found = tables_.find(key.str());
   if (found != tables_.end()) return found->second;
-  const RuleNumbers numbers = rule_numbers(rule, source, dim, first, count, false);
+  const RuleNumbers numbers = rule_numbers(rule, source, dim, first, count, capped);
   RuleTable table{.heads = numbers.heads, .count = numbers.count};
   const std::size_t bytes = numbers.factors.size() * sizeof(double);
   if (bytes > 0) {

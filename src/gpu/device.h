@@ -44,12 +44,14 @@ class Device::State {
   [[nodiscard]] int ordinal() const { return ordinal_; }
   // Number of multiprocessors.
   [[nodiscard]] int units() const { return units_; }
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
   // Loads each kernel once. The context must be current.
   [[nodiscard]] Loaded find(const Needs& needs);
-  // Never freed while the device exists, because a captured graph may read it.
+  // Never freed while the device exists, because a captured graph may read it. capped: the call has
+  // a soft-cap, before or after which a rule acts.
   [[nodiscard]] RuleTable table(const ScaleRule& rule, LengthSource source, std::int64_t dim,
-                                std::int64_t first, std::int64_t count);
+                                std::int64_t first, std::int64_t count, bool capped);
 
  private:
   [[nodiscard]] Loaded loaded(const Kernel& kernel);

@@ -46,6 +46,7 @@ Driver opened() {
   find(library, found.to_device, "cuMemcpyHtoD_v2");
   find(library, found.to_host, "cuMemcpyDtoH_v2");
   find(library, found.copy_in_order, "cuMemcpyDtoDAsync_v2");
+  find(library, found.fill_in_order, "cuMemsetD32Async");
   find(library, found.pointer_attribute, "cuPointerGetAttribute");
   found.require(found.init(0), "find a device");
   return found;

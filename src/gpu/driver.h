@@ -34,6 +34,7 @@ struct Driver {
   int (*to_device)(Address to, const void* from, std::size_t bytes);
   int (*to_host)(void* to, Address from, std::size_t bytes);
   int (*copy_in_order)(Address to, Address from, std::size_t bytes, Handle stream);
+  int (*fill_in_order)(Address to, unsigned bits, std::size_t count, Handle stream);
   int (*pointer_attribute)(void* value, int attribute, Address address);
 
   // Throws Error if a call failed. what: purpose of the call.

@@ -2,20 +2,22 @@
 """Compiles the kernels that isentrope_cuda loads, for chips that need not be present, and writes their manifest.
 
     src/gpu/kernels.py FOLDER [--chips sm_80,sm_90] [--types bf16,f16] [--dims 64,128] [--wanted lse,entropy,all] [--pages 16]
+        [--with bias,attn_mask+sinks,dilation=2] [--gradients]
 
 PYTHONPATH must have isentrope, as in the build's python folder. The kernels and tiles are those of Python's functions:
-each call below is made in Python, and its launches are compiled instead.
+each call below is made in Python, and its launches are compiled instead. Each of `--with` compiles the set once more, for
+calls with all arguments that + connects.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,9 @@ from gpu_compiling import TARGETS, Launch, Target, binary, launches  # noqa: E40
 
 from isentrope._core.call import call_of  # noqa: E402
 from isentrope._core.library import BITS, LSE  # noqa: E402
-from isentrope.gpu.launch import forward  # noqa: E402
+from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF  # noqa: E402
+from isentrope.gpu.kernels.shares import SHARED  # noqa: E402
+from isentrope.gpu.launch import attention_backward, forward  # noqa: E402
 from isentrope.gpu.operands import Operands  # noqa: E402
 from isentrope.statistics import ALL  # noqa: E402
 
@@ -44,8 +48,14 @@ _RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_tempera
 _PORTABLE = "sm_80"
 
 
+# Arguments that kernels are compiled for on request; dilation has a number.
+WITH = ("attn_mask", "bias", "sinks", "soft_cap", "dropout", "lambda", "key_begin", "prefix_keys")
+
+
 class Made(NamedTuple):
-    """A call whose kernels are compiled. documents: packed; page: of a cache, 0 for none; padded: with key_end."""
+    """A call whose kernels are compiled. documents: packed; page: of a cache, 0 for none; padded: with key_end.
+
+    given: arguments of WITH, and dilation=2."""
 
     batch: int
     heads: int
@@ -57,42 +67,94 @@ class Made(NamedTuple):
     page: int = 0
     padded: bool = False
     rule: str = "standard"
+    given: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns those of the call besides q, k and v. Tensors take no memory, but have the strides of real ones."""
+        pairs = self.batch, self.heads, self.queries, self.keys
+        found: dict[str, Any] = {"causal": self.causal, "rule": self.rule}
+        if self.documents:
+            found |= dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), torch.tensor([0, self.queries]))
+        if self.padded:
+            found["key_end"] = torch.full((self.batch,), self.keys)
+        for word in self.given:
+            name, _, number = word.partition("=")
+            found |= {
+                "attn_mask": {name: _thin(torch.bool, *pairs)},
+                "bias": {name: _thin(torch.float32, *pairs)},
+                "sinks": {name: torch.zeros(self.heads)},
+                "soft_cap": {name: 30.0},
+                "dropout": {"dropout_p": 0.1, "dropout_seed": torch.tensor(0)},
+                "lambda": {"lambda_": _thin(torch.float32, *pairs[:3])},
+                "key_begin": {name: torch.zeros(self.batch, dtype=torch.int64)},
+                "prefix_keys": {name: torch.zeros(self.batch, dtype=torch.int64)},
+                "dilation": {name: int(number or 0)},
+            }[name]
+        return found
+
+    def call(self, dtype: torch.dtype, dim: int) -> tuple[Any, torch.Tensor | None]:
+        """Returns the call's arguments and its page table."""
+        pages = self.batch * -(-self.keys // self.page) if self.page else self.batch
+        q = _thin(dtype, self.batch, self.heads, self.queries, dim)
+        k = _thin(dtype, pages, self.kv_heads, self.page or self.keys, dim)
+        table = torch.zeros(self.batch, pages // self.batch, dtype=torch.int32) if self.page else None
+        return call_of(q, k, k, **self.arguments()), table
 
     def run(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
-        def rows(batch: int, heads: int, count: int) -> torch.Tensor:
-            return torch.empty(count, dim, dtype=dtype).expand(batch, heads, count, dim)
-
-        pages = self.batch * -(-self.keys // self.page) if self.page else self.batch
-        q, k = rows(self.batch, self.heads, self.queries), rows(pages, self.kv_heads, self.page or self.keys)
-        starts = torch.tensor([0, self.queries]) if self.documents else None
-        ends = torch.full((self.batch,), self.keys) if self.padded else None
-        call = call_of(
-            q, k, k, causal=self.causal, rule=self.rule, cu_seqlens_q=starts, cu_seqlens_k=starts, key_end=ends
-        )
-        table = torch.zeros(self.batch, pages // self.batch, dtype=torch.int32) if self.page else None
+        call, table = self.call(dtype, dim)
         forward(Operands(call, table), wanted)
 
+    def run_backward(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
+        """Runs backward passes with and without gradients of statistics, and of bias and lambda."""
+        call, _ = self.call(dtype, dim)
+        output, statistics = call.q, torch.empty(wanted.bit_count(), *call.q.shape[:3])
+        upstream = (None, statistics) if wanted == LSE else (statistics,)
+        wants = (sorted({False, name in self.given}) for name in ("bias", "lambda"))
+        for d_statistics, bias, lambda_ in itertools.product(upstream, *wants):
+            attention_backward(*call, wanted, output, statistics, output, d_statistics, bias, lambda_, False, False)
 
-def made(pages: Iterable[int]) -> Iterator[Made]:
+
+def _thin(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Returns a tensor of any shape that takes the memory of its last two axes."""
+    *outer, rows, columns = shape
+    return torch.empty(rows, columns, dtype=dtype).expand(*outer, rows, columns)
+
+
+def made(pages: Iterable[int], given: tuple[str, ...] = ()) -> Iterator[Made]:
     """Yields calls that together launch every kernel. They have many rows or few, whose keys are split or not, and masks that hide keys from some rows of a tile or
-    none. Caches have pages of the given sizes, and rules read every length."""
-    for causal, few in product((False, True), (False, True)):
+    none. Caches have pages of the given sizes, and rules read every length. Decode steps have no boolean mask and no bias."""
+    if {"attn_mask", "bias"} & {*given}:
+        pages = ()
+    for causal, few in itertools.product((False, True), (False, True)):
         queries = (2 if causal else 1) if few else 1024
         for page in (0, *pages) if few else (0,):
-            yield Made(128, 32, 8, queries, 4096, causal, page=page)
-            yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page)
-    for rule in _RULES:
-        yield Made(4, 32, 8, 1024, 1024, rule=rule)
+            yield Made(128, 32, 8, queries, 4096, causal, page=page, given=given)
+            yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page, given=given)
+    for rule in _RULES if "lambda" not in given else ("standard",):
+        yield Made(4, 32, 8, 1024, 1024, rule=rule, given=given)
         for queries in (1, 1024):
-            yield Made(1, 8, 8, queries, queries, documents=True, rule=rule)
+            yield Made(1, 8, 8, queries, queries, documents=True, rule=rule, given=given)
         for queries, padded in ((1, False), (1, True), (1024, True)):
-            yield Made(128, 32, 8, queries, 4096, padded=padded, rule=rule)
+            yield Made(128, 32, 8, queries, 4096, padded=padded, rule=rule, given=given)
 
 
-def wanted_launches(target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES) -> list[Launch]:
+def made_backward(given: tuple[str, ...] = ()) -> Iterator[Made]:
+    """Yields calls whose backward passes together launch every kernel."""
+    yield Made(1, 8, 8, 1024, 1024, causal=True, given=given)
+    for rule in _RULES if "lambda" not in given else ("standard",):
+        for documents, padded in ((False, False), (True, False), (False, True)):
+            yield Made(1, 8, 8, 1024, 1024, documents=documents, padded=padded, rule=rule, given=given)
+
+
+def wanted_launches(
+    target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES, given: tuple[str, ...] = (),
+    gradients: bool = False,
+) -> list[Launch]:  # fmt: skip
     with launches(target) as found:
-        for one in made(pages):
+        for one in made(pages, given):
             one.run(dtype, dim, wanted)
+        for one in made_backward(given) if gradients else ():
+            one.run_backward(dtype, dim, wanted)
     return found
 
 
@@ -132,7 +194,10 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool:
         entries = list(pool.map(lambda one: entry(one[1], one[0], folder), found))
-    manifest = {"version": 1, "triton": triton.__version__, "kernels": entries}
+    manifest = {
+        "version": 2, "triton": triton.__version__, "numbers": {"SHARED": SHARED.value, "TERMS": TERMS.value},
+        "terms": {name: sorted(terms) for name, terms in TERMS_OF.items()}, "kernels": entries,
+    }  # fmt: skip
     (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
@@ -145,6 +210,16 @@ def each_of(names: Collection[str]) -> Callable[[str], list[str]]:
         return text.split(",")
 
     return read
+
+
+def combinations(text: str) -> list[tuple[str, ...]]:
+    """Returns the arguments of each combination in bias,attn_mask+dilation=2."""
+    found = [tuple(one.split("+")) for one in text.split(",")]
+    for word in itertools.chain(*found):
+        name, _, number = word.partition("=")
+        if word not in WITH and not (name == "dilation" and number.isdecimal() and int(number) > 1):
+            raise argparse.ArgumentTypeError(f"must be some of {','.join(WITH)},dilation=2; got {word}")
+    return found
 
 
 def counts(text: str) -> list[int]:
@@ -161,11 +236,15 @@ def main() -> None:
     parser.add_argument("--dims", type=counts, default="64,128")
     parser.add_argument("--wanted", type=each_of(WANTED), default="lse,entropy,all")
     parser.add_argument("--pages", type=counts, default=list(PAGES), help="keys of a page")
+    parser.add_argument("--with", dest="combinations", type=combinations, default=[], help="arguments, as in bias,attn_mask+sinks")
+    parser.add_argument("--gradients", action="store_true", help="backward passes too, in bf16")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     found: dict[tuple[str, Launch], None] = {}
-    for chip, kind, dim, wanted in product(given.chips, given.types, given.dims, given.wanted):
-        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages)
+    sets = [(), *given.combinations]
+    for chip, kind, dim, wanted, one in itertools.product(given.chips, given.types, given.dims, given.wanted, sets):
+        gradients = given.gradients and kind == "bf16"
+        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages, one, gradients)
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
 

@@ -41,7 +41,7 @@ std::uint64_t packed(const Parameter& parameter, const Argument& argument) {
 void check_constants(const Kernel& kernel, const Arguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const std::int64_t* integer = std::get_if<std::int64_t>(&argument);
-    const auto constant = kernel.constants.find(std::string(name));
+    const auto constant = kernel.constants.find(name);
     if (integer == nullptr || constant == kernel.constants.end()) continue;
     if (*integer != constant->second) {
       Checks("attention")

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <map>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace isentrope::cuda {
 
 using Argument = std::variant<Address, std::int64_t, float>;
-using Arguments = std::map<std::string_view, Argument>;
+using Arguments = std::map<std::string, Argument, std::less<>>;
 
 struct Grid {
   std::int64_t x = 1, y = 1, z = 1;

@@ -35,15 +35,18 @@ bool fits(const Kernel& kernel, const Needs& needs) {
   const auto tells = [&](const std::string& name) {
     return kernel.constant("WANTED." + name) >= (name == "SUPPORT" ? 1 : 0);
   };
+  const auto adds = [&](const std::string& term) { return kernel.constant("GIVEN." + term) != 0; };
   return kernel.kernel == needs.kernel && std::ranges::all_of(needs.constants, has) &&
-         std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, tells);
+         std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, tells) &&
+         std::ranges::all_of(needs.given, adds);
 }
 
-// Cost of a kernel, lower is better: number of statistics, and whether rows may see keys after
-// their own.
+// Cost of a kernel, lower is better: number of statistics and of terms of gradients, and whether
+// rows may see keys after their own.
 std::pair<std::int64_t, bool> burden(const Kernel& kernel) {
   const auto told = std::ranges::count_if(kernel.constants, [](const auto& constant) {
-    return constant.first.starts_with("WANTED.") && constant.second >= 0;
+    return (constant.first.starts_with("WANTED.") && constant.second >= 0) ||
+           (constant.first.starts_with("GIVEN.") && constant.second > 0);
   });
   return {told, kernel.constant("SHAPE.OWN_LAST") == 0};
 }
@@ -56,6 +59,7 @@ std::string text_of(const Needs& needs) {
   for (const auto& [name, number] : needs.constants) text << ' ' << name << '=' << number;
   for (const auto& [name, type] : needs.types) text << ' ' << name << ":" << type;
   for (const auto& name : needs.wanted) text << ' ' << name;
+  for (const auto& name : needs.given) text << " GIVEN." << name;
   return text.str();
 }
 
@@ -78,11 +82,13 @@ Manifest::Manifest(std::filesystem::path folder) : folder_(std::move(folder)) {
   }
   try {
     const auto manifest = nlohmann::json::parse(file);
-    if (manifest.at("version") != 1) {
-      throw Error("[cuda] kernels.json must have version 1; got " + manifest.at("version").dump() +
+    if (manifest.at("version") != 2) {
+      throw Error("[cuda] kernels.json must have version 2; got " + manifest.at("version").dump() +
                   " in " + path.string());
     }
     for (const auto& entry : manifest.at("kernels")) kernels_.push_back(kernel_of(entry));
+    manifest.at("numbers").get_to(numbers_);
+    manifest.at("terms").get_to(terms_);
   } catch (const nlohmann::json::exception& error) {
     throw Error("[cuda] kernels.json must be what src/gpu/kernels.py writes; got " + path.string() +
                 ": " + error.what());

@@ -36,6 +36,7 @@ struct Needs {
   std::map<std::string, std::int64_t> constants;
   std::map<std::string, std::string> types{};  // of parameters
   std::vector<std::string> wanted{};           // statistics, as WANTED names them
+  std::vector<std::string> given{};            // terms of gradients, as GIVEN names them
 };
 
 // Returns one line that identifies the requirements.
@@ -58,12 +59,22 @@ class Manifest {
   // there is none.
   [[nodiscard]] const Kernel& find(int chip, const Needs& needs) const;
 
+  // Returns a number that all kernels share: SHARED, numbers of a row in each share of its keys;
+  // TERMS, of a row in a backward pass.
+  [[nodiscard]] std::int64_t number(const std::string& name) const { return numbers_.at(name); }
+  // Returns the terms that the gradient of a statistic adds to those of logits.
+  [[nodiscard]] const std::vector<std::string>& terms_of(const std::string& statistic) const {
+    return terms_.at(statistic);
+  }
+
   // Reads a kernel's file. Throws Error if it cannot be read.
   [[nodiscard]] std::string image(const Kernel& kernel, bool cubin) const;
 
  private:
   std::filesystem::path folder_;
   std::vector<Kernel> kernels_;
+  std::map<std::string, std::int64_t> numbers_;
+  std::map<std::string, std::vector<std::string>> terms_;
 };
 
 }  // namespace isentrope::cuda

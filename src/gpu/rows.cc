@@ -28,35 +28,47 @@ std::int64_t rounded_up(const char* name, std::int64_t needed) {
   return std::int64_t{1} << std::bit_width(static_cast<std::uint64_t>(needed));
 }
 
-Tables tables_of(const AttentionInput& in, const AttentionOptions& options, Device::State& device) {
-  const Mask& mask = options.mask;
-  const std::int64_t longest = std::max({mask.sequence_keys, in.keys(), std::int64_t{1}});
+// A table of scales stands for those of a rule that a call does not have.
+Tables tables_of(const Call& call, Address scales) {
+  const Mask& mask = call.options.mask;
+  if (call.options.lambda) {
+    const RuleTable none{.address = scales, .heads = 1, .count = call.queries()};
+    return {none, none, none};
+  }
+  const std::int64_t longest = std::max({mask.sequence_keys, call.in.keys(), std::int64_t{1}});
   const std::int64_t count = rounded_up("keys, or sequence_keys,", longest);
   const std::int64_t reach =
-      rounded_up("query_offset", mask.query_offset + in.q.extents[2] + longest);
+      rounded_up("query_offset", mask.query_offset + call.queries() + longest);
   const auto table = [&](LengthSource source, std::int64_t first, std::int64_t size) {
-    return device.table(options.rule, source, in.q.extents[3], first, size);
+    return call.device.table(call.options.rule, source, call.in.q.extents[3], first, size,
+                             call.options.soft_cap > 0);
   };
   return {table(LengthSource::visible, 0, count),
           table(LengthSource::position, -count, count + reach),
           table(LengthSource::total, 0, count), -count};
 }
 
-Needs needs_of(const Mask& mask, const Tables& tables, std::int64_t tile) {
+// Returns whether kernels count the keys that a boolean mask leaves to each row.
+bool counts_keys(const Call& call, bool needs_lambda) {
+  const AttentionOptions& options = call.options;
+  const bool reads = !options.lambda && options.rule.reads(LengthSource::visible);
+  return options.attn_mask && (needs_lambda || reads);
+}
+
+Needs needs_of(const Call& call, std::int64_t tile, bool needs_lambda) {
+  const AttentionOptions& options = call.options;
+  const bool has_rule = !options.lambda;
   Needs needs{.kernel = "rows",
               .constants = {{"ROWS", tile},
-                            {"POSITION", tables.position.count > 0},
-                            {"TOTAL", tables.total.count > 0},
-                            {"LAMBDA", 0},
-                            {"COUNT", 0},
+                            {"POSITION", has_rule && options.rule.reads(LengthSource::position)},
+                            {"TOTAL", has_rule && options.rule.reads(LengthSource::total)},
+                            {"LAMBDA", !has_rule},
+                            {"COUNT", counts_keys(call, needs_lambda)},
                             {"LENGTHS", 0},
-                            {"USED", 0}}};
+                            {"USED", 0}},
+              .types = {{"attn_mask", options.attn_mask ? "*u1" : "*i32"}}};
   for (const MaskList& part : kMaskLists) {
-    std::string name = "HAS_" + std::string(part.name);
-    std::ranges::transform(name, name.begin(), [](char c) {
-      return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-    });
-    needs.constants[name] = static_cast<bool>(mask.*part.member);
+    needs.constants["HAS_" + upper(part.name)] = static_cast<bool>(options.mask.*part.member);
   }
   return needs;
 }
@@ -88,14 +100,14 @@ void add_tables(const Tables& tables, Arguments& arguments) {
 
 }  // namespace
 
-Rows rows_of(const AttentionInput& in, const AttentionOptions& options, std::int64_t tile,
-             const Counters& counters, Device::State& device, Handle stream) {
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const Tables tables = tables_of(in, options, device);
-  const Loaded kernel = device.find(needs_of(options.mask, tables, tile));
+Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda, const Counters& counters) {
+  const AttentionOptions& options = call.options;
+  const Handle stream = call.stream;
+  const std::int64_t queries = call.queries();
+  const Loaded kernel = call.device.find(needs_of(call, tile, needs_lambda));
   Rows rows;
-  rows.batches = batches_are_alike(options.mask) ? 1 : batch;
-  rows.heads = tables.heads() > 1 ? heads : 1;
+  rows.batches = call.plan.by_batch ? call.batch() : 1;
+  rows.heads = call.plan.by_head || options.rule.heads() > 1 ? call.heads() : 1;
   const std::int64_t tiles = (queries + tile - 1) / tile, own = rows.batches * queries;
   rows.plane = own * rows.heads;
   // Each array begins at a multiple of 16 bytes, as kernels expect.
@@ -105,29 +117,32 @@ Rows rows_of(const AttentionInput& in, const AttentionOptions& options, std::int
   rows.begins = rows.integers->at();
   rows.ends = rows.integers->at(apart, 4);
   rows.own_keys = rows.integers->at(2 * apart, 4);
+  rows.tiles = rows.integers->at(3 * apart, 4);
   rows.scales = rows.floats->at();
 
+  const auto& mask = options.attn_mask;
+  const auto& lambda = options.lambda;
   Arguments arguments{{"begins", rows.begins},
                       {"ends", rows.ends},
                       {"own_keys", rows.own_keys},
                       {"scales", rows.scales},
-                      {"tiles", rows.integers->at(3 * apart, 4)},
+                      {"tiles", rows.tiles},
                       {"lengths", rows.begins},
                       {"counters", counters.address == 0 ? rows.begins : counters.address},
                       {"blocks", counters.blocks},
-                      {"lambda_", rows.scales},
-                      {"attn_mask", rows.begins},
+                      {"lambda_", lambda ? address_of(lambda.data) : rows.scales},
+                      {"attn_mask", mask ? address_of(mask.data) : rows.begins},
                       {"used", rows.begins},
                       {"batches", rows.batches},
                       {"heads", rows.heads},
                       {"queries", queries},
-                      {"keys", in.keys()}};
-  for (const char* name : {"stride_lb", "stride_lh", "stride_lq", "stride_mb", "stride_mh",
-                           "stride_mq", "stride_mk"}) {
-    arguments[name] = std::int64_t{0};
-  }
+                      {"keys", call.in.keys()},
+                      {"stride_lb", lambda.strides[0]},
+                      {"stride_lh", lambda.strides[1]},
+                      {"stride_lq", lambda.strides[2]}};
+  add_strides(arguments, "m", mask.strides, "bhqk");
   add_mask(options.mask, rows.begins, arguments);
-  add_tables(tables, arguments);
+  add_tables(tables_of(call, rows.scales), arguments);
   launch(kernel, {.x = tiles * rows.batches * rows.heads}, arguments, stream);
   return rows;
 }

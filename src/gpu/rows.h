@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "src/gpu/launch.h"
+#include "src/gpu/call.h"
 
 namespace isentrope::cuda {
 
@@ -11,6 +11,8 @@ struct Rows {
   std::int64_t batches = 1, heads = 1;  // 1 if all are the same
   // int32 [batches, queries]: the keys that rows see, and the key at their own position.
   Address begins = 0, ends = 0, own_keys = 0;
+  // int32 [batches, tiles, 4]: the keys that tiles of rows see.
+  Address tiles = 0;
   // f32 [4, batches, heads, queries]; the last slice is lambda.
   Address scales = 0;
   std::int64_t plane = 0;  // of scales: batches x heads x queries
@@ -23,9 +25,9 @@ struct Counters {
   std::int64_t blocks = 0;
 };
 
-// tile: rows of a query block.
-[[nodiscard]] Rows rows_of(const AttentionInput& input, const AttentionOptions& options,
-                           std::int64_t tile, const Counters& counters, Device::State& device,
-                           Handle stream);
+// tile: rows of a query block. needs_lambda: the statistic is requested, so the keys that a boolean
+// mask leaves are counted, whatever the rule reads.
+[[nodiscard]] Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda,
+                           const Counters& counters);
 
 }  // namespace isentrope::cuda

@@ -64,16 +64,23 @@ struct Place {
 // rows copies a table to the device, so make it before a stream is captured.
 //
 // q, k, v and output are all bf16 or all f16, have head dimensions that kernels were compiled for,
-// and contiguous columns. Addresses must be multiples of 16 bytes; strides of rows, heads and
-// sequences must be multiples of 16 elements and below 2^31. Masks are those of mask.h except
-// dilation, prefixes and key_begin; page sizes of a cache are those that kernels were compiled for.
-// Statistics must be contiguous. The contents of documents and page tables are not checked, since
-// that would wait for the device: they are clamped to the valid range.
+// and contiguous columns, as have boolean masks and biases. Addresses must be multiples of 16
+// bytes; strides of rows, heads and sequences must be multiples of 16 elements and below 2^31.
+// Boolean masks, biases, sinks, soft-caps, dropout, lambda, dilations, prefixes, key_begin and
+// pages of a cache need kernels that were compiled for them. Statistics must be contiguous. The
+// contents of documents and page tables are not checked, since that would wait for the device: they
+// are clamped to the valid range.
 //
 // Throws Error before anything is written if an argument is invalid or no kernel was compiled for
-// the call. There are no kernels for soft-cap, boolean mask, bias, sinks, lambda, dropout and 8-bit
-// codes.
+// the call. There are no kernels for 8-bit codes.
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const Place& place);
+
+// Launches the backward pass of attention.h, with the requirements above. All tensors are bf16, and
+// kernels were compiled for gradients. d_bias and d_lambda must be contiguous. Gradients of f16 and
+// of sinks are errors.
+void attention_backward(const AttentionInput& input, const AttentionOptions& options,
+                        const AttentionGradientInput& gradient, const AttentionGradients& result,
+                        const Place& place);
 
 }  // namespace isentrope::cuda

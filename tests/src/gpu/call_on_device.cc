@@ -1,5 +1,6 @@
 // call_on_device KERNELS WANTED LINE: computes a problem of `isentrope check` on the driver's
-// device. WANTED: lse, entropy or all. Writes the addresses of the arguments as JSON.
+// device, or with bwd=1 its gradients. WANTED: lse, entropy or all; none: lse, and with bwd=1 no
+// gradient of it. Writes the addresses of the arguments as JSON.
 
 #include <cstring>
 #include <iostream>
@@ -10,6 +11,7 @@
 
 #include "isentrope/cuda/attention.h"
 #include "isentrope/error.h"
+#include "src/call/arguments.h"
 #include "tools/check/data.h"
 
 using namespace isentrope;
@@ -47,20 +49,70 @@ class OnDevice {
   nlohmann::json names_ = nlohmann::json::object();
 };
 
-RowStatistics statistics_of(const std::string& wanted, const std::array<std::int64_t, 3>& rows,
-                            OnDevice& on) {
-  RowStatistics result;
+bool is_wanted(const std::string& wanted, const std::string& name) {
+  return wanted == "all" || name == "lse" || name == wanted;
+}
+
+template <typename Statistics>
+Statistics statistics_of(const std::string& wanted, const std::string& prefix,
+                         const std::array<std::int64_t, 3>& rows, OnDevice& on) {
+  Statistics result;
   const std::int64_t count = rows[0] * rows[1] * rows[2];
   for_each_statistic(
       [&](const Statistic& statistic, auto& view) {
         const std::string name(statistic.name);
-        if (wanted != "all" && name != "lse" && name != wanted) return;
+        if (!is_wanted(wanted, name)) return;
+        if (!prefix.empty() && !statistic.differentiable()) return;
         using Number = std::remove_pointer_t<decltype(view.data)>;
         const auto bytes = static_cast<std::int64_t>(sizeof(Number)) * count;
-        view = contiguous_view(static_cast<Number*>(on.put(name, nullptr, bytes)), rows);
+        void* data = on.put(prefix + name, nullptr, bytes);
+        view = contiguous_view(static_cast<Number*>(data), rows);
       },
       result);
   return result;
+}
+
+Tensor tensor(const std::string& name, DType type, const std::array<std::int64_t, 4>& shape,
+              OnDevice& on) {
+  const std::int64_t bytes = size_of(type) * shape[0] * shape[1] * shape[2] * shape[3];
+  Tensor result = contiguous_view(static_cast<BFloat16*>(on.put(name, nullptr, bytes)), shape);
+  result.type = type;
+  return result;
+}
+
+View<float, 4> numbers(const std::string& name, const std::array<std::int64_t, 4>& shape,
+                       OnDevice& on) {
+  return contiguous_view(static_cast<float*>(tensor(name, DType::f32, shape, on).data), shape);
+}
+
+void run_backward(const AttentionInput& in, const AttentionOptions& options,
+                  const std::string& wanted, const cuda::Place& place, OnDevice& on) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const DType type = in.q.type;
+  const std::array shape{batch, heads, queries, in.v.extents[3]};
+  const std::array rows{batch, heads, queries};
+  AttentionGradientInput given{
+      .output = tensor("output", type, shape, on),
+      .statistics = statistics_of<ConstRowStatistics>(wanted, "", rows, on),
+      .d_output = tensor("d_output", type, shape, on)};
+  if (wanted != "none") {
+    given.d_statistics = statistics_of<ConstRowStatistics>(wanted, "d_", rows, on);
+  }
+  AttentionGradients result{.dq = tensor("dq", type, in.q.extents, on),
+                            .dk = tensor("dk", type, in.k.extents, on),
+                            .dv = tensor("dv", type, in.v.extents, on)};
+  if (options.bias) {
+    result.d_bias = numbers("d_bias", {batch, heads, queries, in.k.extents[2]}, on);
+  }
+  if (options.lambda) {
+    float* data = numbers("d_lambda", {1, batch, heads, queries}, on).data;
+    result.d_lambda = contiguous_view(data, rows);
+  }
+  if (std::getenv("ISENTROPE_D_SINKS") != nullptr) {
+    result.d_sinks =
+        contiguous_view(numbers("d_sinks", {1, 1, 1, heads}, on).data, std::array{heads});
+  }
+  cuda::attention_backward(in, options, given, result, place);
 }
 
 }  // namespace
@@ -76,18 +128,23 @@ int main(int argc, char** argv) try {
   on.put("k", in.k);
   on.put("v", in.v);
   on.put("block_table", in.pages.block_table);
-  if (std::getenv("ISENTROPE_ON_HOST") == nullptr) on.put("key_end", options.mask.key_end);
+  const std::string kept = std::getenv("ISENTROPE_ON_HOST") == nullptr ? "" : "key_end";
+  for_each_argument(options, [&](std::string_view name, auto& argument) {
+    if constexpr (requires { argument.strides; }) {
+      if (name != kept) on.put(std::string(name), argument);
+    }
+  });
   if (std::getenv("ISENTROPE_STRIDED") != nullptr) options.mask.key_end.strides[0] = 2;
-  on.put("cu_seqlens_q", options.mask.cu_seqlens_q);
-  on.put("cu_seqlens_k", options.mask.cu_seqlens_k);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const std::array shape{batch, heads, queries, in.v.extents[3]};
-  const std::int64_t bytes = size_of(in.q.type) * batch * heads * queries * in.v.extents[3];
-  Tensor output = contiguous_view(static_cast<BFloat16*>(on.put("output", nullptr, bytes)), shape);
-  output.type = in.q.type;
-  const RowStatistics statistics = statistics_of(argv[2], {batch, heads, queries}, on);
   int stream = 0;
-  cuda::attention_forward(in, options, {output, statistics}, {device, &stream});
+  const cuda::Place place{device, &stream};
+  if (data.problem.backward) {
+    run_backward(in, options, argv[2], place, on);
+  } else {
+    const auto [batch, heads, queries, dim] = in.q.extents;
+    const Tensor output = tensor("output", in.q.type, {batch, heads, queries, in.v.extents[3]}, on);
+    const auto statistics = statistics_of<RowStatistics>(argv[2], "", {batch, heads, queries}, on);
+    cuda::attention_forward(in, options, {output, statistics}, place);
+  }
   nlohmann::json told = on.names();
   told["stream"] = reinterpret_cast<std::uint64_t>(&stream);
   std::cout << told << '\n';

@@ -6,6 +6,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -220,6 +221,10 @@ int cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
 }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, void*) {
   record({{"call", "copy"}, {"to", to}, {"from", from}, {"bytes", bytes}});
+  return 0;
+}
+int cuMemsetD32Async(Address to, unsigned bits, std::size_t count, void*) {
+  std::fill_n(reinterpret_cast<unsigned*>(to), count, bits);
   return 0;
 }
 int cuPointerGetAttribute(void* value, int, Address address) {

@@ -113,7 +113,8 @@ def entry(table, plane, head, heads, u, first, count):
 
 @triton.jit(do_not_specialize=["blocks", "batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
-                               "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal"])  # fmt: skip
+                               "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal",
+                               "stride_lb", "stride_lh", "stride_lq"])  # fmt: skip
 def rows_kernel(
     begins, ends, own_keys, scales, tiles, lengths, counters, blocks,
     lambda_, stride_lb, stride_lh, stride_lq,

@@ -1,0 +1,278 @@
+// The backward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels
+// these are. Rows come first, then the coefficients of their gradients, and the largest key of each
+// row if a gradient goes to it. The rows that see each tile of keys are found before gradients of
+// queries, and those of keys and values.
+
+#include <optional>
+#include <set>
+
+#include "src/gpu/call.h"
+#include "src/gpu/check.h"
+#include "src/gpu/rows.h"
+#include "src/shape.h"
+
+namespace isentrope::cuda {
+namespace {
+
+// A launch, and the one that repairs programs with sums that are not finite.
+struct Repaired {
+  Loaded first;
+  std::optional<Loaded> repair;
+};
+
+class Backward {
+ public:
+  Backward(const Call& call, const AttentionGradientInput& gradient,
+           const AttentionGradients& result)
+      : call_(call), gradient_(gradient), result_(result) {}
+
+  void run() const;
+
+ private:
+  struct Plan {
+    Loaded rows, spans;
+    std::optional<Loaded> largest_key;
+    Repaired by_query;
+    std::vector<Repaired> by_key;  // one of both gradients, or one of each
+  };
+  [[nodiscard]] Plan plan() const;
+  [[nodiscard]] std::set<std::string> terms() const;
+  [[nodiscard]] Needs needs_of_rows() const;
+  [[nodiscard]] Needs needs_of_tiles(std::string_view kernel) const;
+  [[nodiscard]] Repaired with_repair(Needs needs, bool checked) const;
+
+  [[nodiscard]] bool has_upstream() const;
+  [[nodiscard]] Scratch scratch(std::int64_t count) const {
+    return {static_cast<std::size_t>(count) * 4, call_.stream};
+  }
+  // Returns the statistics that a kernel reads, side by side; 0 for others that it has a place for.
+  [[nodiscard]] Scratch side_by_side(const Kernel& kernel, const ConstRowStatistics& from) const;
+  void launch_rows(const Loaded& loaded, Arguments passed) const;
+  void launch_tiles(const Plan& plan, Arguments passed, const Rows& rows) const;
+  void launch_repaired(const Repaired& kernels, std::int64_t programs, Arguments passed) const;
+  void zero(const Tensor& tensor) const;
+  void zero_all() const;
+
+  const Call& call_;
+  const AttentionGradientInput& gradient_;
+  const AttentionGradients& result_;
+};
+
+bool Backward::has_upstream() const {
+  bool any = false;
+  for_each_statistic([&](const Statistic&, const auto& view) { any = any || view; },
+                     gradient_.d_statistics);
+  return any;
+}
+
+std::set<std::string> Backward::terms() const {
+  std::set<std::string> all;
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (!view) return;
+        const auto& its = call_.device.manifest().terms_of(std::string(statistic.name));
+        all.insert(its.begin(), its.end());
+      },
+      gradient_.d_statistics);
+  return all;
+}
+
+Needs Backward::needs_of_rows() const {
+  const DType upstream = gradient_.d_output ? gradient_.d_output.type : gradient_.output.type;
+  Needs needs{
+      .kernel = "gradient_rows",
+      .constants = {{"UPSTREAM", has_upstream()},
+                    {"SINK", static_cast<bool>(call_.options.sinks)},
+                    {"CAPPED", call_.options.soft_cap > 0},
+                    {"COLUMNS", call_.in.v.extents[3]}},
+      .types = {{"output", pointer_to(gradient_.output.type)}, {"d_output", pointer_to(upstream)}},
+      .wanted = {"LSE"}};
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (!view) return;
+        for (const std::string_view result : statistic.needs) {
+          if (!result.empty()) needs.wanted.push_back(upper(result));
+        }
+      },
+      gradient_.d_statistics);
+  return needs;
+}
+
+Needs Backward::needs_of_tiles(std::string_view kernel) const {
+  const DType upstream = gradient_.d_output ? gradient_.d_output.type : gradient_.output.type;
+  Needs needs = tile_kernel(kernel, call_);
+  needs.constants["GIVEN.SINK"] = static_cast<bool>(call_.options.sinks);
+  needs.types["d_output"] = pointer_to(upstream);
+  for (const std::string& term : terms()) needs.given.push_back(term);
+  return needs;
+}
+
+Repaired Backward::with_repair(Needs needs, bool checked) const {
+  needs.types["wrong"] = flags_if(checked);
+  needs.constants["REPAIR"] = 0;
+  Repaired found{.first = call_.device.find(needs), .repair = {}};
+  needs.constants["REPAIR"] = 1;
+  if (checked) found.repair = call_.device.find(needs);
+  return found;
+}
+
+Backward::Plan Backward::plan() const {
+  Device::State& device = call_.device;
+  Plan plan;
+  plan.rows = device.find(needs_of_rows());
+  if (terms().contains("LARGEST_KEY")) {
+    Needs needs = tile_kernel("largest_key", call_);
+    needs.constants["IS_PART"] = call_.options.mask.sequence_keys > 0;
+    needs.types["d_output"] = needs_of_rows().types["d_output"];
+    plan.largest_key = device.find(needs);
+  }
+  Needs by_query = needs_of_tiles("query_gradient");
+  by_query.constants["D_BIAS"] = static_cast<bool>(result_.d_bias);
+  by_query.constants["D_LAMBDA"] = static_cast<bool>(result_.d_lambda);
+  by_query.types["dq"] = pointer_to(result_.dq.type);
+  plan.by_query = with_repair(by_query, call_.plan.rows_differ);
+
+  Needs by_key = needs_of_tiles("key_gradient");
+  by_key.types["dk"] = pointer_to(result_.dk.type);
+  by_key.types["dv"] = pointer_to(result_.dv.type);
+  const Kernel& any = *device.find(by_key).kernel;
+  const bool apart = any.constant("SHAPE.APART") != 0;
+  for (const bool keys : {true, false}) {
+    if (!keys && !apart) continue;
+    by_key.constants["DK"] = keys;
+    by_key.constants["DV"] = !apart || !keys;
+    plan.by_key.push_back(with_repair(by_key, call_.plan.keys_differ));
+  }
+  plan.spans = device.find(
+      {.kernel = "spans",
+       .constants = {{"ROWS", any.constant("SHAPE.ROWS")}, {"KEYS", any.constant("SHAPE.KEYS")}}});
+  return plan;
+}
+
+Scratch Backward::side_by_side(const Kernel& kernel, const ConstRowStatistics& from) const {
+  const std::int64_t slices = slices_of(kernel), size = call_.rows();
+  Scratch all = scratch(slices * size);
+  fill(all.at(), 0, slices * size, call_.stream);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        const auto slice = kernel.constants.find("WANTED." + upper(statistic.name));
+        if (!view || slice == kernel.constants.end() || slice->second < 0) return;
+        if (statistic.name == "support") return;
+        copy(all.at(slice->second * size, 4), address_of(view.data), size * 4, call_.stream);
+      },
+      from);
+  return all;
+}
+
+void Backward::launch_rows(const Loaded& loaded, Arguments passed) const {
+  const Kernel& kernel = *loaded.kernel;
+  const Address terms = std::get<Address>(passed.at("terms"));
+  const auto& sinks = call_.options.sinks;
+  const Scratch upstream =
+      has_upstream() ? side_by_side(kernel, gradient_.d_statistics) : scratch(0);
+  const Scratch d_sinks = scratch(sinks ? call_.rows() : 0);
+  passed["output"] = address_of(gradient_.output.data);
+  passed["d_statistics"] = has_upstream() ? upstream.at() : terms;
+  passed["sinks"] = sinks ? address_of(sinks.data) : terms;
+  passed["norms"] = terms;
+  passed["d_sinks"] = sinks ? d_sinks.at() : terms;
+  passed["dilation"] = call_.plan.dilation;
+  add_strides(passed, "o", gradient_.output.strides);
+  const std::int64_t blocks = blocks_of(call_.queries(), kernel.constant("ROWS"));
+  launch(loaded, {.x = blocks * call_.batch() * call_.heads()}, passed, call_.stream);
+}
+
+void Backward::launch_repaired(const Repaired& kernels, std::int64_t programs,
+                               Arguments passed) const {
+  const Scratch wrong = scratch(kernels.repair ? programs : 0);
+  passed["wrong"] = wrong.at();
+  launch(kernels.first, {.x = programs}, passed, call_.stream);
+  // Returns at once if there is nothing to repair.
+  if (kernels.repair) launch(*kernels.repair, {.x = programs}, passed, call_.stream);
+}
+
+void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows) const {
+  const std::int64_t lanes = call_.batch() * call_.heads();
+  const auto query_blocks = [&](const Loaded& loaded) {
+    return blocks_of(call_.queries(), loaded.kernel->constant("SHAPE.ROWS")) * lanes;
+  };
+  if (plan.largest_key) {
+    passed["place"] = plan.rows.kernel->constant("WANTED.MAX_LOGIT");
+    launch(*plan.largest_key, {.x = query_blocks(*plan.largest_key)}, passed, call_.stream);
+  }
+  const Kernel& by_key = *plan.by_key.front().first.kernel;
+  const std::int64_t tiles = blocks_of(call_.in.keys(), by_key.constant("SHAPE.KEYS"));
+  const Scratch spans = scratch(rows.batches * tiles * 4);
+  passed["tiles"] = rows.tiles;
+  passed["spans"] = spans.at();
+  passed["span_batches"] = rows.batches;
+  launch(plan.spans, {.x = rows.batches * tiles}, passed, call_.stream);
+
+  add_strides(passed, "r", result_.dq.strides);
+  launch_repaired(plan.by_query, query_blocks(plan.by_query.first), passed);
+  add_strides(passed, "r", result_.dk.strides);
+  add_strides(passed, "w", result_.dv.strides);
+  for (const Repaired& kernels : plan.by_key) {
+    launch_repaired(kernels, tiles * call_.batch() * call_.kv_heads(), passed);
+  }
+}
+
+void Backward::run() const {
+  const Plan plan = this->plan();  // finds all kernels before one is launched
+  if (call_.rows() * call_.in.keys() == 0) return zero_all();
+  const Kernel& tile = *plan.by_key.front().first.kernel;
+  const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), false, {});
+  const Scratch seed = seed_of(call_);
+  const Scratch statistics = side_by_side(*plan.rows.kernel, gradient_.statistics);
+  const Scratch terms = scratch(call_.rows() * call_.device.manifest().number("TERMS"));
+  // A row of zeros stands for the gradient of the output.
+  const std::int64_t columns = gradient_.d_output ? 0 : gradient_.output.extents[3];
+  const Scratch zeros = scratch(columns);
+  fill(zeros.at(), 0, columns, call_.stream);
+
+  Arguments passed = tile_arguments(call_, rows, seed);
+  passed["d_output"] = gradient_.d_output ? address_of(gradient_.d_output.data) : zeros.at();
+  passed["statistics"] = statistics.at();
+  passed["terms"] = passed["bounds"] = terms.at();
+  passed["dq"] = address_of(result_.dq.data);
+  passed["dk"] = address_of(result_.dk.data);
+  passed["dv"] = address_of(result_.dv.data);
+  passed["d_bias"] = address_of(result_.d_bias.data);
+  passed["d_lambda"] = address_of(result_.d_lambda.data);
+  const Shape<4> of_zeros = {0, 0, 0, 1};
+  add_strides(passed, "g", gradient_.d_output ? gradient_.d_output.strides : of_zeros);
+  launch_rows(plan.rows, passed);
+  const auto pairs = result_.d_bias ? call_.rows() * call_.in.keys() : 0;
+  fill(address_of(result_.d_bias.data), 0, pairs, call_.stream);
+  launch_tiles(plan, passed, rows);
+}
+
+void Backward::zero(const Tensor& tensor) const {
+  const auto [batch, heads, rows, columns] = tensor.extents;
+  for (std::int64_t row = 0; row < batch * heads * rows; ++row) {
+    const std::int64_t at = row / rows / heads * tensor.strides[0] +
+                            row / rows % heads * tensor.strides[1] + row % rows * tensor.strides[2];
+    const auto offset = static_cast<Address>(at * size_of(tensor.type));
+    fill(address_of(tensor.data) + offset, 0, columns * size_of(tensor.type) / 4, call_.stream);
+  }
+}
+
+void Backward::zero_all() const {
+  zero(result_.dq);
+  zero(result_.dk);
+  zero(result_.dv);
+  fill(address_of(result_.d_lambda.data), 0, result_.d_lambda ? call_.rows() : 0, call_.stream);
+}
+
+}  // namespace
+
+void attention_backward(const AttentionInput& input, const AttentionOptions& options,
+                        const AttentionGradientInput& gradient, const AttentionGradients& result,
+                        const Place& place) {
+  Device::State& device = place.device.state();
+  const Current current(device.context());
+  check_backward(input, options, gradient, result, device.ordinal());
+  Backward({input, options, device, place.stream}, gradient, result).run();
+}
+
+}  // namespace isentrope::cuda

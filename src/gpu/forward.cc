@@ -1,0 +1,157 @@
+// The forward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these
+// are: rows, query blocks against the keys they see, and the repair launch of programs with
+// non-finite sums.
+
+#include <optional>
+
+#include "src/gpu/call.h"
+#include "src/gpu/check.h"
+#include "src/gpu/rows.h"
+
+namespace isentrope::cuda {
+namespace {
+
+class Forward {
+ public:
+  Forward(const Call& call, const AttentionOutput& out) : call_(call), out_(out) {}
+
+  void run() const;
+
+ private:
+  struct Plan {
+    Loaded forward;
+    std::optional<Loaded> repair;
+    std::int64_t blocks = 0, shares = 1;
+    bool checked = false;  // programs with non-finite sums are flagged for the repair launch
+  };
+  [[nodiscard]] Plan plan() const;
+  // Requirements that are empty may have either value.
+  [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
+                            std::optional<bool> checked = {}) const;
+  [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed,
+                                    std::int64_t shares) const;
+  void copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
+                       Address supports) const;
+
+  [[nodiscard]] Scratch scratch(std::int64_t count, std::size_t size) const {
+    return {static_cast<std::size_t>(count) * size, call_.stream};
+  }
+
+  const Call& call_;
+  const AttentionOutput& out_;
+};
+
+Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool> checked) const {
+  Needs needs = tile_kernel("forward", call_);
+  needs.constants["PACKED"] = call_.plan.packed;
+  needs.constants["PAGE"] = call_.in.pages ? call_.in.k.extents[2] : 0;
+  needs.constants["REPAIR"] = repair;
+  needs.constants["SINK"] = static_cast<bool>(call_.options.sinks);
+  needs.types["output"] = pointer_to(out_.output.type);
+  if (!call_.plan.own_is_last) needs.constants["SHAPE.OWN_LAST"] = 0;
+  if (split) needs.constants["SPLIT"] = *split;
+  if (checked) needs.types["wrong"] = flags_if(*checked);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (view && statistic.name != "lambda") needs.wanted.push_back(upper(statistic.name));
+      },
+      out_.statistics);
+  return needs;
+}
+
+Arguments Forward::arguments(const Rows& rows, const Scratch& seed, std::int64_t shares) const {
+  const auto& table = call_.in.pages.block_table;
+  const auto& sinks = call_.options.sinks;
+  Arguments found = tile_arguments(call_, rows, seed);
+  found["output"] = address_of(out_.output.data);
+  found["sinks"] = sinks ? address_of(sinks.data) : rows.scales;
+  found["table"] = table ? address_of(table.data) : rows.begins;
+  found["stride_table"] = table ? table.strides[0] : 0;
+  found["states"] = found["sums"] = rows.scales;
+  found["splits"] = shares;
+  add_strides(found, "o", out_.output.strides);
+  return found;
+}
+
+Forward::Plan Forward::plan() const {
+  // All kernels of the call have the same tile.
+  const Kernel& any = *call_.device.find(needs(false)).kernel;
+  const bool moments = any.constant("WANTED.MOMENTS") > 0;
+  Plan plan;
+  plan.checked = moments ? call_.plan.moments_checked : call_.plan.rows_differ;
+  plan.blocks =
+      call_.batch() * call_.plan.lanes * blocks_of(call_.plan.length, any.constant("SHAPE.ROWS"));
+  plan.shares = shares_of(call_.device.units() * any.constant("SHAPE.PLACES"), plan.blocks,
+                          call_.in.keys(), any.constant("SHAPE.KEYS"));
+  plan.forward = call_.device.find(needs(false, plan.shares > 1, plan.checked));
+  if (plan.checked) plan.repair = call_.device.find(needs(true, plan.shares > 1, true));
+  return plan;
+}
+
+void Forward::run() const {
+  const Plan plan = this->plan();  // finds all kernels before one is launched
+  const Kernel& kernel = *plan.forward.kernel;
+  const std::int64_t split = plan.shares > 1 ? plan.shares : 0;
+  const Scratch statistics = scratch(slices_of(kernel) * call_.rows(), 4);
+  const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * call_.rows(), 8);
+  const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
+  // Rounded up to whole tiles of query blocks, for each share.
+  const std::int64_t own_rows = split * plan.blocks * kernel.constant("SHAPE.ROWS");
+  const Scratch states = scratch(own_rows * call_.device.manifest().number("SHARED"), 4);
+  const Scratch sums = scratch(own_rows * kernel.constant("SHAPE.COLUMNS"), 4);
+  const Scratch counters = scratch(split > 0 ? plan.blocks : 0, 4);
+  const Counters counted{counters.at(), split > 0 ? plan.blocks : 0};
+  const Scratch seed = seed_of(call_);
+  const bool needs_lambda = static_cast<bool>(out_.statistics.lambda);
+  const Rows rows = rows_of(call_, kernel.constant("SHAPE.ROWS"), needs_lambda, counted);
+
+  Arguments passed = arguments(rows, seed, plan.shares);
+  passed["statistics"] = statistics.at();
+  passed["supports"] = supports.at();
+  passed["wrong"] = wrong.at();
+  if (split > 0) passed["states"] = states.at();
+  if (split > 0) passed["sums"] = sums.at();
+  if (split > 0) passed["counters"] = counters.at();
+  const Grid grid{.x = plan.blocks, .z = plan.shares};
+  launch(plan.forward, grid, passed, call_.stream);
+  // Returns at once if there is nothing to repair.
+  if (plan.repair) launch(*plan.repair, grid, passed, call_.stream);
+  copy_statistics(kernel, rows, statistics.at(), supports.at());
+}
+
+void Forward::copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
+                              Address supports) const {
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        if (!view) return;
+        const std::int64_t slice = forward.constant("WANTED." + upper(statistic.name));
+        const auto from = statistics + static_cast<Address>(slice * call_.rows() * 4);
+        if (statistic.name == "support") {
+          copy(address_of(view.data), supports, call_.rows() * 8, call_.stream);
+        } else if (statistic.name != "lambda") {
+          copy(address_of(view.data), from, call_.rows() * 4, call_.stream);
+        }
+      },
+      out_.statistics);
+  if (!out_.statistics.lambda) return;
+  const std::int64_t heads = call_.heads(), queries = call_.queries();
+  for (std::int64_t lane = 0; lane < call_.batch() * heads; ++lane) {
+    const std::int64_t own = lane / heads % rows.batches * rows.heads + lane % heads % rows.heads;
+    const Address from = rows.scales + static_cast<Address>(3 * rows.plane + own * queries) * 4;
+    copy(address_of(out_.statistics.lambda.data + lane * queries), from, queries * 4, call_.stream);
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionInput& input, const AttentionOptions& options,
+                       const AttentionOutput& output, const Place& place) {
+  Device::State& device = place.device.state();
+  const Current current(device.context());
+  check_forward(input, options, output, device.ordinal());
+  const auto [batch, heads, queries, columns] = output.output.extents;
+  if (batch * heads * queries * columns == 0) return;
+  Forward({input, options, device, place.stream}, output).run();
+}
+
+}  // namespace isentrope::cuda

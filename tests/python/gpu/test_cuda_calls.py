@@ -1,0 +1,51 @@
+"""isentrope_cuda without a device and without compiling: kernels have names and parameters, but no instructions."""
+
+from types import SimpleNamespace
+
+import pytest
+from cuda_calls import CASES, compare, kernels, with_units
+
+
+def without_code(launches):
+    """Returns kernels.binary(), which compiles, for kernels whose names have the number of their launch."""
+
+    def binary(launch, target):
+        name = f"{launch.kernel.__name__}${launches.index(('sm_90', launch))}"
+        kinds = [kind for _, kind in launch.signature if kind != "constexpr"] + ["*i8"] * 2
+        parameters = (".param .u32" if kind in ("i32", "fp32") else ".param .u64" for kind in kinds)
+        code = f".visible .entry {name}({', '.join(parameters)})"
+        metadata = SimpleNamespace(
+            global_scratch_size=0, profile_scratch_size=0, num_ctas=1, name=name, num_warps=4, shared=0,
+        )  # fmt: skip
+        return SimpleNamespace(metadata=metadata, hash=name[-12:], asm={"cubin": code.encode()})
+
+    return binary
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder with the kernels of every case, and their launches by number."""
+    found = list(dict.fromkeys(("sm_90", one) for case in CASES for one in case.launches(with_units("sm_90"))))
+    path = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "binary", without_code(found))
+        kernels.write(path, found)
+    return path, found
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cpp_makes_the_launches_of_python(case, folder, tmp_path):
+    path, launches = folder
+    told, made, named = compare(case, path, "sm_90", tmp_path)
+    for one, wanted in made:
+        assert launches[int(one["symbol"].partition("$")[2])] == ("sm_90", wanted)
+    assert told[-1] == {"call": "release", "allocations": 0}
+    copies = [one for one in told if one["call"] == "copy"]
+    rows = case.shape[0] * case.shape[1]
+    if case.backward:
+        # Statistics are read side by side, and so are their gradients.
+        assert len(copies) == {"none": 1, "lse": 2, "entropy": 4, "all": 7 + 6}[case.wanted]
+        assert {named["lse"]} <= {one["from"] for one in copies}
+    else:
+        assert len(copies) == {"lse": 1, "entropy": 2, "all": 8 + rows}[case.wanted]
+        assert {named["lse"]} <= {one["to"] for one in copies}
