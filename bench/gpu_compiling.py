@@ -163,6 +163,11 @@ def binary(launch: Launch, target: Target, aligned: bool = True) -> Any:
 
 def ttgir(launch: Launch, target: Target) -> str:
     """Returns the TTGIR of a kernel: its operations with their layouts. Takes half a second, without later stages."""
+    return str(stages_until("ttgir", launch, target))
+
+
+def stages_until(last: str, launch: Launch, target: Target) -> Any:
+    """Compiles a kernel up to one of Triton's stages, and returns its code."""
     source = _source(launch, aligned=True)
     backend = make_backend(target.gpu)
     options = backend.parse_options(dict(launch.options) | source.parse_options())
@@ -173,9 +178,11 @@ def ttgir(launch: Launch, target: Target) -> str:
     backend.load_dialects(context)
     module = source.make_ir(target.gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
     metadata = {"target": target.gpu, **options.__dict__}
-    for name in ("ttir", "ttgir"):
-        module = stages[name](module, metadata)
-    return str(module)
+    for name, stage in stages.items():
+        module = stage(module, metadata)
+        if name == last:
+            break
+    return module
 
 
 # The name of a layout of mma of version 2; a product: rows and columns of its first operand, their type, the name of its
