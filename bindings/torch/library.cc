@@ -38,6 +38,8 @@ void define(TorchLibraryHandle library) {
   schema("row_lengths(" + call + ") -> Tensor");
   schema("keys_seen(" + call + ", Tensor rows) -> Tensor");
   schema("check_call(" + call + ", Tensor? block_table) -> ()");
+  schema("device_plan(int heads, int kv_heads, int queries, bool paged, str given) -> str");
+  schema("shares_of(int wave, int blocks, int keys, int tile) -> int");
   schema("call_arguments() -> str");
   schema("statistics() -> str");
   schema("rule_text(str rule) -> str");
@@ -82,6 +84,8 @@ const bool registered = [] {
   implement(cpu, "check_call", check_call);
   // Operators without tensors have no device to dispatch on.
   const TorchLibraryHandle any = implementations("CompositeExplicitAutograd", __LINE__);
+  implement(any, "device_plan", device_plan);
+  implement(any, "shares_of", shares_of);
   implement(any, "call_arguments", call_arguments);
   implement(any, "statistics", statistics);
   implement(any, "rule_text", rule_text);

@@ -30,6 +30,13 @@ void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t 
 // weights', "merge": name in the enumeration Merge}, ...].
 void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
+// Returns decisions of a call on a device, by the names of src/call/device_plan.h. given: the
+// call's arguments besides q, k and v that are no defaults, {"name": number}; any number for a
+// tensor.
+void device_plan(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Returns the number of shares of keys: src/call/device_plan.h.
+void shares_of(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+
 // Operators on rules.
 void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
