@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -33,15 +35,20 @@ std::vector<std::string> targets_of(const json& results) {
 
 std::map<std::string, std::string> numerics_tables(const std::filesystem::path& docs) {
   const json results = measured(docs);
-  const std::vector<std::string> targets = targets_of(results);
-  Rows rows = {{"result"}};
-  rows.front().insert(rows.front().end(), targets.begin(), targets.end());
+  std::map<std::string, std::map<std::string, double>> largest;  // by result and type
   for (const auto& [result, of_target] : results.items()) {
+    const std::size_t space = result.rfind(' ');
+    double& ratio = largest[result.substr(0, space)][result.substr(space + 1)];
+    for (const json& ratios : of_target)
+      ratio = std::max(ratio, ratios.at("maximum").get<double>());
+  }
+  const std::vector<std::string> types = {"f32", "bf16", "f16"};
+  Rows rows = {{"result"}};
+  rows.front().insert(rows.front().end(), types.begin(), types.end());
+  for (const auto& [result, of_type] : largest) {
     rows.push_back({result});
-    for (const std::string& target : targets) {
-      rows.back().push_back(
-          fmt::format("{:.2g}", of_target.at(target).at("maximum").get<double>()));
-    }
+    for (const std::string& type : types)
+      rows.back().push_back(fmt::format("{:.2g}", of_type.at(type)));
   }
   return {{"maxima", markdown_table(rows)}};
 }
