@@ -104,8 +104,8 @@ isentrope_status isentrope_backward(const isentrope_options* options,
       return tensor_of(kFunction, name, array);
     };
     const AttentionInput input{.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)};
-    const auto statistics = [](const char* prefix, const isentrope_statistics* of) {
-      return statistics_of<const float, const std::int64_t>(kFunction, prefix, of);
+    const auto statistics = [](const char* prefix, const isentrope_statistics* arrays) {
+      return statistics_of<const float, const std::int64_t>(kFunction, prefix, arrays);
     };
     const AttentionGradientInput gradient{.output = tensor("output", c.output),
                                           .statistics = statistics("", c.statistics),

@@ -201,16 +201,16 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  Sequences of(from);
+  Sequences sequences(from);
   const std::int64_t wanted = from.integer();
   AttentionInput in = shapes_of(call);
   const AttentionOptions options = call.options();
-  of.put_pages(in);
-  validate_decode(in, options, of.keys());
+  sequences.put_pages(in);
+  validate_decode(in, options, sequences.keys());
   if (is_float64(call.q))
-    return decode_in_float64(call, in.pages.block_table, of.keys(), wanted, stack);
+    return decode_in_float64(call, in.pages.block_table, sequences.keys(), wanted, stack);
   Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, options, results.views(), of.keys());
+  decode_batch(in, options, results.views(), sequences.keys());
   results.put(stack);
 }
 
@@ -218,7 +218,7 @@ void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
-  Sequences of(from);
+  Sequences sequences(from);
   const std::int64_t wanted = from.integer();
   AttentionInput in{.q = number_view("q", call.q),
                     .k = view_of<std::int8_t, 4>("k", call.k),
@@ -226,10 +226,10 @@ void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
                     .k_scale = view_of<float, 4>("k_scale", k_scale),
                     .v_scale = view_of<float, 4>("v_scale", v_scale)};
   const AttentionOptions options = call.options();
-  of.put_pages(in);
-  validate_decode(in, options, of.keys());
+  sequences.put_pages(in);
+  validate_decode(in, options, sequences.keys());
   Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, options, results.views(), of.keys());
+  decode_batch(in, options, results.views(), sequences.keys());
   results.put(stack);
 }
 

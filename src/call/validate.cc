@@ -12,14 +12,14 @@
 namespace isentrope {
 namespace {
 
-void check_scales(const Checks& check, const char* name, const ConstTensor& of,
+void check_scales(const Checks& check, const char* name, const ConstTensor& tensor,
                   const View<const float, 4>& scales) {
-  if (of.type != DType::i8) {
+  if (tensor.type != DType::i8) {
     if (scales) check.fail(name, "be absent unless k and v are 8-bit codes", "one");
     return;
   }
-  check.groups(name, scales.extents[3], of.extents[3]);
-  const auto [outer, heads, rows, columns] = of.extents;
+  check.groups(name, scales.extents[3], tensor.extents[3]);
+  const auto [outer, heads, rows, columns] = tensor.extents;
   check.shape(name, scales, Shape<4>{outer, heads, rows, scales.extents[3]});
 }
 

@@ -120,16 +120,16 @@ std::optional<ScaleRule> suggested_rule(const Config& config) {
 
 std::int64_t dim_of(const Config& config) {
   std::vector<std::string> unused;
-  const auto whole = [&](const std::string& key) {
+  const auto whole_number = [&](const std::string& key) {
     if (config.is_list(key)) return std::int64_t{0};  // a number for each stage
     const double value = config.number(key).value_or(0);
     return value >= 1 && value <= 1e7 ? static_cast<std::int64_t>(value) : 0;
   };
-  if (const auto rotary = whole("qk_rope_head_dim"); rotary > 0)
-    return rotary + whole("qk_nope_head_dim");
-  if (const auto dim = whole("head_dim"); dim > 0) return dim;
-  const std::int64_t heads = whole("num_attention_heads");
-  return heads > 0 ? whole("hidden_size") / heads : 0;
+  if (const auto rotary = whole_number("qk_rope_head_dim"); rotary > 0)
+    return rotary + whole_number("qk_nope_head_dim");
+  if (const auto dim = whole_number("head_dim"); dim > 0) return dim;
+  const std::int64_t heads = whole_number("num_attention_heads");
+  return heads > 0 ? whole_number("hidden_size") / heads : 0;
 }
 
 // Returns the text with null for Infinity and NaN, which Python writes and JSON does not allow. No

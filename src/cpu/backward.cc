@@ -80,18 +80,18 @@ class BackwardTask : GradientTask {
         const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
         // A dropped weight passes no gradient and stays in the softmax. So dp is dropped before dz
         // is computed, and P afterwards, for dv.
-        HWY_ALIGN float kept[kGradientKeys];
+        HWY_ALIGN float factors[kGradientKeys];
         if (call_.dropout) {
           keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
-                       tile.key_of(tile.first), columns, call_.dropout.factor, kept);
-          multiply_by(kept, columns, gradients);
+                       tile.key_of(tile.first), columns, call_.dropout.factor, factors);
+          multiply_by(factors, columns, gradients);
         }
         if (tile.has_terms()) {
           run_row_with_terms(tile, r, begin, end, weights, gradients);
         } else {
           run_row(tile, r, begin, end, weights, gradients);
         }
-        if (call_.dropout) multiply_by(kept, columns, weights);
+        if (call_.dropout) multiply_by(factors, columns, weights);
       }
       products_->finish_rows(tile, row, rows);
     }

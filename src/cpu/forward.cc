@@ -258,8 +258,8 @@ class ForwardTask {
 std::int64_t most_rows_of_streams(const ForwardCall& call) {
   const AttentionInput& in = call.input;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
-  const bool whole = in.k.extents[3] % lanes == 0 && in.v.extents[3] % lanes == 0;
-  if (!whole || call.options.bias || call.options.attn_mask) return 0;
+  const bool has_whole_vectors = in.k.extents[3] % lanes == 0 && in.v.extents[3] % lanes == 0;
+  if (!has_whole_vectors || call.options.bias || call.options.attn_mask) return 0;
   if (call.options.mask.dilation > 1)
     return in.q.extents[2] > 1 || call.dropout ? 0 : std::int64_t{kRegisterRows};
   // Below this many keys packing does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100

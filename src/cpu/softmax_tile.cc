@@ -146,8 +146,8 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
                      std::size_t columns, const RowPositions& positions, RowTileState& state,
                      float* HWY_RESTRICT rescale) {
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
-  const std::size_t whole = round_up(rows, HWY_MAX(kRowsAtOnce, hn::Lanes(Doubles())));
-  for (std::size_t group = 0; group < whole; group += kRowsAtOnce) {
+  const std::size_t padded_rows = round_up(rows, HWY_MAX(kRowsAtOnce, hn::Lanes(Doubles())));
+  for (std::size_t group = 0; group < padded_rows; group += kRowsAtOnce) {
     hn::Vec<Floats> of_row[kRowsAtOnce];
     for (std::size_t i = 0; i < kRowsAtOnce; ++i) {
       of_row[i] = group + i < rows ? max_lanes_of(tile + (group + i) * stride, columns)
@@ -155,7 +155,7 @@ bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t r
     }
     reduce_four(of_row, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }, max + group);
   }
-  const bool max_grew = raise(max, whole, state, origin, rescale);
+  const bool max_grew = raise(max, padded_rows, state, origin, rescale);
   for (std::size_t group = 0; group < rows; group += kRowsAtOnce) {
     hn::Vec<Floats> s0[kRowsAtOnce], s1[kRowsAtOnce], s1_prime[kRowsAtOnce], s2[kRowsAtOnce];
     const std::size_t count = HWY_MIN(kRowsAtOnce, rows - group);
@@ -191,8 +191,8 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   HWY_ALIGN float max[kStateRows], origin[kStateRows];
   for (std::size_t r = 0; r < rows; r += lanes)
     hn::Store(max_over_keys(tile + r, keys), d, max + r);
-  const std::size_t whole = round_up(rows, lanes);
-  const bool max_grew = raise(max, whole, state, origin, rescale);
+  const std::size_t padded_rows = round_up(rows, lanes);
+  const bool max_grew = raise(max, padded_rows, state, origin, rescale);
   for (std::size_t r = 0; r < rows; r += lanes) {
     const auto from = hn::Load(d, origin + r);
     LaneSums sums;

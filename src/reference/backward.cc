@@ -67,9 +67,10 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
 
 // Indices of one key's terms in the gradients.
 struct Places {
-  Places(const Input& in, const Row& of, const Key& key)
-      : row(static_cast<std::int64_t>(of.index)),
-        key_row((of.batch * in.k.extents[1] + of.kv_head) * in.k.extents[2] + key.index),
+  Places(const Input& in, const Row& reference_row, const Key& key)
+      : row(static_cast<std::int64_t>(reference_row.index)),
+        key_row((reference_row.batch * in.k.extents[1] + reference_row.kv_head) * in.k.extents[2] +
+                key.index),
         dq(row * in.q.extents[3]),
         dk(key_row * in.q.extents[3]),
         dv(key_row * in.v.extents[3]),

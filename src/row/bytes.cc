@@ -95,26 +95,26 @@ RowStats take_row(std::span<const std::byte>& from) {
 }
 
 void check_row(const RowStats& stats, std::span<const float> output, std::size_t row) {
-  const std::string where = " in row " + std::to_string(row);
+  const std::string in_row = " in row " + std::to_string(row);
   if (stats.support < 0)
-    fail("the support must not be negative", std::to_string(stats.support) + where);
+    fail("the support must not be negative", std::to_string(stats.support) + in_row);
   if (stats.lse == std::numeric_limits<double>::infinity())
-    fail("lse must not be +inf", "that" + where);
-  const RowStats nothing;
+    fail("lse must not be +inf", "that" + in_row);
+  const RowStats empty_row;
   bool neutral = true;
   for_each_statistic([&](const Statistic& statistic) {
     if (!statistic.of_row) return;
-    const double number = stats.*statistic.of_row, of_no_key = nothing.*statistic.of_row;
+    const double number = stats.*statistic.of_row, of_no_key = empty_row.*statistic.of_row;
     neutral = neutral && number == of_no_key;
     // A statistic that is 0 for an empty row is never negative; the others are logits.
     if (of_no_key == 0 && (number < 0 || std::isinf(number))) {
       fail(std::string(statistic.name) + " must be finite and not negative",
-           std::to_string(number) + where);
+           std::to_string(number) + in_row);
     }
   });
   if (stats.support > 0) return;
   for (const float value : output) neutral = neutral && value == 0;
-  if (!neutral) fail("a row without keys must be empty", "statistics or an output" + where);
+  if (!neutral) fail("a row without keys must be empty", "statistics or an output" + in_row);
 }
 
 }  // namespace

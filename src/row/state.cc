@@ -34,14 +34,14 @@ double term(double weight, double value, bool weightless) {
 }
 
 // Rows without weight on both sides have no shares; computing them would give NaN.
-double merged_number(Merge kind, const RowStats& a, const RowStats& b, double RowStats::* of,
+double merged_number(Merge kind, const RowStats& a, const RowStats& b, double RowStats::* member,
                      const Weights& w) {
   const bool no_a = a.lse == -kInfinity, no_b = b.lse == -kInfinity;
-  if (kind == Merge::largest) return std::fmax(a.*of, b.*of) + 0.0;  // 0 for 0 and -0
+  if (kind == Merge::largest) return std::fmax(a.*member, b.*member) + 0.0;  // 0 for 0 and -0
   if (no_a && no_b) return kNaN;
   const bool twice = kind == Merge::squares;
-  const double x = term(twice ? w.a * w.a : w.a, a.*of, no_a),
-               y = term(twice ? w.b * w.b : w.b, b.*of, no_b);
+  const double x = term(twice ? w.a * w.a : w.a, a.*member, no_a),
+               y = term(twice ? w.b * w.b : w.b, b.*member, no_b);
   return kind == Merge::largest_part ? std::fmax(x, y) : x + y;
 }
 
@@ -51,8 +51,8 @@ RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
   const bool is_number = !std::isnan(a.lse) && !std::isnan(b.lse);
   RowStats merged;
   for_each_statistic([&](const Statistic& statistic) {
-    if (const auto of = statistic.of_row)
-      merged.*of = is_number ? merged_number(statistic.merge, a, b, of, w) : kNaN;
+    if (const auto member = statistic.of_row)
+      merged.*member = is_number ? merged_number(statistic.merge, a, b, member, w) : kNaN;
   });
   merged.support = a.support + b.support;
   if (!is_number) return merged;

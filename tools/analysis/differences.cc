@@ -34,14 +34,14 @@ Pairs pairs_of(const Row& row, const Row& other, const std::string& metric, std:
   bool blocks = true;
   for (std::size_t i = 0; i < row.seeds.size(); ++i) {
     for (std::size_t j = 0; j < other.seeds.size(); ++j) {
-      const json &here = *row.seeds[i], &there = *other.seeds[j];
+      const json &seed = *row.seeds[i], &other_seed = *other.seeds[j];
       if (row.records[i]->at("seed") != other.records[j]->at("seed")) continue;
-      pairs.differences.push_back(number_in(here.at(metric).at(at)) -
-                                  number_in(there.at(metric).at(at)));
-      blocks = blocks && here.contains("blocks") && there.contains("blocks");
+      pairs.differences.push_back(number_in(seed.at(metric).at(at)) -
+                                  number_in(other_seed.at(metric).at(at)));
+      blocks = blocks && seed.contains("blocks") && other_seed.contains("blocks");
       if (!blocks) continue;
-      add_blocks(pairs.blocks, here["blocks"], metric, at, 1);
-      add_blocks(pairs.blocks, there["blocks"], metric, at, -1);
+      add_blocks(pairs.blocks, seed["blocks"], metric, at, 1);
+      add_blocks(pairs.blocks, other_seed["blocks"], metric, at, -1);
       pairs.predictions = row.records[i]->at("block_predictions").at(at).get<std::vector<double>>();
     }
   }

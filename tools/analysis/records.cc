@@ -84,24 +84,26 @@ json mean_loss(const std::vector<const json*>& records) {
   return loss;
 }
 
-json row_json(const Row& of) {
-  json row = {{"rule", of.name.rule}, {"kind", of.name.kind}, {"seeds", json::array()}};
-  for (std::size_t i = 0; i < of.seeds.size(); ++i)
-    row["seeds"].push_back(seed_json(*of.records[i], *of.seeds[i]));
-  for (const auto& [rule, kind] : of.also) row["also"].push_back({{"rule", rule}, {"kind", kind}});
+json row_json(const Row& summary) {
+  json row = {{"rule", summary.name.rule}, {"kind", summary.name.kind}, {"seeds", json::array()}};
+  for (std::size_t i = 0; i < summary.seeds.size(); ++i)
+    row["seeds"].push_back(seed_json(*summary.records[i], *summary.seeds[i]));
+  for (const auto& [rule, kind] : summary.also)
+    row["also"].push_back({{"rule", rule}, {"kind", kind}});
   for (const char* measure : kSummarised) {
     if (!row["seeds"].front().contains(measure)) continue;
     row[measure] = over_seeds(row["seeds"], measure, mean);
-    if (of.seeds.size() > 1) row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
+    if (summary.seeds.size() > 1)
+      row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
   }
-  if (of.name.kind == "rescaled") row["trained_as"] = "standard";
-  if (of.name.kind != "trained") return row;
-  row["parameters"] = of.records.front()->at("parameters");
-  const bool losses =
-      std::ranges::all_of(of.records, [](const json* record) { return record->contains("loss"); });
-  if (losses) row["loss"] = mean_loss(of.records);
+  if (summary.name.kind == "rescaled") row["trained_as"] = "standard";
+  if (summary.name.kind != "trained") return row;
+  row["parameters"] = summary.records.front()->at("parameters");
+  const bool losses = std::ranges::all_of(
+      summary.records, [](const json* record) { return record->contains("loss"); });
+  if (losses) row["loss"] = mean_loss(summary.records);
   std::vector<double> seconds;
-  for (const json* record : of.records) seconds.push_back(record->at("seconds_per_step"));
+  for (const json* record : summary.records) seconds.push_back(record->at("seconds_per_step"));
   row["seconds_per_step"] = mean(seconds);
   return row;
 }

@@ -13,11 +13,11 @@ using nlohmann::json;
 
 void require_same(const json& saved, const json& wanted, const std::filesystem::path& path) {
   for (const auto& [name, value] : wanted.items()) {
-    const json there = saved.value(name, json());
-    if (there == value) continue;
+    const json saved_value = saved.value(name, json());
+    if (saved_value == value) continue;
     throw Error(
         fmt::format("[checkpoint] {} is of another configuration: {} is {} there and {} here",
-                    path.string(), name, there.dump(), value.dump()));
+                    path.string(), name, saved_value.dump(), value.dump()));
   }
 }
 

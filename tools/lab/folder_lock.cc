@@ -28,9 +28,9 @@ bool locked(int file, int how) { return flock(file, how | LOCK_NB) == 0; }
 // Returns whether the path still refers to the file, which its last holder may have removed in
 // between.
 bool leads_to(const fs::path& path, int file) {
-  struct stat there, here;
-  return stat(path.c_str(), &there) == 0 && fstat(file, &here) == 0 &&
-         there.st_ino == here.st_ino && there.st_dev == here.st_dev;
+  struct stat at_path, opened;
+  return stat(path.c_str(), &at_path) == 0 && fstat(file, &opened) == 0 &&
+         at_path.st_ino == opened.st_ino && at_path.st_dev == opened.st_dev;
 }
 
 }  // namespace

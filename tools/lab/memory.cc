@@ -37,12 +37,12 @@ double least_memory(const ExperimentOptions& options, const ModelConfig& model) 
 
 void require_memory(const ExperimentOptions& options, const ModelConfig& model) {
   const double needed = least_memory(options, model);
-  const auto there = static_cast<double>(command::machine_memory());
-  if (needed <= there) return;
+  const auto available = static_cast<double>(command::machine_memory());
+  if (needed <= available) return;
   throw Error(fmt::format(
       "[memory] a training needs {} or more; this machine has {}: a smaller model, batch or length "
       "fits",
-      command::bytes_text(needed), command::bytes_text(there)));
+      command::bytes_text(needed), command::bytes_text(available)));
 }
 
 }  // namespace isentrope::lab

@@ -31,8 +31,8 @@ CLI::Validator below(double limit) {
             double value = -1;
             const auto [end, error] =
                 std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool whole = error == std::errc{} && end == text.data() + text.size();
-            if (whole && value >= 0 && value < limit) return std::string();
+            const bool is_number = error == std::errc{} && end == text.data() + text.size();
+            if (is_number && value >= 0 && value < limit) return std::string();
             return fmt::format("a number from 0 to below {} is needed; got \"{}\"", limit, text);
           },
           ""};

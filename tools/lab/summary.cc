@@ -18,8 +18,8 @@ using nlohmann::json;
 
 // Pads to a width in characters: continuation bytes of UTF-8 do not count.
 std::string padded(const std::string& text, std::size_t width) {
-  const auto shown = static_cast<std::size_t>(count_characters(text));
-  return shown < width ? std::string(width - shown, ' ') + text : text;
+  const auto characters = static_cast<std::size_t>(count_characters(text));
+  return characters < width ? std::string(width - characters, ' ') + text : text;
 }
 
 std::string name_of(const json& row) { return report::row_name(row.at("rule"), row.at("kind")); }

@@ -19,11 +19,11 @@ constexpr double kEpsilon = 1e-8;
 constexpr double kWeightDecay = 0.01;
 
 // Concatenates the windows of a batch.
-void append(Examples& all, const Examples& more) {
-  const auto inputs = static_cast<std::int64_t>(all.inputs.size());
-  all.inputs.insert(all.inputs.end(), more.inputs.begin(), more.inputs.end());
-  all.targets.insert(all.targets.end(), more.targets.begin(), more.targets.end());
-  for (const std::int64_t position : more.positions) all.positions.push_back(inputs + position);
+void append(Examples& batch, const Examples& window) {
+  const auto inputs = static_cast<std::int64_t>(batch.inputs.size());
+  batch.inputs.insert(batch.inputs.end(), window.inputs.begin(), window.inputs.end());
+  batch.targets.insert(batch.targets.end(), window.targets.begin(), window.targets.end());
+  for (const std::int64_t position : window.positions) batch.positions.push_back(inputs + position);
 }
 
 }  // namespace

@@ -67,12 +67,12 @@ const Lead* find_lead(const std::vector<Lead>& leads, const Lead& like) {
 }
 
 // Table of every lead of this run beside the study's lead for the same case.
-Table side_by_side(const std::vector<Lead>& here, const std::vector<Lead>& there) {
+Table side_by_side(const std::vector<Lead>& run_leads, const std::vector<Lead>& study_leads) {
   Table table{{}, {"length", "here", "in the study"}, {}};
   std::string last;
-  for (const Lead& lead : here) {
+  for (const Lead& lead : run_leads) {
     if (lead.metric != "accuracy") continue;
-    const Lead* other = find_lead(there, lead);
+    const Lead* other = find_lead(study_leads, lead);
     if (const std::string name = row_name(lead); name != last) {
       table.groups.push_back({Text().code(name), {}});
       last = name;
@@ -92,23 +92,24 @@ std::int64_t most_seeds(const std::vector<Lead>& leads) {
 void add_training(Page& page, const json& run, const json& study) {
   const Study small = analysis::read_study(run), large = analysis::read_study(study);
   const std::string& cell = small.cells.at(0).name;
-  const std::vector<Lead>&here = small.leads.at(0), &there = leads_of_cell(large, cell);
-  const std::string seeds = std::to_string(most_seeds(here)),
-                    studied = std::to_string(most_seeds(there));
+  const std::vector<Lead>&run_leads = small.leads.at(0), &study_leads = leads_of_cell(large, cell);
+  const std::string seeds = std::to_string(most_seeds(run_leads)),
+                    studied = std::to_string(most_seeds(study_leads));
   says(page, "demo training", {{"cell", cell}, {"seeds", seeds}, {"studied", studied}});
   page.code("isentrope extrapolate " + small.cells.at(0).options);
   LineChart chart = chart_named("demo lead");
-  for (const auto& [name, leads] : {std::pair{"trained here", &here}, {"the study", &there}}) {
+  for (const auto& [name, leads] :
+       {std::pair{"trained here", &run_leads}, {"the study", &study_leads}}) {
     for (const char* kind : {"trained", "near"}) {
-      const auto first = std::ranges::find(here, kind, &Lead::kind);
-      if (first == here.end()) continue;
+      const auto first = std::ranges::find(run_leads, kind, &Lead::kind);
+      if (first == run_leads.end()) continue;
       Series series = lead_series(*leads, first->rule, kind);
       series.name.code(row_name(first->rule, kind)).plain(std::string(", ") + name);
       if (!series.x.empty()) chart.series.push_back(std::move(series));
     }
   }
   if (!chart.empty()) page.plot(line_plot(chart));
-  page.table(side_by_side(here, there));
+  page.table(side_by_side(run_leads, study_leads));
 }
 
 double median(std::vector<double> values) {

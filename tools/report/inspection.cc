@@ -160,16 +160,17 @@ Table heads_table(const Inspection& r) {
     TableGroup group{fmt::format("layer {}", layer), {}};
     for (std::size_t head = 0; head < r.entropy[layer].size(); ++head) {
       const double entropy = r.entropy[layer][head][last], spread = r.spread[layer][head][last];
-      Text shown(fmt::format("{:.3f}", entropy));
-      if (!std::isnan(spread)) shown.small(fmt::format("± {:.3f}", spread));
+      Text entropy_text(fmt::format("{:.3f}", entropy));
+      if (!std::isnan(spread)) entropy_text.small(fmt::format("± {:.3f}", spread));
       const char* remark = r.collapsed.contains({layer, head}) ? "collapsed"
                            : r.blurred.contains({layer, head}) ? "blurred"
                                                                : "";
-      group.rows.push_back({fmt::format("{}", head),
-                            {shown, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
-                             fmt::format("{:.1f}", r.keys[layer][head][last]),
-                             fmt::format("{:.2f}", r.max_logit[layer][head][last]),
-                             fmt::format("{:.4f}", r.mass[layer][head][last]), remark}});
+      group.rows.push_back(
+          {fmt::format("{}", head),
+           {entropy_text, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
+            fmt::format("{:.1f}", r.keys[layer][head][last]),
+            fmt::format("{:.2f}", r.max_logit[layer][head][last]),
+            fmt::format("{:.4f}", r.mass[layer][head][last]), remark}});
     }
     table.groups.push_back(std::move(group));
   }
@@ -179,10 +180,10 @@ Table heads_table(const Inspection& r) {
 // Chart of a few layers from first to last.
 LineChart curves(const Inspection& r, const Layers& values, std::string_view name) {
   LineChart chart = chart_named(name);
-  const std::size_t layers = values.size(), shown = std::min<std::size_t>(layers, 5);
+  const std::size_t layers = values.size(), count = std::min<std::size_t>(layers, 5);
   std::set<std::size_t> chosen;
-  for (std::size_t i = 0; i < shown; ++i)
-    chosen.insert(shown == 1 ? 0 : i * (layers - 1) / (shown - 1));
+  for (std::size_t i = 0; i < count; ++i)
+    chosen.insert(count == 1 ? 0 : i * (layers - 1) / (count - 1));
   for (const std::size_t layer : chosen) {
     Series series{fmt::format("layer {}", layer), r.n, {}};
     for (std::size_t bin = 0; bin < r.n.size(); ++bin)

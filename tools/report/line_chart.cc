@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr Marker kMarkers[] = {Marker::circle, Marker::square, Marker::diamond, Marker::triangle};
 
-bool drawn(const Series& series, std::size_t i) {
+bool is_drawn(const Series& series, std::size_t i) {
   return std::isfinite(series.x[i]) && std::isfinite(series.y[i]);
 }
 
@@ -37,7 +37,7 @@ void validate(const LineChart& chart) {
           series.x.size(), series.y.size(), series.spread.size(), s));
     }
     for (std::size_t i = 0; i < series.x.size(); ++i) {
-      if (!drawn(series, i)) continue;
+      if (!is_drawn(series, i)) continue;
       if ((chart.x_axis != Axis::linear && series.x[i] <= 0) ||
           (chart.y_axis != Axis::linear && series.y[i] <= 0)) {
         throw Error(fmt::format(
@@ -73,7 +73,7 @@ json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
   for (std::size_t s = 0; s < chart.series.size(); ++s) {
     const Series& series = chart.series[s];
     for (std::size_t i = 0; i < series.x.size(); ++i) {
-      if (!drawn(series, i)) continue;
+      if (!is_drawn(series, i)) continue;
       const double spread = spread_at(series, i);
       // On a logarithmic axis a bar that reaches below zero has no lower end.
       const bool bar = chart.y_axis == Axis::linear || series.y[i] > spread;
@@ -146,7 +146,7 @@ Table numbers_of(const LineChart& chart) {
     const Series& series = chart.series[s];
     table.columns.push_back(series.name);
     for (std::size_t i = 0; i < series.x.size(); ++i) {
-      if (!drawn(series, i)) continue;
+      if (!is_drawn(series, i)) continue;
       xs.insert(series.x[i]);
       labels[s][series.x[i]] = label_of(chart, series, i);
     }
@@ -162,9 +162,9 @@ Table numbers_of(const LineChart& chart) {
 }  // namespace
 
 bool LineChart::empty() const {
-  return std::ranges::none_of(series, [](const Series& each) {
-    for (std::size_t i = 0; i < each.x.size(); ++i) {
-      if (drawn(each, i)) return true;
+  return std::ranges::none_of(series, [](const Series& line) {
+    for (std::size_t i = 0; i < line.x.size(); ++i) {
+      if (is_drawn(line, i)) return true;
     }
     return false;
   });

@@ -75,7 +75,7 @@ Plot steps_map(const Training& training, std::string_view chart, std::string_vie
 // Chart with one line a layer: the mean over its heads, or the largest.
 LineChart by_layer(const Training& training, std::string_view chart, std::string_view name,
                    bool largest) {
-  LineChart drawn = chart_named(chart);
+  LineChart result = chart_named(chart);
   for (const auto& [layer, module] : training.modules) {
     Series series{.name = Text().code(module), .x = {}, .y = {}};
     for (const double step : training.steps) {
@@ -92,9 +92,9 @@ LineChart by_layer(const Training& training, std::string_view chart, std::string
       series.x.push_back(step);
       series.y.push_back(largest ? most : sum / count);
     }
-    drawn.series.push_back(std::move(series));
+    result.series.push_back(std::move(series));
   }
-  return drawn;
+  return result;
 }
 
 }  // namespace

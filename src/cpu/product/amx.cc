@@ -55,12 +55,12 @@ struct Block {
 // The caller's rows may end within a tile; the rest of the tile is 0.
 template <int kTile>
 ISENTROPE_AVX512 void load_some_rows(const Pair* from, std::size_t rows, std::size_t stride) {
-  alignas(64) Pair whole[kSide * kSide];
+  alignas(64) Pair full_tile[kSide * kSide];
   for (std::size_t r = 0; r < kSide; ++r) {
     const __m512i row = r < rows ? _mm512_loadu_si512(from + r * stride) : _mm512_setzero_si512();
-    _mm512_store_si512(whole + r * kSide, row);
+    _mm512_store_si512(full_tile + r * kSide, row);
   }
-  amx::load<kTile>(whole, kSide * sizeof(Pair));
+  amx::load<kTile>(full_tile, kSide * sizeof(Pair));
 }
 
 template <int kTile, bool kWhole>
@@ -255,8 +255,8 @@ template <DType kType>
 Pair* round_tile(float* tile, std::size_t rows) {
   Pair* const pairs = kType == DType::f16 ? round_tile_to_f16(tile, rows)
                                           : avx512_pair_kernels()->round_tile(tile, rows);
-  const std::size_t count = (rows + 1) / 2, whole = (count + kSide - 1) / kSide * kSide;
-  std::fill_n(pairs + count * kPairs, (whole - count) * kPairs, Pair{});
+  const std::size_t count = (rows + 1) / 2, padded = (count + kSide - 1) / kSide * kSide;
+  std::fill_n(pairs + count * kPairs, (padded - count) * kPairs, Pair{});
   return pairs;
 }
 

@@ -194,8 +194,8 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
   const uint16x8_t none = vdupq_n_u16(0);
-  const std::size_t whole = (rows + 2 * kDepth - 1) / (2 * kDepth) * 2 * kDepth;
-  for (std::size_t row = 0; row < whole; row += 2) {
+  const std::size_t padded = (rows + 2 * kDepth - 1) / (2 * kDepth) * 2 * kDepth;
+  for (std::size_t row = 0; row < padded; row += 2) {
     const uint16x8_t first = row < rows ? rounded(tile + row * kColumns) : none;
     const uint16x8_t second = row + 1 < rows ? rounded(tile + (row + 1) * kColumns) : none;
     store_pairs(pairs + row / 2 * kColumns, first, second);

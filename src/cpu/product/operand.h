@@ -83,33 +83,33 @@ class Operand {
   void add(std::int64_t batch, std::int64_t head, std::int64_t begin, std::int64_t end) {
     add(batch, head, KeyRange{begin, end});
   }
-  void add(std::int64_t batch, std::int64_t head, KeyRange of) {
-    const std::int64_t row = tensor_.strides[2] * size_of(tensor_.type), step = of.stride * row;
+  void add(std::int64_t batch, std::int64_t head, KeyRange keys) {
+    const std::int64_t row = tensor_.strides[2] * size_of(tensor_.type), step = keys.stride * row;
     const std::byte* from =
-        at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + of.begin * row;
-    const std::int64_t size = of.size();
+        at_offset(batch * tensor_.strides[0] + head * tensor_.strides[1]) + keys.begin * row;
+    const std::int64_t size = keys.size();
     const auto rows = static_cast<std::size_t>(size);
     const std::byte** to = rows_.at(count_, rows);
     // Appending a row of three tensors at a time took 4 % of the forward pass at n = 64.
     for (std::int64_t i = 0; i < size; ++i) to[i] = from + i * step;
     for (std::int64_t i = 0; are_codes_ && i < size; ++i)
       scales_[count_ + static_cast<std::size_t>(i)] =
-          &scale_(batch, head, of.begin + i * of.stride, 0);
+          &scale_(batch, head, keys.begin + i * keys.stride, 0);
     update_spacing(from, rows, step);
     count_ += rows;
   }
 
   // Appends keys of a cache, paged or not.
-  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, KeyRange of) {
-    if (!pages) return add(batch, head, of);
+  void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, KeyRange keys) {
+    if (!pages) return add(batch, head, keys);
     // Appends page by page, because key by key took 18 % of a step with an 8-bit cache and 10 % in
     // bf16.
     const std::int64_t page_size = tensor_.extents[2];
-    for (std::int64_t key = of.begin; key < of.end;) {
+    for (std::int64_t key = keys.begin; key < keys.end;) {
       const std::int64_t first = key - key % page_size;
-      const KeyRange in_page{key - first, std::min(of.end - first, page_size), of.stride};
+      const KeyRange in_page{key - first, std::min(keys.end - first, page_size), keys.stride};
       add(pages.block_table(batch, first / page_size), head, in_page);
-      key += in_page.size() * of.stride;
+      key += in_page.size() * keys.stride;
     }
   }
 
@@ -164,8 +164,8 @@ class Operand {
     const bool holds = std::is_same_v<T, Pair> ? size_of(type()) == 2 : type() == DType::f32;
     // A register tile reads whole groups of four, and past the last row or column is not the
     // caller's memory.
-    const bool whole = count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
-    if (!holds || !whole || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
+    const bool in_fours = count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
+    if (!holds || !in_fours || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
         reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {
       return std::nullopt;
     }

@@ -97,13 +97,13 @@ HWY_INLINE void multiply_by(const float* HWY_RESTRICT factors, std::size_t colum
 // Drops weights of row r of a tile with contiguous rows, from key `first` of the block on.
 HWY_INLINE void drop_weights_of_row(const RowTile& tile, std::size_t r, std::size_t first,
                                     std::size_t columns, float* weights) {
-  HWY_ALIGN float kept[kBlockKeys];
+  HWY_ALIGN float factors[kBlockKeys];
   const std::int64_t group = tile.call.input.q.extents[1] / tile.call.plan.kv_heads;
   const WeightRow row{tile.item.batch, head_of(tile.item, group, tile.row + r),
                       query_of(tile.item, tile.row + r)};
   keep_factors(tile.call.dropout, row, tile.block + static_cast<std::int64_t>(first), columns, 1,
-               kept);
-  multiply_by(kept, columns, weights);
+               factors);
+  multiply_by(factors, columns, weights);
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -110,10 +110,10 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     if (!finite()) add_nonfinite(tile, to);
   }
 
-  void finish_sums(const GradientSums& of, std::size_t keys) const noexcept override {
+  void finish_sums(const GradientSums& sums, std::size_t keys) const noexcept override {
     if (!arithmetic_.kernels().is_turned) return;
-    turn_blocks(of.dk.data(), round_up(keys, kTurned), of.columns);
-    turn_blocks(of.dv.data(), round_up(keys, kTurned), of.value_columns);
+    turn_blocks(sums.dk.data(), round_up(keys, kTurned), sums.columns);
+    turn_blocks(sums.dv.data(), round_up(keys, kTurned), sums.value_columns);
   }
 
  private:

@@ -33,10 +33,10 @@ static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are in one reg
 
 // Up to kGradientRows queries of one head.
 struct QueryTile {
-  explicit QueryTile(const BackwardCall& of)
-      : call(of),
-        queries(of.input.q),
-        d_output(of.gradient.d_output ? of.gradient.d_output : of.input.v) {}
+  explicit QueryTile(const BackwardCall& backward)
+      : call(backward),
+        queries(backward.input.q),
+        d_output(backward.gradient.d_output ? backward.gradient.d_output : backward.input.v) {}
 
   // Starts a new tile at query `first`. Queries are listed before it is known whether any sees a
   // key of the block. Packing, the expensive part, waits for that.

@@ -45,9 +45,11 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
                       std::int64_t query) {
   // Each product is exact in double, and the sum preserves cancellation: it enters every weight's
   // gradient of the row.
-  const auto number = [&](const ConstTensor& of, std::int64_t column) {
-    const std::int64_t row = batch * of.strides[0] + head * of.strides[1] + query * of.strides[2];
-    return static_cast<double>(float_at(of.type, of.data, row + column * of.strides[3]));
+  const auto number = [&](const ConstTensor& tensor, std::int64_t column) {
+    const std::int64_t row =
+        batch * tensor.strides[0] + head * tensor.strides[1] + query * tensor.strides[2];
+    return static_cast<double>(
+        float_at(tensor.type, tensor.data, row + column * tensor.strides[3]));
   };
   double sum = 0;
   for (std::int64_t c = 0; c < gradient.output.extents[3]; ++c)
@@ -74,10 +76,10 @@ void merge_splits(const ForwardCall& call, std::int64_t index) {
       if (share.empty()) continue;
       const RowState merged = merge(state, share);
       // While every logit is -inf there is nothing to rescale.
-      const auto factor = [&](const RowState& of) {
-        return of.empty() || of.max == merged.max
+      const auto factor = [&](const RowState& part) {
+        return part.empty() || part.max == merged.max
                    ? 1.0f
-                   : static_cast<float>(std::exp(of.max - merged.max));
+                   : static_cast<float>(std::exp(part.max - merged.max));
       };
       const float rescale = factor(state), take = factor(share);
       for (std::size_t c = 0; c < sums.size(); ++c)

@@ -22,38 +22,38 @@ namespace isentrope::HWY_NAMESPACE {
 // Results of one row; 0 if they are not needed.
 using RowNumbers = StatisticFields<float>;
 
-// Adds one statistic's terms. d: its upstream gradient. of: the row's results, restricted to those
-// that the list of statistics names.
-using AddGradient = void (*)(float d, const RowNumbers& of, RowGradient& to);
+// Adds one statistic's terms. d: its upstream gradient. results: those of the row, restricted to
+// those that the list of statistics names.
+using AddGradient = void (*)(float d, const RowNumbers& results, RowGradient& to);
 
 // In the order of the list; null for statistics without a gradient.
 inline constexpr StatisticFields<AddGradient> kAddGradient = {
     .lse = [](float d, const RowNumbers&, RowGradient& to) HWY_ATTR { to.base += d; },
     .entropy =
-        [](float d, const RowNumbers& of, RowGradient& to) HWY_ATTR {
-          to.entropy = of.entropy;
+        [](float d, const RowNumbers& results, RowGradient& to) HWY_ATTR {
+          to.entropy = results.entropy;
           to.linear -= d;
         },
     .collision =
-        [](float d, const RowNumbers& of, RowGradient& to) HWY_ATTR {
-          to.base -= 2 * d * of.collision;
+        [](float d, const RowNumbers& results, RowGradient& to) HWY_ATTR {
+          to.base -= 2 * d * results.collision;
           to.collision = 2 * d;
         },
     .variance =
-        [](float d, const RowNumbers& of, RowGradient& to) HWY_ATTR {
-          to.entropy = of.entropy;
-          to.base -= d * of.variance;
+        [](float d, const RowNumbers& results, RowGradient& to) HWY_ATTR {
+          to.entropy = results.entropy;
+          to.base -= d * results.variance;
           to.linear += 2 * d;
           to.quadratic = d;
         },
     .distance =
-        [](float d, const RowNumbers& of, RowGradient& to) HWY_ATTR {
+        [](float d, const RowNumbers& results, RowGradient& to) HWY_ATTR {
           to.d_distance = d;
-          to.distance = of.distance;
+          to.distance = results.distance;
         },
     .max_probability =
-        [](float d, const RowNumbers& of, RowGradient& to) HWY_ATTR {
-          to.base -= d * of.max_probability;
+        [](float d, const RowNumbers& results, RowGradient& to) HWY_ATTR {
+          to.base -= d * results.max_probability;
           to.d_largest = d;
         },
 };
@@ -80,7 +80,7 @@ class StatisticGradients {
                         const AddGradient& add) {
           if constexpr (std::is_same_v<T, float>) {
             if (!d) return;
-            given_[count_++] = {d, add};
+            requested_[count_++] = {d, add};
             terms_ |= statistic.gradient;
           }
         },
@@ -92,13 +92,14 @@ class StatisticGradients {
 
   void add(std::int64_t batch, std::int64_t head, std::int64_t query, RowGradient& to) const {
     if (count_ == 0) return;
-    RowNumbers of;
+    RowNumbers results;
     for_each_statistic(
         [&]<typename T>(const Statistic&, const View<const T, 3>& view, float& number) {
           if constexpr (std::is_same_v<T, float>) number = view ? view(batch, head, query) : 0;
         },
-        results_, of);
-    for (std::size_t i = 0; i < count_; ++i) given_[i].add(given_[i].d(batch, head, query), of, to);
+        results_, results);
+    for (std::size_t i = 0; i < count_; ++i)
+      requested_[i].add(requested_[i].d(batch, head, query), results, to);
   }
 
  private:
@@ -107,7 +108,7 @@ class StatisticGradients {
     AddGradient add;
   };
   const ConstRowStatistics& results_;
-  std::array<Given, sizeof(kAddGradient) / sizeof(AddGradient)> given_{};
+  std::array<Given, sizeof(kAddGradient) / sizeof(AddGradient)> requested_{};
   std::size_t count_ = 0;
   unsigned terms_ = kNoGradient;
 };
