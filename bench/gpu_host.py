@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Host time of a call by part, without a device: microseconds of this machine's CPU, and Python calls.
+"""Host time of a call by part, without a device: microseconds of this machine's CPU, and calls of functions.
 
     bench/gpu_host.py [--json FILE] [--keys 1 128 1024]
 
 Tensors lie on the CPU, the plan is that of an H100, and a launch ends in a stand-in that does nothing: the driver's part of a launch,
-some microseconds each, is left out. Times are the least of many short runs, because a busy machine adds to the others.
+some microseconds each, is left out. Times are the least of many short runs, because a busy machine adds to the others. The peer,
+torch's scaled_dot_product_attention, runs on the CPU with its arithmetic and without a launch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +32,12 @@ from gpu_compiling import TARGETS
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+import isentrope
+from isentrope import functions
 from isentrope._core.call import call_of
 from isentrope._core.files import write_text
 from isentrope._core.library import LSE, SUPPORT
-from isentrope.gpu import ahead, dispatch, launch, plan
+from isentrope.gpu import ahead, dispatch, launch, operators, plan, prepared
 from isentrope.gpu.operands import Operands
 from isentrope.statistics import ALL
 
@@ -66,7 +70,9 @@ def stand_in_launches() -> Iterator[None]:
         mock.patch.object(driver, "_active", ahead._Driver(target.gpu)),
         mock.patch.object(JITFunction, "_do_compile", compile_nothing),
     ):  # fmt: skip
+        prepared.forget()
         yield
+    prepared.forget()
 
 
 def step_of(kind: str, keys: int) -> Callable[[], Any]:
@@ -81,7 +87,7 @@ def step_of(kind: str, keys: int) -> Callable[[], Any]:
 
 
 def decode_step() -> Callable[[int], Any]:
-    """One step of decoding against so many keys of a contiguous cache."""
+    """One step of decoding against so many keys of a contiguous cache. Each number of keys has a signature of its own."""
     q, cache = (torch.zeros(1, HEADS, length, DIM, dtype=torch.bfloat16) for length in (1, 4096))
     return lambda keys: launch.attention(*call_of(q, cache[:, :, :keys], cache[:, :, :keys]), LSE)
 
@@ -116,30 +122,69 @@ def microseconds(step: Callable[[], Any], runs: int = 300, calls: int = 5) -> fl
     return round(1e6 * best, 1)
 
 
+@contextmanager
+def planned_anew() -> Iterator[None]:
+    """Calls in the block are planned as the first one of a signature."""
+    with mock.patch.object(prepared, "_entry", lambda *_: prepared._Entry()):
+        yield
+
+
 def parts_of(kind: str, keys: int) -> dict[str, float]:
-    """Microseconds of a call: of all of it, of its checks, of the dispatch of its launches, and of its plan and arguments, the rest."""
+    """Microseconds of a prepared call: all of it, its signature, its launches, and its memory and addresses, the rest. Then those of
+    a call that is planned, with its checks and the dispatch of its launches."""
     step = step_of(kind, keys)
     whole = microseconds(step)
+    with mock.patch.object(dispatch, "launch_compiled", lambda *_: None):
+        without_launches = microseconds(step)
+    found = SimpleNamespace(prepared=lambda *_: ())
+    with mock.patch.object(prepared, "_entry", lambda *_: found):
+        signature = microseconds(step)
+    launched: list[tuple] = []
+    with planned_anew():
+        planned = microseconds(step)
+        with mock.patch.object(dispatch, "launch", lambda *one: launched.append(one) or []):
+            step()
     q = torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16)
     call = tuple(call_of(q, q, q, causal=True))
-    checks = microseconds(lambda: Operands(call).check())
-    launched: list[tuple] = []
-    with mock.patch.object(launch, "launch", lambda *launch_arguments: launched.append(launch_arguments)):
-        step()
-
-    def dispatched() -> None:
-        for launch_arguments in launched:
-            dispatch.launch(*launch_arguments)
-
-    dispatch_time = microseconds(dispatched)
-    rest = round(whole - checks - dispatch_time, 1)
     return {
         "call": whole,
-        "checks": checks,
-        "plan and arguments": rest,
-        "dispatch": dispatch_time,
-        "launches": sum(len(launch_arguments) - 3 for launch_arguments in launched),
+        "signature": signature,
+        "memory and addresses": round(without_launches - signature, 1),
+        "launches": round(whole - without_launches, 1),
+        "number of launches": sum(len(one) - 3 for one in launched),
+        "planned": planned,
+        "its checks": microseconds(lambda: Operands(call).check()),
+        "its dispatch": microseconds(lambda: [dispatch.launch(*one) for one in launched]),
     }
+
+
+def steps_of_decoding() -> float:
+    """Microseconds of a step of decoding with a contiguous cache that grows by a key each step."""
+    step, best = decode_step(), float("inf")
+    for first in range(256, 4096, 8):
+        start = time.perf_counter()
+        for keys in range(first, first + 8):
+            step(keys)
+        best = min(best, (time.perf_counter() - start) / 8)
+    return round(1e6 * best, 1)
+
+
+def public_functions() -> dict[str, float]:
+    """Microseconds of isentrope.attention and of scaled_dot_product_attention with one row, through torch's dispatcher and autograd."""
+    q, k, v = (torch.zeros(1, HEADS, 1, DIM, dtype=torch.bfloat16) for _ in range(3))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    ours, torchs = partial(isentrope.attention, is_causal=True), partial(F.scaled_dot_product_attention, is_causal=True)
+    found = {}
+    # Tensors on a device do not take the shortcut for those on the CPU.
+    with mock.patch.object(functions, "attend_plainly", lambda *_, **__: None):
+        for name, function in (("isentrope.attention", ours), ("scaled_dot_product_attention", torchs)):
+            with torch.no_grad():
+                found[name] = microseconds(lambda function=function: function(q, k, v))
+            both = lambda function=function: torch.autograd.grad(function(*leaves), leaves, q)  # noqa: E731
+            found[f"{name}, forward and backward"] = microseconds(both)
+        with torch.no_grad():
+            found["isentrope.attention, all statistics"] = microseconds(lambda: ours(q, k, v, return_stats=True))
+    return found
 
 
 def main() -> None:
@@ -149,18 +194,22 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    q = torch.zeros(1, HEADS, 1, DIM, dtype=torch.bfloat16)
-    peer = microseconds(lambda: F.scaled_dot_product_attention(q, q, q))
-    print(f"scaled_dot_product_attention, 1 key, on this CPU, with its arithmetic: {peer} us")
+    operators.register("CPU")
     with stand_in_launches():
+        public = public_functions()
+        print("public functions, 1 key, torch's own on this CPU with its arithmetic:")
+        print(", ".join(f"{name}: {us}" for name, us in public.items()))
         for kind in ("forward", "statistics", "backward"):
             for keys in arguments.keys:
                 step = step_of(kind, keys)
                 row = {"kind": kind, "keys": keys, "python calls": python_calls(step), **parts_of(kind, keys)}
                 print(", ".join(f"{name}: {value}" for name, value in row.items()), flush=True)
                 rows.append(row)
+        growing = steps_of_decoding()
+        print(f"a step of decoding, with a cache that grows: {growing}")
     if arguments.json:
-        write_text(arguments.json, json.dumps({"scaled_dot_product_attention": peer, "rows": rows}, indent=1) + "\n")
+        found = {"public functions": public, "rows": rows, "step of decoding with a growing cache": growing}
+        write_text(arguments.json, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ from isentrope._core.call import call_of  # noqa: E402
 from isentrope._core.library import BITS, LSE  # noqa: E402
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF  # noqa: E402
 from isentrope.gpu.kernels.shares import SHARED  # noqa: E402
-from isentrope.gpu.launch import attention_backward, forward  # noqa: E402
+from isentrope.gpu.launch import attention_backward  # noqa: E402
+from isentrope.gpu.launch_forward import forward  # noqa: E402
 from isentrope.gpu.operands import Operands  # noqa: E402
 from isentrope.statistics import ALL  # noqa: E402
 

@@ -45,29 +45,32 @@ def _key(function: Any, arguments: tuple) -> tuple:
     return function, arguments[0].device, tuple(tensors), _specialization(function, tuple(numbers))
 
 
-def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> None:
+def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> list[tuple[Any, tuple] | None]:
     """Launches variants of a kernel, one after the other, on the current stream of the device where the first argument lies.
 
     That device must be the current one. arguments: a tensor, then the others: those of the kernel's parameters that are no
-    constants, in its order. variants: constant parameters, and Triton's options. The interpreter, AMD and Intel take Triton's own
-    dispatch each time.
+    constants, in its order. variants: constant parameters, and Triton's options. Returns for each the compiled kernel and the
+    values of its constants; None in the interpreter and on AMD and Intel, which take Triton's own dispatch each time.
     """
     key = _key(kernel.fn, arguments)
+    stream, launched = None, []
     for constants in variants:
         own = key, tuple(constants.items())
         found = _COMPILED.get(own)
         if found is not None:
-            _launch_compiled(*found, grid, arguments)
-            continue
-        compiled = kernel.run(*arguments, grid=grid, warmup=False, **constants)
-        # There is none in the interpreter, nor where a hook or a test takes the launch.
-        if compiled is not None and compiled.metadata.target.backend == "cuda":
-            _COMPILED[own] = compiled, tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+            stream = driver.active.get_current_stream(arguments[0].device.index) if stream is None else stream
+            launch_compiled(found[0], grid, stream, arguments + found[1])
+        else:
+            compiled = kernel.run(*arguments, grid=grid, warmup=False, **constants)
+            # There is none in the interpreter, nor where a hook or a test takes the launch.
+            if compiled is not None and compiled.metadata.target.backend == "cuda":
+                found = _COMPILED[own] = compiled, tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+        launched.append(found)
+    return launched
 
 
-def _launch_compiled(compiled: Any, values: tuple, grid: tuple[int, int, int], arguments: tuple) -> None:
-    passed = arguments + values
-    stream = driver.active.get_current_stream(arguments[0].device.index)
+def launch_compiled(compiled: Any, grid: tuple[int, int, int], stream: int, passed: tuple) -> None:
+    """Launches a kernel with its arguments and constants, by the call that Triton itself ends in. Pointers are tensors or addresses."""
     compiled.run(
         *grid, stream, compiled.function, compiled.packed_metadata, compiled.launch_metadata(grid, stream, *passed),
         knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook, *passed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -14,6 +15,7 @@ from isentrope._core.checks import check_ranks
 from isentrope._core.library import AXES, CHECKED, DEFAULTS, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu.kernels.rows import rows_kernel
+from isentrope.gpu.prepared import Steps
 from isentrope.rules import rule_text
 
 LARGEST_DIM = 256
@@ -37,17 +39,22 @@ refuse_unknown("isentrope.gpu: the kernels", "argument of the library", DEFAULTS
 
 
 class Operands:
-    """Common arguments of the operators, by the names of their schema, and properties derived from their shapes."""
+    """Common arguments of the operators, by the names of their schema, and properties derived from their shapes.
+
+    steps: notes allocations and launches of the call."""
 
     q: Tensor
     k: Tensor
     v: Tensor
 
-    def __init__(self, arguments: tuple, table: Tensor | None = None) -> None:
+    def __init__(self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps()
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
         for name in _LISTS:
             if (numbers := getattr(self, name)) is not None:
                 setattr(self, name, numbers.contiguous())
+        # These numbers are contents of tensors, which a signature does not have.
+        self.steps.repeatable &= self.compiled_scale is None and self.compiled_soft_cap is None
         if self.compiled_scale is not None:
             self.rule, self.compiled_scale = rule_text(self.rule, self.compiled_scale.item()), None
         if self.compiled_soft_cap is not None:
@@ -61,6 +68,10 @@ class Operands:
     @property
     def rows(self) -> tuple[int, int, int]:
         return self.batch, self.heads, self.queries
+
+    def empty(self, shape: int | Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Allocates memory that the call's kernels share."""
+        return self.steps.allocate(torch.empty(shape, dtype=dtype, device=self.q.device))[0]
 
     def check(self) -> None:
         """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
@@ -95,14 +106,6 @@ def _validate(like: tuple, table: tuple | None) -> None:
             )
 
 
-# Tables that a captured graph reads must stay alive for the whole process.
-_CAPTURED: dict[int, Tensor] = {}
-
-
-def _is_captured(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
 @lru_cache(80)
 def _rule_tables(rule: str, dim: int, count: int, reach: int, capped: bool, device: Any) -> tuple[tuple[Tensor, ...], int]:
     """Tables by visible keys, by position and by the call's length, and the number of heads that differ in one."""
@@ -126,8 +129,7 @@ class RuleTables:
         tables, self.heads = _rule_tables(call.rule, call.dim, count, reach, call.soft_cap > 0, call.q.device)
         self.visible, self.position, self.total = tables
         self.position_first = -count
-        if _is_captured(call.q.device):
-            _CAPTURED.update((id(table), table) for table in tables)
+        call.steps.keep(*tables)
 
     @property
     def reads_visible(self) -> bool:

@@ -18,7 +18,10 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(q: Tensor, *rest: Any) -> Any:
         if q.is_cpu:  # interpreted
             return function(q, *rest)
-        with torch.get_device_module(q.device).device(q.device):
+        module = torch.get_device_module(q.device)
+        if module.current_device() == q.device.index:
+            return function(q, *rest)
+        with module.device(q.device):
             return function(q, *rest)
 
     return run

@@ -164,6 +164,19 @@ def table_of(chip: str, card: str) -> Table:
     return own._replace(tiles=package.tiles | own.tiles)
 
 
+_version = 0
+
+
+def version() -> int:
+    """Returns a number that grows whenever the plan may take other tiles."""
+    return _version
+
+
+def _changed() -> None:
+    global _version
+    _version += 1
+
+
 @contextmanager
 def trying(chip: str, card: str, key: Key, tiles: Tiles) -> Iterator[None]:
     """Makes the plan take these tiles for a key inside the block, in this process."""
@@ -173,15 +186,18 @@ def trying(chip: str, card: str, key: Key, tiles: Tiles) -> Iterator[None]:
         table = table_of(chip, card).tiles
     before = table.get(key)
     table[key] = tiles
+    _changed()
     try:
         yield
     finally:
         del table[key]
         if before is not None:
             table[key] = before
+        _changed()
 
 
 def forget() -> None:
     """Makes the next call read the tables again."""
     for function in (shipped, of_user, table_of):
         function.cache_clear()
+    _changed()

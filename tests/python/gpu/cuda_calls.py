@@ -14,6 +14,7 @@ from gpu_compiling import TARGETS, calls, launches
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
 from isentrope.gpu import launch, plan
+from isentrope.gpu.launch_forward import forward
 from isentrope.gpu.operands import Operands
 
 sys.path.append(str(Path(__file__).parents[3] / "src/gpu"))
@@ -72,7 +73,7 @@ class Case(NamedTuple):
         given, tensors = self.arguments()
         call = call_of(q, k, v, causal=self.causal, window_size=window, rule=self.rule, **lists, **given)
         results = self.gradients(call) if self.backward else {
-            "output": launch.forward(Operands(call, table), kernels.WANTED[self.wanted])[0]
+            "output": forward(Operands(call, table), kernels.WANTED[self.wanted])[0]
         }  # fmt: skip
         named = {"q": q, "k": k, "v": v, **results, **lists, **tensors} | ({"block_table": table} if self.page else {})
         return {name: x.data_ptr() for name, x in named.items()}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import isentrope
-from isentrope.gpu import launch, plan
+from isentrope.gpu import launch_forward, plan
 
 STATISTICS = ("lse", "entropy", "variance")
 
@@ -13,7 +13,7 @@ STATISTICS = ("lse", "entropy", "variance")
 def described(monkeypatch):
     """Returns a function that makes a call through pointers, then with tiles that ask for descriptors. It returns both results
     and whether the second call had descriptors."""
-    tiles, made, found = plan.tiles, launch._descriptors, []
+    tiles, made, found = plan.tiles, launch_forward.descriptors, []
 
     def noted(call, shape):
         found.append(shape.DESCRIPTORS)
@@ -27,7 +27,7 @@ def described(monkeypatch):
             results.append((output, *(getattr(statistics, name) for name in STATISTICS)))
         return *results, found[-1]
 
-    monkeypatch.setattr(launch, "_descriptors", noted)
+    monkeypatch.setattr(launch_forward, "descriptors", noted)
     return compare
 
 

@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
-from isentrope.gpu import launch, operands, operators, plan
+from isentrope.gpu import operands, operators, plan, prepared
+from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.sdpa import gpu as sdpa_gpu
 
 
@@ -56,9 +57,10 @@ def test_kernels_are_launched_where_their_tensors_lie(monkeypatch):
         current.pop()
 
     monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
     launched_on = operators.on_its_device(lambda q: current[-1])
     with FakeTensorMode():
-        assert launched_on(torch.empty(3, device="cuda:1")) == 1
+        assert launched_on(torch.empty(3, device="cuda:1")) == 1 and launched_on(torch.empty(3, device="cuda:0")) == 0
     assert current == [0] and launched_on(torch.empty(3)) == 0
     for name in ("attention", "attention_backward", "decode", "row_lengths"):
         assert operators.implementation(name).__qualname__.startswith("on_its_device")
@@ -140,7 +142,7 @@ class NothingIsRead(TorchDispatchMode):
 def grids(monkeypatch):
     """Replaces kernels by recorders of their grids."""
     found = []
-    monkeypatch.setattr(launch.forward_kernel.__class__, "run", lambda *_, grid, **__: found.append(grid))
+    monkeypatch.setattr(forward_kernel.__class__, "run", lambda *_, grid, **__: found.append(grid))
     return found
 
 
@@ -178,14 +180,15 @@ def test_tables_that_a_captured_graph_reads_are_kept(monkeypatch):
 
     def table(scale):
         call = SimpleNamespace(
-            rule=f"constant(scale={scale})", q=torch.empty(1), dim=16, soft_cap=0.0, queries=4, keys=4, sequence_keys=0, query_offset=0
+            rule=f"constant(scale={scale})", q=torch.empty(1), dim=16, soft_cap=0.0, queries=4, keys=4, sequence_keys=0, query_offset=0,
+            steps=prepared.Steps(),
         )
         return weakref.ref(operands.RuleTables(call).visible)
 
     others = table(1000)
-    monkeypatch.setattr(operands, "_is_captured", lambda device: True)
+    monkeypatch.setattr(prepared, "_is_captured", lambda device: True)
     captured = table(1001)
-    monkeypatch.setattr(operands, "_is_captured", lambda device: False)
+    monkeypatch.setattr(prepared, "_is_captured", lambda device: False)
     for scale in range(100):  # three tables each
         table(scale + 1)
     assert others() is None and captured() is not None

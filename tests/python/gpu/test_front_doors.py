@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 
 import isentrope
 import isentrope.hf
-from isentrope.gpu import launch, operators
+from isentrope.gpu import operators
+from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.models.calibrate import entropies
 from isentrope.models.evaluate import losses
 from isentrope.sdpa import gpu as sdpa_gpu
@@ -26,7 +27,7 @@ SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_lay
 
 @pytest.fixture
 def launched(monkeypatch):
-    names, kind = [], launch.forward_kernel.__class__
+    names, kind = [], forward_kernel.__class__
     run = kind.run
 
     def noted(self, *args, **options):

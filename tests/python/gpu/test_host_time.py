@@ -1,19 +1,24 @@
-"""Counts the Python calls of a call with a stand-in for the launch, and compares launches with those of Triton's dispatch."""
+"""Counts the Python calls of a call with a stand-in for the launch, and compares launches of prepared and planned calls with each
+other and with those of Triton's dispatch."""
+
+from contextlib import nullcontext
 
 import gpu_host
 import pytest
 import torch
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope._core.call import call_of
-from isentrope._core.library import LSE
-from isentrope.gpu import dispatch, launch
+from isentrope._core.library import BITS, LSE
+from isentrope.gpu import dispatch, launch, plan, prepared
+from isentrope.gpu.tile_table import Tiles
 from isentrope.statistics import ALL
 
-# Calls of functions in Python and in C that a call makes: seen with Python 3.11, and a few more for other versions.
+# Calls of functions in Python and in C that a call makes, prepared and planned: seen with Python 3.11, and a few more for other versions.
 BARS = {
-    ("forward", 1): 400, ("forward", 1024): 425, ("statistics", 1): 400, ("statistics", 1024): 425,
-    ("backward", 1): 615, ("backward", 1024): 630,
+    ("forward", 1): (54, 475), ("forward", 1024): (57, 510), ("statistics", 1): (58, 475), ("statistics", 1024): (61, 510),
+    ("backward", 1): (86, 735), ("backward", 1024): (89, 750),
 }  # fmt: skip
 
 
@@ -50,9 +55,12 @@ def by_triton(monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize(("kind", "keys"), BARS)
-def test_python_calls_of_a_call(kind, keys):
-    assert gpu_host.python_calls(gpu_host.step_of(kind, keys)) <= BARS[kind, keys]
+def test_python_calls_of_a_call(kind, keys, anew):
+    with gpu_host.planned_anew() if anew else nullcontext():
+        found = gpu_host.python_calls(gpu_host.step_of(kind, keys))
+    assert found <= BARS[kind, keys][anew], found
 
 
 @pytest.mark.parametrize("kind", ["forward", "statistics", "backward"])
@@ -63,6 +71,8 @@ def test_a_call_is_dispatched_by_triton_once(kind, launches, by_triton):
     launches.clear()
     step()
     assert launches == first and len(by_triton) == compiled == len(first)
+    step()
+    assert len(launches) == 2 * len(first) and len(by_triton) == compiled
 
 
 def test_what_triton_compiles_for_of_a_number():
@@ -89,11 +99,13 @@ def test_the_kernel_is_the_one_that_triton_would_take(wanted, launches, monkeypa
     for _ in range(2):
         for call in calls:
             launch.attention(*call, wanted)
+        prepared.forget()
     direct = launches[len(launches) // 2 :]
     launches.clear()
     monkeypatch.setattr(dispatch, "_COMPILED", {})
     for call in calls:
         monkeypatch.setattr(dispatch, "_COMPILED", {})
+        prepared.forget()
         launch.attention(*call, wanted)
     assert len({id(one[0]) for one in launches}) > 20
     assert direct == launches
@@ -108,3 +120,100 @@ def test_steps_of_decoding_find_their_kernels(by_triton):
     for keys in range(300, 512):
         step(keys)
     assert before < 12 and len(by_triton) == before
+
+
+def rows(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype)
+
+
+def masked(queries, keys, **others):
+    """Options with every kind of tensor that a call may have."""
+    return {
+        "attn_mask": torch.ones(queries, keys, dtype=torch.bool), "bias": torch.zeros(2, 4, queries, keys), "sinks": torch.zeros(4),
+        "key_end": torch.tensor([keys, 5]), "dropout_p": 0.1, "dropout_seed": torch.tensor(7), "rule": "log_length", **others,
+    }  # fmt: skip
+
+
+def documents():
+    starts = torch.tensor([0, 5, 40])
+    return {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+
+
+def backward_of(call, wanted, upstream, *wants):
+    q, v = call.q, call.v
+    output = q.new_zeros((*q.shape[:3], v.shape[3]))
+    statistics = torch.zeros((wanted & (BITS["support"] - 1)).bit_count(), *q.shape[:3])
+    d_statistics = statistics.clone() if "statistics" in upstream else None
+    return (*call, wanted, output, statistics, output.clone() if "output" in upstream else None, d_statistics, *wants, False)
+
+
+PAGES = torch.zeros(2, 300, dtype=torch.int32), torch.tensor([3000, 17], dtype=torch.int32)
+SQUARE = rows(2, 4, 40, 64), rows(2, 2, 40, 64), rows(2, 2, 40, 64)
+HALF = [x.half() for x in SQUARE]
+LONG = rows(2, 4, 1, 64), rows(2, 2, 4096, 64), rows(2, 2, 4096, 64)
+# Functions and arguments of calls that together pass everything that a launch may be passed.
+CALLS = {
+    "lse": ("attention", (*call_of(*SQUARE), LSE)),
+    "all statistics": ("attention", (*call_of(*SQUARE, causal=True), ALL)),
+    "everything": ("attention", (*call_of(*SQUARE, **masked(40, 40)), ALL)),
+    "rows of lambda": ("attention", (*call_of(*SQUARE, lambda_=torch.ones(2, 4, 40)), ALL)),
+    "documents": ("attention", (*call_of(*SQUARE, **documents(), causal=True), ALL)),
+    "shares": ("attention", (*call_of(*LONG), ALL)),
+    "a padded dimension": ("attention", (*call_of(*(x[..., :40] for x in SQUARE)), LSE)),
+    "heads inside rows": ("attention", (*call_of(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in SQUARE)), LSE)),
+    "pages": ("decode", (*call_of(LONG[0], *[rows(600, 2, 16, 64)] * 2, causal=True), *PAGES, ALL)),
+    "lengths": ("row_lengths", tuple(call_of(*SQUARE, key_end=torch.tensor([7, 9])))),
+    "backward": ("attention_backward", backward_of(call_of(*SQUARE, causal=True), LSE, ["output"], False, False, False)),
+    "backward of statistics": ("attention_backward", backward_of(call_of(*SQUARE), ALL, ["statistics"], False, False, False)),
+    "backward of everything": ("attention_backward", backward_of(call_of(*SQUARE, **masked(40, 40)), ALL, ["output", "statistics"], True, False, True)),
+    "backward of lambda": ("attention_backward", backward_of(call_of(*SQUARE, lambda_=torch.ones(2, 4, 40)), LSE, ["output"], False, True, False)),
+    "backward in float16": ("attention_backward", backward_of(call_of(*HALF, **masked(40, 40)), LSE, ["output"], True, False, True)),
+}  # fmt: skip
+
+
+def base_of(x):
+    return x.base if isinstance(x, TensorDescriptor) else x
+
+
+def compare(planned, prepared, moved):
+    """Compares an argument of both calls. Notes in `moved`, by its storage, how far an allocation was moved."""
+    assert isinstance(planned, TensorDescriptor) == isinstance(prepared, TensorDescriptor)
+    if isinstance(planned, TensorDescriptor):
+        assert (planned.shape, planned.strides, planned.block_shape) == (prepared.shape, prepared.strides, prepared.block_shape)
+        assert base_of(planned).data_ptr() == base_of(prepared).data_ptr() and base_of(planned).dtype == base_of(prepared).dtype
+    elif isinstance(planned, torch.Tensor):
+        storage, address = planned.untyped_storage(), planned.data_ptr()
+        assert type(prepared) is int and prepared % 16 == address % 16
+        assert moved.setdefault(storage.data_ptr(), (storage, prepared - address))[1] == prepared - address
+    else:
+        assert type(planned) is type(prepared) and planned == prepared
+
+
+@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_prepared_call_passes_what_a_planned_one_passes(name, described, monkeypatch):
+    """Kernels, grids, numbers and addresses. Allocations are as far apart as they were large, and results are those returned."""
+    found, tiles = [], plan.tiles
+    monkeypatch.setattr(plan, "tiles", lambda *x, **y: Tiles(*tiles(*x, **y))._replace(descriptors=described))
+    monkeypatch.setattr(gpu_host._Compiled, "run", lambda self, *passed: found.append((self, passed[:3], passed[9:])))
+    function, arguments = CALLS[name]
+    results = []
+    for _ in range(3):
+        last, found[:] = found.copy(), []
+        made = getattr(launch, function)(*arguments)
+        results.append(made if isinstance(made, tuple) else (made,))
+    assert len(last) == len(found) >= 1 and type(found[0][2][0]) is int
+    moved = {}
+    for one, other in zip(last, found):
+        assert one[:2] == other[:2] and len(one[2]) == len(other[2])
+        for a, b in zip(one[2], other[2]):
+            compare(a, b, moved)
+    own = {x.untyped_storage().data_ptr() for x in arguments if isinstance(x, torch.Tensor)}
+    for x, y in zip(results[1], results[2]):
+        assert (x.shape, x.stride(), x.dtype) == (y.shape, y.stride(), y.dtype)
+        if x.data_ptr() in moved:
+            assert moved[x.data_ptr()][1] == y.data_ptr() - x.data_ptr()
+    # Nothing overlaps: neither tensors of the call, nor results, nor parts of the workspace.
+    ranges = sorted((start + by, start + by + storage.nbytes()) for start, (storage, by) in moved.items() if start)
+    assert all(end <= begin for (_, end), (begin, _) in zip(ranges, ranges[1:]))
+    assert all(moved[start][1] == 0 for start in own & moved.keys())

@@ -48,7 +48,7 @@ MUTANTS = {
         "dt=f16 shape=1x1x40x160x16 mask=causal:bottom_right",
     ),
     "forgets_keys_of_a_prefix_behind_the_own": (
-        "launch.py", " and call.prefix_keys is None", "", "dt=f16 shape=1x1x40x160x16 mask=causal:top_left,prefix=100",
+        "arguments.py", " and call.prefix_keys is None", "", "dt=f16 shape=1x1x40x160x16 mask=causal:top_left,prefix=100",
     ),
     "takes_the_last_tile_for_the_largest_key": (
         "largest_key.py", "tl.where(here > most, first, largest)", "tl.where(here > float('-inf'), first, largest)",
@@ -69,7 +69,7 @@ MUTANTS = {
         "dt=f16 shape=1x1x96x25x4 mask=causal:bottom_right,window=4:-1 rule=constant(scale=0) lambda=1 scale=0.001 seed=941",
     ),
     "counts_masked_keys_in_n": (
-        "launch.py", "count = mask is not None and (", "count = mask is None and (",
+        "launch_rows.py", "count = mask is not None and (", "count = mask is None and (",
         "shape=1x1x20x20x16 rule=log_length admitted=1",
     ),
     "lets_hidden_values_through": (
@@ -77,7 +77,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "never_repairs": (
-        "launch.py", '(first, constants | {"REPAIR": True})', "(first,)",
+        "arguments.py", '(first, constants | {"REPAIR": True})', "(first,)",
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "overlooks_sums_that_are_no_numbers": (
@@ -85,7 +85,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
-        "launch.py", "_hides(call, by_key)", "_hides(call)",
+        "launch_backward.py", "hides(self.call, by_key)", "hides(self.call)",
         "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (
@@ -100,7 +100,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "leaves_gradients_of_values_to_the_first_launch_of_two": (
-        "launch.py", "((True, False), (False, True)) if by_key.APART", "((True, False),) if by_key.APART", "shape=1x1x20x20x16 bwd=1",
+        "launch_backward.py", "((True, False), (False, True)) if shape.APART", "((True, False),) if shape.APART", "shape=1x1x20x20x16 bwd=1",
     ),
     "flips_the_entropy_gradient": (
         "gradient_rows.py", "2.0 * d.variance - d.entropy,", "2.0 * d.variance + d.entropy,", "shape=1x1x20x20x16 bwd=1",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import isentrope
-from isentrope.gpu import launch
+from isentrope.gpu import dispatch
 from isentrope.gpu.kernels.gradient_rows import TERMS_OF
 
 NOTHING = set()
@@ -13,13 +13,13 @@ NOTHING = set()
 @pytest.fixture
 def launches(monkeypatch):
     """Name and constants of each launch."""
-    found, own = [], launch.launch
+    found, own = [], dispatch.launch
 
     def recorded(kernel, grid, arguments, *variants):
         found.append((kernel.fn.__name__, variants[0]))
-        own(kernel, grid, arguments, *variants)
+        return own(kernel, grid, arguments, *variants)
 
-    monkeypatch.setattr(launch, "launch", recorded)
+    monkeypatch.setattr(dispatch, "launch", recorded)
     return found
 
 

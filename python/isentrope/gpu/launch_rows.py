@@ -1,0 +1,63 @@
+"""Launches rows_kernel, which resolves masks and rule for the other kernels."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope._core.masks import Masks
+from isentrope.gpu.arguments import FUSED, MASK_LISTS, blocks_of, some, strides
+from isentrope.gpu.kernels.rows import rows_kernel
+from isentrope.gpu.operands import Operands, RuleTables
+
+# Beyond every position, and far from the limits of int64.
+_FAR = 1 << 62
+_mask_parameters = attrgetter(*(name for name in rows_kernel.arg_names if name in Masks._fields))
+
+
+def _mask_arguments(masks: Masks, other: Tensor) -> list[Any]:
+    """Returns the parts of a mask in the order of rows_kernel."""
+    parts = _mask_parameters(masks)
+    return [other if x is None else x if type(x) is not int or x < _FAR else _FAR for x in parts]
+
+
+class Rows:
+    """Results of rows_kernel, which documents them."""
+
+    def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
+                 needs_lambda: bool = False, counters: Tensor | None = None) -> None:  # fmt: skip
+        mask, lambda_ = call.attn_mask, call.lambda_
+        by_batch = call.masks.differ_by_batch or any(x is not None for x in (used, mask, lambda_, lengths))
+        tables = RuleTables(call) if lambda_ is None else None
+        by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
+        self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
+        self.tile = tile
+        tiles = blocks_of(call.queries, tile)
+        integers = call.empty(self.batches * (3 * call.queries + 4 * tiles), torch.int32)
+        sizes = (self.batches * call.queries,) * 3 + (self.batches * 4 * tiles,)
+        self.begins, self.ends, self.own_keys, self.tiles = integers.split_with_sizes(sizes)
+        self.scales = call.empty((4, self.batches, self.heads, call.queries), torch.float32)
+        count = mask is not None and (
+            lengths is not None or needs_lambda or tables is not None and tables.reads_visible
+        )
+        anything = self.scales
+        visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
+        # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
+        constants = {flag: getattr(call.masks, name) is not None for name, flag in MASK_LISTS.items()} | {
+            "LAMBDA": lambda_ is not None, "COUNT": count, "POSITION": tables is not None and position.shape[-1] > 0,
+            "TOTAL": tables is not None and total.shape[-1] > 0, "LENGTHS": lengths is not None, "USED": used is not None,
+            "ROWS": tile, "KEYS": 32, "num_warps": 8 if count else 4, **FUSED,
+        }  # fmt: skip
+        call.steps.launch(rows_kernel, (tiles * self.batches * self.heads, 1, 1), (
+            self.begins, self.ends, self.own_keys, self.scales, self.tiles, some(lengths, integers),
+            some(counters, integers), 0 if counters is None else len(counters),
+            some(lambda_, anything), *strides(lambda_, 3),
+            some(mask, integers), *strides(mask),
+            0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
+            some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
+            total, total.shape[-1], tables.heads if tables else 1,
+            self.batches, self.heads, call.queries, call.keys, *_mask_arguments(call.masks, integers),
+        ), constants)  # fmt: skip
