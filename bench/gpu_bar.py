@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from gpu_measured import Measured
 
-OF_STATISTICS = "forward, lse, in the tile of statistics"
 GRADIENTS = "query gradient", "key gradient"
 PEER = "FlexAttention "
 
@@ -33,13 +32,14 @@ def bars(kernels: list[Measured]) -> Iterator[Bar]:
     """Yields the limits of the kernels of one type and head dimension."""
     for x in kernels:
         if not x.name.startswith((PEER, "plain")):
-            yield from _of_each(x)
+            yield from of_each(x)
     named = {x.name: x for x in kernels if x.name != "plain forward"}
     yield from _of_forward(named, [x for x in kernels if x.name == "plain forward"])
     yield from _of_gradients(named)
 
 
-def _of_each(x: Measured) -> Iterator[Bar]:
+def of_each(x: Measured) -> Iterator[Bar]:
+    """Yields the limits of any kernel."""
     about, loops = f"{x.dtype}, d {x.dim}, {x.name}: ", x.kernel.loops
     least = 64 if x.name.startswith("forward") else 32
     yield Bar(about + "bytes spilled", x.kernel.spilled, 0)
@@ -50,16 +50,13 @@ def _of_each(x: Measured) -> Iterator[Bar]:
 
 
 def _of_forward(named: dict[str, Measured], plain: list[Measured]) -> Iterator[Bar]:
-    lse, lse_in_tile = named["forward, lse"], named[OF_STATISTICS]
+    lse = named["forward"]
     about = f"{lse.dtype}, d {lse.dim}, forward: "
     alike = min(plain, key=lambda x: abs(x.rows * x.keys - lse.rows * lse.keys))
     yield Bar(about + "instructions a score over the plain kernel's", lse.a_score / alike.a_score, 1.1)
     yield Bar(about + "registers beyond the plain kernel's", lse.kernel.registers - alike.kernel.registers, 8)
     if lse.dim == 64:
         yield Bar(about + "programs on a multiprocessor", lse.programs, 2, at_least=True)
-    for name, most in (("entropy", 1.25), ("all statistics", 1.7)):
-        ratio = named[f"forward, {name}"].a_score / lse_in_tile.a_score
-        yield Bar(about + f"instructions for {name}, over lse's in that tile", ratio, most)
 
 
 def _of_gradients(named: dict[str, Measured]) -> Iterator[Bar]:

@@ -21,7 +21,7 @@ from unittest import mock
 import gpu_peers
 import torch
 import triton
-from gpu_bar import OF_STATISTICS, bars
+from gpu_bar import bars
 from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
 from gpu_measured import Measured
 from triton.compiler import ASTSource
@@ -30,11 +30,10 @@ from isentrope._core.call import call_of
 from isentrope._core.files import write_text
 from isentrope._core.library import BITS, SUPPORT
 from isentrope.gpu import launch, plan, tile_table
-from isentrope.statistics import ALL
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DIMS = (64, 128)
-LSE, ENTROPY = BITS["lse"], BITS["lse"] | BITS["entropy"]
+LSE = BITS["lse"]
 # Tiles of the plain kernel that are fastest in its publication: 8 warps, 128 rows.
 PLAIN = {64: [(128, 64, 8, 3), (128, 128, 8, 3)], 128: [(128, 64, 8, 3), (128, 128, 8, 2)]}
 
@@ -46,31 +45,30 @@ def unmasked(loops: tuple[Loop, ...]) -> list[Loop]:
 
 
 def isentrope_kernels(dtype: str, dim: int) -> Iterator[Measured]:
-    """Yields the forward kernels by set of statistics, lse in the tile of statistics too, and the plain gradients."""
+    """Yields the kernels of both passes without statistics."""
     with mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE):
-        with mock.patch.object(plan, "_BARE", {}):
-            yield from _launched(OF_STATISTICS, dtype, dim, LSE, backward=False)
-        for name, wanted in (("forward, lse", LSE), ("forward, entropy", ENTROPY), ("forward, all statistics", ALL)):
-            yield from _launched(name, dtype, dim, wanted, backward=False)
-        yield from _launched("", dtype, dim, LSE, backward=True)
+        for backward in (False, True):
+            yield from launched(dtype, dim, LSE, backward)
 
 
-def _launched(name: str, dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
+def launched(dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
+    """Yields the tile kernels of a call, or of the backward pass of a loss that reads its statistics."""
     kind, shape = DTYPES[dtype], (4, gpu_peers.HEADS, gpu_peers.LENGTH, dim)
     x = torch.empty(shape[2:], dtype=kind).expand(shape)
     arguments = call_of(x, x, x, causal=True)
     with launches(TARGETS["sm_90"]) as planned:
         if backward:
             statistics = torch.empty(1).expand((wanted & (SUPPORT - 1)).bit_count(), *shape[:3])
-            launch.attention_backward(*arguments, wanted, x, statistics, x, None, False, False, False, False)
+            upstream = None if wanted == LSE else statistics
+            launch.attention_backward(*arguments, wanted, x, statistics, x, upstream, False, False, False, False)
         else:
             launch.attention(*arguments, wanted)
     for planned_launch in planned:
         if planned_launch.name in ("forward", "query_gradient", "key_gradient"):
             tile, kernel = dict(planned_launch.constants)["SHAPE"], compiled(planned_launch, TARGETS["sm_90"])
             (loop,) = unmasked(kernel.loops)
-            shown = name or planned_launch.name.replace("_", " ")
-            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, dict(planned_launch.options)["num_warps"], kernel, loop)
+            shown, options = planned_launch.name.replace("_", " "), dict(planned_launch.options)
+            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, options["num_warps"], kernel, loop)
 
 
 def _of_source(source: gpu_peers.Source) -> Compiled:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/contributors/gpu.md, and docs/results/gpu-static.json: what becomes of the kernels on chips that are not here.
+"""Writes the tables of compiled kernels in docs/contributors/gpu.md and gpu-time.md, and docs/results/gpu-static.json.
 
-    docs/generate/gpu_table.py          # some minutes; PYTHONPATH must have isentrope, as in the build's python folder
+    docs/generate/gpu_table.py [compiled] [static] [statistics]  # all of them: some minutes; PYTHONPATH must have isentrope, as in the build's python folder
 """
 
 import json
@@ -12,13 +12,27 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests/python/gpu"), str(ROOT / "bench")]
 
 import gpu_static  # noqa: E402
+import gpu_statistics  # noqa: E402
 import table  # noqa: E402
 from isentrope._core.files import write_text  # noqa: E402
 from marks import put  # noqa: E402
 
-PAGE = ROOT / "docs/contributors/gpu.md"
+PAGE, OF_TIME = ROOT / "docs/contributors/gpu.md", ROOT / "docs/contributors/gpu-time.md"
 
-kernels = [x for dtype in gpu_static.DTYPES for dim in gpu_static.DIMS for x in gpu_static.measured(dtype, dim)]
-write_text(ROOT / "docs/results/gpu-static.json", json.dumps(gpu_static.as_json(kernels)) + "\n")
-text = put(PAGE.read_text(), "static", gpu_static.table([x for x in kernels if x.dtype == "bf16"]))
-write_text(PAGE, put(text, "compiled", table.lines()))
+
+def static():
+    kernels = [x for dtype in gpu_static.DTYPES for dim in gpu_static.DIMS for x in gpu_static.measured(dtype, dim)]
+    write_text(ROOT / "docs/results/gpu-static.json", json.dumps(gpu_static.as_json(kernels)) + "\n")
+    return gpu_static.table([x for x in kernels if x.dtype == "bf16"])
+
+
+def statistics():
+    return gpu_statistics.table([
+        cost for direction in gpu_statistics.PASSES for dim in gpu_static.DIMS for cost in gpu_statistics.costs(direction, "bf16", dim)
+    ])  # fmt: skip
+
+
+TABLES = {"compiled": (PAGE, table.lines), "static": (PAGE, static), "statistics": (OF_TIME, statistics)}
+for name in sys.argv[1:] or TABLES:
+    page, lines = TABLES[name]
+    write_text(page, put(page.read_text(), name, lines()))

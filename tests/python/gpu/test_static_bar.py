@@ -1,12 +1,14 @@
-"""Limits of bench/gpu_bar.py on the compiled kernels for sm_90, beside published ones."""
+"""Limits of bench/gpu_bar.py and bench/gpu_statistics.py on the compiled kernels for sm_90."""
 
 import gpu_measured
 import gpu_static
+import gpu_statistics
 import pytest
 from gpu_bar import bars
 from gpu_disassembly import Loop, loops
 
 from isentrope.gpu import plan
+from isentrope.gpu.kernels import gradient_tile
 
 # Tiles of earlier versions: the same for every call, small enough for all statistics.
 SMALL = {
@@ -30,6 +32,31 @@ def test_small_tiles_are_refused(dim, monkeypatch):
     missed = [bar.what for bar in bars(gpu_static.measured("bf16", dim)) if not bar.holds]
     for what in ("forward: instructions a score over the plain", "columns of the narrowest", "fences in a loop", "instructions a flop"):
         assert any(what in one for one in missed), what
+
+
+@pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
+@pytest.mark.parametrize("direction", gpu_statistics.PASSES)
+def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
+    names = tuple(name for of, name in gpu_statistics.LIMITS if of == direction)
+    found = [bar for cost in gpu_statistics.costs(direction, dtype, dim, names) for bar in gpu_statistics.bars(cost)]
+    assert sum("over those without" in bar.what for bar in found) == len(names)
+    assert not [str(bar) for bar in found if not bar.holds]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dim", gpu_static.DIMS)
+def test_an_instruction_more_for_each_score_is_refused(dim):
+    """Gradients of the entropy that also bound each logit, as in tiles with hidden keys, are above the limit."""
+    function = gradient_tile.logit_gradients
+    source = function.src
+    try:
+        function._unsafe_update_src(source.replace("if not FINITE:", "if True:"))
+        assert function.src != source
+        (cost,) = gpu_statistics.costs("backward", "bf16", dim, ("entropy",))
+        (missed,) = [bar for bar in gpu_statistics.bars(cost) if not bar.holds]
+    finally:
+        function._unsafe_update_src(source)
+    assert "instructions over those without statistics" in missed.what
 
 
 CODE = """

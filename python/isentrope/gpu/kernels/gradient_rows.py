@@ -5,6 +5,8 @@ With u = ln p_j + H, and w the non-sink weight,
     dz_j = p_j [ w do.v_j + base + linear u + quadratic u^2 + collision p_j + d_D |i - j| + (d_P if j is the largest key) ]
 
     base = d_lse - w do.output - 2 d_C C - d_V V - d_D D - d_P P     linear = 2 d_V - d_H     quadratic = d_V     collision = 2 d_C
+
+Without d_V the entropy joins the base, and a tile computes base + linear t from t = log2 p, which it has for the weight.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ def gradient_rows_kernel(
 
     Their order: lse in log2; base; lambda in log2 before the soft-cap; the factor after it; that of the bias in log2;
     w, linear, quadratic, collision, entropy, d_distance; the bits of begin, end and own key; d_max_probability; and the
-    bits of the largest key, which largest_key_kernel stores. d_sinks f32 [rows].
+    bits of the largest key, which largest_key_kernel stores. Entropy, linear and quadratic are those of log2 p.
+    d_sinks f32 [rows].
 
     In float16, whose weights are multiplied by 2^F16_LIFT, lse, collision and entropy are those of the multiplied
     weights. bounds f32 [2, rows] bound the gradients of logits and of queries' products with keys (gradient_range).
@@ -199,13 +202,15 @@ def gradient_rows_kernel(
         store_bounds(bounds + row, largest, end > begin, scale, scale_plane, rows, plane, CAPPED)
         lse, collision, entropy = lse - F16_LIFT, collision / F16_FACTOR, entropy - F16_LIFT * LN2
     tl.store(to, lse, mask=rows)
+    if UPSTREAM and WANTED.VARIANCE < 0:
+        base += linear * entropy
     tl.store(to + 1, base, mask=rows)
     store_scales(to, scale, scale_plane, rows)
     tl.store(to + 5, share, mask=rows)
-    tl.store(to + 6, linear, mask=rows)
-    tl.store(to + 7, d.variance, mask=rows)
+    tl.store(to + 6, linear * LN2, mask=rows)
+    tl.store(to + 7, d.variance * (LN2 * LN2), mask=rows)
     tl.store(to + 8, collision, mask=rows)
-    tl.store(to + 9, entropy, mask=rows)
+    tl.store(to + 9, entropy * LOG2E, mask=rows)
     tl.store(to + 10, d.distance, mask=rows)
     tl.store(to + 11, bits(begin), mask=rows)
     tl.store(to + 12, bits(end), mask=rows)

@@ -107,8 +107,8 @@ def load_terms(terms, rows, CHECKED: tl.constexpr, ROWS: tl.constexpr, GIVEN: tl
         share = load_row_floats(terms + 5, rows, CHECKED)
     if GIVEN.LINEAR:
         linear = load_row_floats(terms + 6, rows, CHECKED)
-        entropy = load_row_floats(terms + 9, rows, CHECKED)
     if GIVEN.QUADRATIC:
+        entropy = load_row_floats(terms + 9, rows, CHECKED)
         quadratic = load_row_floats(terms + 7, rows, CHECKED)
     if GIVEN.COLLISION:
         collision = load_row_floats(terms + 8, rows, CHECKED)
@@ -195,11 +195,14 @@ class Weights(NamedTuple):
 
 
 @triton.jit
-def lifted_terms(terms, more):
+def lifted_terms(terms, more, GIVEN: tl.constexpr):
     """Returns the terms for weights lifted further by 2^more."""
+    base = terms.base
+    if GIVEN.LINEAR and not GIVEN.QUADRATIC:
+        base -= more * terms.linear
     return Terms(
-        terms.lift + more, terms.lse - more, terms.base, terms.share, terms.linear, terms.quadratic,
-        terms.collision * tl.exp2(-more), terms.entropy - more * LN2, terms.d_distance, terms.own_key, terms.d_most,
+        terms.lift + more, terms.lse - more, base, terms.share, terms.linear, terms.quadratic,
+        terms.collision * tl.exp2(-more), terms.entropy - more, terms.d_distance, terms.own_key, terms.d_most,
         terms.largest_key,
     )  # fmt: skip
 
@@ -217,19 +220,24 @@ def scaled_terms(terms, scale, GIVEN: tl.constexpr):
 
 
 @triton.jit
-def logit_gradients(weights, dp, terms, key, first_key, SHARED: tl.constexpr, GIVEN: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Returns dz; undefined for hidden keys. SHARED: the non-sink weight differs from 1."""
+def logit_gradients(
+    weights, dp, terms, key, first_key, SHARED: tl.constexpr, GIVEN: tl.constexpr, FINITE: tl.constexpr, KEYS_FIRST: tl.constexpr
+):  # fmt: skip
+    """Returns dz; undefined for hidden keys. SHARED: the non-sink weight differs from 1. FINITE: no t is -inf, or a
+    gradient of NaN is recomputed."""
     t, p = weights.t, weights.p
     if SHARED:
         slope = dp * as_column(terms.share, KEYS_FIRST) + as_column(terms.base, KEYS_FIRST)
     else:
         slope = dp + as_column(terms.base, KEYS_FIRST)
     if GIVEN.LINEAR:
-        u = tl.where(t < LEAST, LEAST, t) * LN2 + as_column(terms.entropy, KEYS_FIRST)
+        if not FINITE:
+            t = tl.maximum(t, LEAST)
         factor = as_column(terms.linear, KEYS_FIRST)
         if GIVEN.QUADRATIC:
-            factor = factor + u * as_column(terms.quadratic, KEYS_FIRST)
-        slope += u * factor
+            t += as_column(terms.entropy, KEYS_FIRST)
+            factor = factor + t * as_column(terms.quadratic, KEYS_FIRST)
+        slope += t * factor
     if GIVEN.COLLISION:
         slope += p * as_column(terms.collision, KEYS_FIRST)
     if GIVEN.DISTANCE:
@@ -279,13 +287,14 @@ def value_weights(weights, share, SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELE
 @triton.jit
 def tile_gradients(
     weights, dp, terms, factor, key, first_key, SHARED: tl.constexpr,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr, KEYS_FIRST: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr, FINITE: tl.constexpr, KEYS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """Returns gradients of logits and of scaled scores from do.v of a tile, 0 for hidden keys. With SELECT they are
-    also 0 if the product or a row's terms are non-finite. factor: dropout's factor of kept weights."""
+    also 0 if the product or a row's terms are non-finite. FINITE: as in logit_gradients. factor: dropout's factor of kept
+    weights."""
     if SHAPE.DROPOUT:
         dp = tl.where(weights.kept, dp * factor, 0.0)
-    dz = logit_gradients(weights, dp, terms, key, first_key, SHARED, GIVEN, KEYS_FIRST)
+    dz = logit_gradients(weights, dp, terms, key, first_key, SHARED, GIVEN, FINITE, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
         ds = dz * weights.slope

@@ -21,8 +21,10 @@ from isentrope.gpu.kernels.tile import (
 def process_query_block(
     tile, head, dk, dv, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
+    CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the gradient of one query block to a key block, times `shrink` relative to the lift of its rows."""
+    """Adds the gradient of one query block to a key block, times `shrink` relative to the lift of its rows.
+    CHECKED: as in forward."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
@@ -38,7 +40,8 @@ def process_query_block(
         # Sums run over rows, so each row's lambda, apart from log2 e, multiplies its terms.
         terms = scaled_terms(block.terms, block.scales.before * shrink, GIVEN)
         _, ds = tile_gradients(
-            weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR, True
+            weights, dp, terms, block.dropout.factor, key, first_key, True, SHAPE, GIVEN, MASKED and REPAIR,
+            CHECKED and not MASKED, True,
         )  # fmt: skip
         dk = dot(cast(ds, q.dtype), q, dk, SHAPE)
     return dk, dv
@@ -79,7 +82,7 @@ def shrink_factor(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
 @triton.jit
 def visit_all_queries(
     span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Returns a key block's sums over the query blocks of a span, for all heads that read it."""
     acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
@@ -94,7 +97,7 @@ def visit_all_queries(
                     if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
                         acc_k, acc_v = process_query_block(
                             query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
-                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR,
+                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR, CHECKED,
                         )  # fmt: skip
     return acc_k, acc_v
 
@@ -148,11 +151,12 @@ def key_gradient_kernel(
     shrink = 1.0
     if q.dtype.element_ty == tl.float16:
         shrink = shrink_factor(bounds + batch * heads * queries, span, queries, kv_head, group, SHAPE.ROWS)
+    CHECKED: tl.constexpr = wrong is not None and not REPAIR
     acc_k, acc_v = visit_all_queries(
         span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-        SHAPE, GIVEN, DK, DV, REPAIR,
+        SHAPE, GIVEN, DK, DV, REPAIR, CHECKED,
     )  # fmt: skip
-    if not REPAIR and wrong is not None:
+    if CHECKED:
         nothing = nonfinite_flag(acc_k) + nonfinite_flag(acc_v)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     acc_k, acc_v = as_gradients(acc_k, acc_v, shrink, kept_factor, k_tile.dtype == tl.float16)

@@ -25,11 +25,11 @@ from isentrope.gpu.kernels.tile import (
 def process_key_tile(
     tile, dq, d_lambda, block, unit, k, v, start, stop, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
-    REPAIR: tl.constexpr,
+    REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Adds the gradient of one tile of keys to a query block; its rows see some of start ... stop - 1.
 
-    unit: scale of lifted gradients."""
+    unit: scale of lifted gradients. CHECKED: as in forward."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
     inside = (key >= start) & (key < stop)
@@ -40,7 +40,8 @@ def process_key_tile(
     weights = tile_weights(scores, block, key, first, inside, cap, SHAPE, MASKED, False)
     dp = dot(block.upstream, tl.trans(v_tile), nothing, SHAPE)
     dz, ds = tile_gradients(
-        weights, dp, block.terms, block.dropout.factor, key, first, GIVEN.SINK, SHAPE, GIVEN, MASKED and REPAIR, False
+        weights, dp, block.terms, block.dropout.factor, key, first, GIVEN.SINK, SHAPE, GIVEN, MASKED and REPAIR,
+        CHECKED and not MASKED, False,
     )  # fmt: skip
     if D_BIAS:
         at = d_bias[:, None] + key[None, :]
@@ -101,7 +102,7 @@ def query_gradient_kernel(
     unit = full(SHAPE.ROWS, 1.0, tl.float32)
     if q.dtype.element_ty == tl.float16:
         most = exponent(tl.load(bounds + row, mask=rows, other=0.0))
-        block = with_terms(block, lifted_terms(block.terms, -most))
+        block = with_terms(block, lifted_terms(block.terms, -most, GIVEN))
         unit = tl.exp2(most) * (1.0 / F16_FACTOR)
     k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
     v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
@@ -115,6 +116,7 @@ def query_gradient_kernel(
     some = view.end > view.begin
     start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
     stop = tl.max(tl.where(rows & some, view.end, 0), 0)
+    CHECKED: tl.constexpr = wrong is not None and not REPAIR
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
             for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
@@ -122,9 +124,9 @@ def query_gradient_kernel(
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
                     acc, acc_lambda = process_key_tile(
                         key_tile, acc, acc_lambda, block, unit, k_rows, v_rows,
-                        start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR,
+                        start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
                     )  # fmt: skip
-    if not REPAIR and wrong is not None:
+    if CHECKED:
         nothing = nonfinite_flag(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)
     # Rows without keys are included if the block's other rows see everything.

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Counts what each statistic costs on sm_90: instructions for a score, over those of the same pass without statistics.
+
+    bench/gpu_statistics.py [--dtypes bf16 f16]     # exit status 1 if a limit is exceeded
+
+Nothing is timed and no device is needed. Both passes have the tile that the plan has for statistics, without measured
+tiles. The backward pass is that of a loss that reads the statistic: the query gradient and the key gradient together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+from unittest import mock
+
+import gpu_static
+from gpu_bar import Bar, of_each
+from gpu_measured import Measured
+from gpu_static import LSE
+
+from isentrope._core.library import BITS
+from isentrope.gpu import plan, tile_table
+from isentrope.statistics import ALL
+
+STATISTICS = {
+    "entropy": LSE | BITS["entropy"],
+    "variance": LSE | BITS["variance"],
+    "collision": LSE | BITS["collision"],
+    "distance": LSE | BITS["distance"],
+    "max_probability": LSE | BITS["max_probability"] | BITS["max_logit"],
+    "all": ALL,
+}
+PASSES = "forward", "backward"
+# Largest ratio to the pass without statistics, by pass, statistic, type and dimension.
+LIMITS = {
+    ("forward", "entropy"): {("bf16", 64): 1.13, ("bf16", 128): 1.11, ("f16", 64): 1.24, ("f16", 128): 1.19},
+    ("forward", "all"): {("bf16", 64): 1.59, ("bf16", 128): 1.49, ("f16", 64): 1.69, ("f16", 128): 1.57},
+    ("backward", "entropy"): {("bf16", 64): 1.13, ("bf16", 128): 1.07, ("f16", 64): 1.13, ("f16", 128): 1.07},
+    ("backward", "all"): {("bf16", 64): 2.06, ("bf16", 128): 1.58, ("f16", 64): 2.06, ("f16", 128): 1.58},
+}
+
+
+class Cost(NamedTuple):
+    """A pass with one statistic, or all, beside the same without: its kernels."""
+
+    direction: str
+    statistic: str
+    kernels: list[Measured]
+    without: list[Measured]
+
+    @property
+    def ratio(self) -> float:
+        return sum(x.a_score for x in self.kernels) / sum(x.a_score for x in self.without)
+
+    @property
+    def more(self) -> float:
+        """Instructions of a thread for a score that the statistic adds."""
+        return 32 * (sum(x.a_score for x in self.kernels) - sum(x.a_score for x in self.without))
+
+
+def costs(direction: str, dtype: str, dim: int, names: tuple[str, ...] = tuple(STATISTICS)) -> Iterator[Cost]:
+    """Yields the costs of statistics in the plan's tiles, which are the same for any."""
+    backward = direction == "backward"
+    with mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE), mock.patch.object(plan, "_BARE", {}):
+        without = list(gpu_static.launched(dtype, dim, LSE, backward))
+        for name in names:
+            yield Cost(direction, name, list(gpu_static.launched(dtype, dim, STATISTICS[name], backward)), without)
+
+
+def bars(cost: Cost) -> Iterator[Bar]:
+    """Yields the limits of a statistic that has any."""
+    one = cost.kernels[0]
+    about = f"{cost.direction}, {cost.statistic}: "
+    for kernel in cost.kernels:
+        yield from (bar._replace(what=about + bar.what) for bar in of_each(kernel))
+    if limits := LIMITS.get((cost.direction, cost.statistic)):
+        what = f"{about}{one.dtype}, d {one.dim}: instructions over those without statistics"
+        yield Bar(what, cost.ratio, limits[one.dtype, one.dim])
+
+
+def table(found: list[Cost]) -> Iterator[str]:
+    """Yields a row for each statistic: what it adds to each pass in each dimension."""
+    places = [(direction, dim) for direction in PASSES for dim in gpu_static.DIMS]
+    yield f"| statistic | {' | '.join(f'{direction}, {dim}' for direction, dim in places)} |"
+    yield f"|---|{'---|' * len(places)}"
+    by_place = {(x.statistic, x.direction, x.kernels[0].dim): x for x in found}
+    bare = [32 * sum(x.a_score for x in by_place["all", *place].without) for place in places]
+    yield f"| none | {' | '.join(f'{count:.1f}' for count in bare)} |"
+    for name in STATISTICS:
+        cells = (by_place[name, *place] for place in places)
+        yield f"| {name} | {' | '.join(f'+ {x.more:.1f}: {x.ratio:.2f}' for x in cells)} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="+", choices=gpu_static.DTYPES, default=["bf16"])
+    missed = 0
+    for dtype in parser.parse_args().dtypes:
+        found = [cost for direction in PASSES for dim in gpu_static.DIMS for cost in costs(direction, dtype, dim)]
+        for bar in (bar for cost in found for bar in bars(cost)):
+            print(bar, file=sys.stderr)
+            missed += not bar.holds
+        print(f"{dtype}\n" + "\n".join(table(found)))
+    return missed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
