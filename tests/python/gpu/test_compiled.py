@@ -163,15 +163,10 @@ def test_a_call_that_asks_for_no_statistics_pays_nothing():
     full, bare = compiled_forward(True), compiled_forward(False)
     functions = [getattr(sums, name) for name in ("rebase", "add_moments")]
     functions += [results.write_rows, shares.store_share, block.load_block, forward.are_no_numbers]
-    sources = [function.src for function in functions]
-    try:
-        for function, source in zip(functions, sources):
-            function._unsafe_update_src(without_statistics(source))
-        assert all(len(function.src) < len(source) for function, source in zip(functions, sources))
+    changed = {function: without_statistics(function.src) for function in functions}
+    assert all(len(source) < len(function.src) for function, source in changed.items())
+    with variants.changed_sources(changed):
         none = compiled_forward(False)
-    finally:
-        for function, source in zip(functions, sources):
-            function._unsafe_update_src(source)
     assert bare == none and bare.instructions < full.instructions
 
 

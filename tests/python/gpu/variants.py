@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from gpu_compiling import Compiled, Launch, Target, compiled, launches
+from triton.runtime.jit import JITFunction
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE, SUPPORT
@@ -16,6 +19,28 @@ from isentrope.statistics import ALL
 # Reads each of the lengths that a row has.
 _RULE = "log_length(length=total)*attn_temperature_tuning"
 _PAGE = 16
+
+
+@contextmanager
+def changed_sources(sources: dict[JITFunction, str]) -> Iterator[None]:
+    """Gives functions of the kernels other sources during the block."""
+    before = {function: function.src for function in sources}
+    try:
+        _update(sources)
+        yield
+    finally:
+        _update(before)
+
+
+def _update(sources: dict[JITFunction, str]) -> None:
+    for function, source in sources.items():
+        function._unsafe_update_src(source)
+    # Callers have a hash of the functions that they call, by which Triton finds a compiled kernel.
+    for name, module in list(sys.modules.items()):
+        if name.startswith("isentrope.gpu.kernels."):
+            for found in vars(module).values():
+                if isinstance(found, JITFunction):
+                    found.hash = None
 
 
 class Variant(NamedTuple):
