@@ -1,7 +1,8 @@
 // The backward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels
-// these are. Rows come first, then the coefficients of their gradients, and the largest key of each
-// row if a gradient goes to it. The rows that see each tile of keys are found before gradients of
-// queries, and those of keys and values.
+// these are. Rows come first, then the coefficients of their gradients. In f16 norms of values
+// precede them, by which rows are scaled. Sinks are next, and the largest key of each row if a
+// gradient goes to it. The rows that see each tile of keys are found before gradients of queries,
+// and those of keys and values.
 
 #include <optional>
 #include <set>
@@ -31,7 +32,7 @@ class Backward {
  private:
   struct Plan {
     Loaded rows, spans;
-    std::optional<Loaded> largest_key;
+    std::optional<Loaded> norms, sink, largest_key;
     Repaired by_query;
     std::vector<Repaired> by_key;  // one of both gradients, or one of each
   };
@@ -47,10 +48,13 @@ class Backward {
   }
   // Returns the statistics that a kernel reads, side by side; 0 for others that it has a place for.
   [[nodiscard]] Scratch side_by_side(const Kernel& kernel, const ConstRowStatistics& from) const;
-  void launch_rows(const Loaded& loaded, Arguments passed) const;
-  void launch_tiles(const Plan& plan, Arguments passed, const Rows& rows) const;
+  void launch_rows(const Plan& plan, Arguments passed) const;
+  void launch_norms(const Loaded& loaded, Arguments passed) const;
+  // key_bounds: bounds of products with keys, if there are some.
+  void launch_tiles(const Plan& plan, Arguments passed, const Rows& rows, Address key_bounds) const;
   void launch_repaired(const Repaired& kernels, std::int64_t programs, Arguments passed) const;
   void zero(const Tensor& tensor) const;
+  void zero_sinks() const;
   void zero_all() const;
 
   const Call& call_;
@@ -120,6 +124,16 @@ Backward::Plan Backward::plan() const {
   Device::State& device = call_.device;
   Plan plan;
   plan.rows = device.find(needs_of_rows());
+  if (call_.in.q.type == DType::f16) {
+    plan.norms = device.find({.kernel = "value_norms",
+                              .constants = {{"COLUMNS", call_.in.v.extents[3]},
+                                            {"ATTN_MASK", bool{call_.options.attn_mask}},
+                                            {"BIAS", bool{call_.options.bias}}},
+                              .types = {{"v", pointer_to(call_.in.v.type)}}});
+  }
+  if (result_.d_sinks && call_.options.sinks) {
+    plan.sink = device.find({.kernel = "sink_gradient", .constants = {}});
+  }
   if (terms().contains("LARGEST_KEY")) {
     Needs needs = tile_kernel("largest_key", call_);
     needs.constants["IS_PART"] = call_.options.mask.sequence_keys > 0;
@@ -164,22 +178,36 @@ Scratch Backward::side_by_side(const Kernel& kernel, const ConstRowStatistics& f
   return all;
 }
 
-void Backward::launch_rows(const Loaded& loaded, Arguments passed) const {
-  const Kernel& kernel = *loaded.kernel;
-  const Address terms = std::get<Address>(passed.at("terms"));
+void Backward::launch_norms(const Loaded& loaded, Arguments passed) const {
+  if (!call_.options.attn_mask) passed["attn_mask"] = passed["norms"];
+  if (!call_.options.bias) passed["bias"] = passed["norms"];
+  const std::int64_t tiles = blocks_of(call_.in.keys(), loaded.kernel->constant("KEYS"));
+  launch(loaded, {.x = tiles * call_.batch() * call_.kv_heads()}, passed, call_.stream);
+}
+
+void Backward::launch_rows(const Plan& plan, Arguments passed) const {
+  const Kernel& kernel = *plan.rows.kernel;
+  const Argument terms = passed.at("terms");
   const auto& sinks = call_.options.sinks;
   const Scratch upstream =
       has_upstream() ? side_by_side(kernel, gradient_.d_statistics) : scratch(0);
   const Scratch d_sinks = scratch(sinks ? call_.rows() : 0);
+  const Scratch norms =
+      scratch(plan.norms ? call_.batch() * call_.kv_heads() * call_.in.keys() : 0);
+  passed["norms"] = plan.norms ? norms.at() : terms;
+  if (plan.norms) launch_norms(*plan.norms, passed);
   passed["output"] = address_of(gradient_.output.data);
   passed["d_statistics"] = has_upstream() ? upstream.at() : terms;
   passed["sinks"] = sinks ? address_of(sinks.data) : terms;
-  passed["norms"] = terms;
   passed["d_sinks"] = sinks ? d_sinks.at() : terms;
   passed["dilation"] = call_.plan.dilation;
   add_strides(passed, "o", gradient_.output.strides);
   const std::int64_t blocks = blocks_of(call_.queries(), kernel.constant("ROWS"));
-  launch(loaded, {.x = blocks * call_.batch() * call_.heads()}, passed, call_.stream);
+  launch(plan.rows, {.x = blocks * call_.batch() * call_.heads()}, passed, call_.stream);
+  if (!plan.sink) return;
+  passed["d_sink"] = address_of(result_.d_sinks.data);
+  passed["batches"] = call_.batch();
+  launch(*plan.sink, {.x = call_.heads()}, passed, call_.stream);
 }
 
 void Backward::launch_repaired(const Repaired& kernels, std::int64_t programs,
@@ -191,7 +219,8 @@ void Backward::launch_repaired(const Repaired& kernels, std::int64_t programs,
   if (kernels.repair) launch(*kernels.repair, {.x = programs}, passed, call_.stream);
 }
 
-void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows) const {
+void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows,
+                            Address key_bounds) const {
   const std::int64_t lanes = call_.batch() * call_.heads();
   const auto query_blocks = [&](const Loaded& loaded) {
     return blocks_of(call_.queries(), loaded.kernel->constant("SHAPE.ROWS")) * lanes;
@@ -210,6 +239,7 @@ void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows
 
   add_strides(passed, "r", result_.dq.strides);
   launch_repaired(plan.by_query, query_blocks(plan.by_query.first), passed);
+  if (key_bounds != 0) passed["bounds"] = key_bounds;
   add_strides(passed, "r", result_.dk.strides);
   add_strides(passed, "w", result_.dv.strides);
   for (const Repaired& kernels : plan.by_key) {
@@ -233,7 +263,10 @@ void Backward::run() const {
   Arguments passed = tile_arguments(call_, rows, seed);
   passed["d_output"] = gradient_.d_output ? address_of(gradient_.d_output.data) : zeros.at();
   passed["statistics"] = statistics.at();
-  passed["terms"] = passed["bounds"] = terms.at();
+  // Only f16 has bounds, one of gradients of logits and one of products with keys.
+  const Scratch bounds = scratch(plan.norms ? 2 * call_.rows() : 0);
+  passed["terms"] = terms.at();
+  passed["bounds"] = plan.norms ? bounds.at() : terms.at();
   passed["dq"] = address_of(result_.dq.data);
   passed["dk"] = address_of(result_.dk.data);
   passed["dv"] = address_of(result_.dv.data);
@@ -241,10 +274,12 @@ void Backward::run() const {
   passed["d_lambda"] = address_of(result_.d_lambda.data);
   const Shape<4> of_zeros = {0, 0, 0, 1};
   add_strides(passed, "g", gradient_.d_output ? gradient_.d_output.strides : of_zeros);
-  launch_rows(plan.rows, passed);
+  launch_rows(plan, passed);
   const auto pairs = result_.d_bias ? call_.rows() * call_.in.keys() : 0;
   fill(address_of(result_.d_bias.data), 0, pairs, call_.stream);
-  launch_tiles(plan, passed, rows);
+  // Nothing comes to sinks that a call does not have.
+  if (!plan.sink) zero_sinks();
+  launch_tiles(plan, passed, rows, bounds.at(call_.rows(), 4));
 }
 
 void Backward::zero(const Tensor& tensor) const {
@@ -257,11 +292,17 @@ void Backward::zero(const Tensor& tensor) const {
   }
 }
 
+void Backward::zero_sinks() const {
+  const auto& d_sinks = result_.d_sinks;
+  fill(address_of(d_sinks.data), 0, d_sinks ? d_sinks.extents[0] : 0, call_.stream);
+}
+
 void Backward::zero_all() const {
   zero(result_.dq);
   zero(result_.dk);
   zero(result_.dv);
   fill(address_of(result_.d_lambda.data), 0, result_.d_lambda ? call_.rows() : 0, call_.stream);
+  zero_sinks();
 }
 
 }  // namespace

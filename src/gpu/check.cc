@@ -17,16 +17,14 @@ class Requirements {
   Requirements(const char* function, int ordinal) : check_(function), ordinal_(ordinal) {}
 
   void supported(const AttentionInput& in) const {
-    if (in.k.type == DType::i8) absent("k_scale");
+    if (in.k.type == DType::i8) {
+      check_.fail("k_scale", "be absent on a device: no kernel is compiled for it", "one");
+    }
     for (const std::int64_t count : {in.q.extents[2], in.keys()}) {
       if (count >= kMostRows) {
         check_.fail("queries and keys", "be below 2^31 on a device", std::to_string(count));
       }
     }
-  }
-
-  [[noreturn]] void absent(std::string_view name) const {
-    check_.fail(std::string(name), "be absent on a device: no kernel is compiled for it", "one");
   }
 
   // The driver reports host memory that it does not own as unknown.
@@ -108,11 +106,6 @@ void check_backward(const AttentionInput& in, const AttentionOptions& options,
   validate_gradients(in, options, gradient, result);
   const Requirements require("attention_backward", ordinal);
   require.supported(in);
-  if (in.q.type == DType::f16) {
-    Checks("attention_backward")
-        .fail("q", "be bf16 on a device: no kernel bounds the gradients of f16 here", "f16");
-  }
-  if (result.d_sinks) require.absent("d_sinks");
   require.arguments(in, options);
   require.on_device("output", gradient.output.data);
   require.on_device("d_output", gradient.d_output.data);
@@ -124,6 +117,7 @@ void check_backward(const AttentionInput& in, const AttentionOptions& options,
   }
   require.contiguous("d_bias", result.d_bias);
   require.contiguous("d_lambda", result.d_lambda);
+  require.contiguous("d_sinks", result.d_sinks);
 }
 
 }  // namespace isentrope::cuda

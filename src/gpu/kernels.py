@@ -106,13 +106,13 @@ class Made(NamedTuple):
         forward(Operands(call, table), wanted)
 
     def run_backward(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
-        """Runs backward passes with and without gradients of statistics, and of bias and lambda."""
+        """Runs backward passes with and without gradients of statistics, bias, lambda and sinks."""
         call, _ = self.call(dtype, dim)
         output, statistics = call.q, torch.empty(wanted.bit_count(), *call.q.shape[:3])
         upstream = (None, statistics) if wanted == LSE else (statistics,)
-        wants = (sorted({False, name in self.given}) for name in ("bias", "lambda"))
-        for d_statistics, bias, lambda_ in itertools.product(upstream, *wants):
-            attention_backward(*call, wanted, output, statistics, output, d_statistics, bias, lambda_, False, False)
+        wants = (sorted({False, name in self.given}) for name in ("bias", "lambda", "sinks"))
+        for d_statistics, *others in itertools.product(upstream, *wants):
+            attention_backward(*call, wanted, output, statistics, output, d_statistics, *others, False)
 
 
 def _thin(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -238,14 +238,13 @@ def main() -> None:
     parser.add_argument("--wanted", type=each_of(WANTED), default="lse,entropy,all")
     parser.add_argument("--pages", type=counts, default=list(PAGES), help="keys of a page")
     parser.add_argument("--with", dest="combinations", type=combinations, default=[], help="arguments, as in bias,attn_mask+sinks")
-    parser.add_argument("--gradients", action="store_true", help="backward passes too, in bf16")
+    parser.add_argument("--gradients", action="store_true", help="backward passes too")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     found: dict[tuple[str, Launch], None] = {}
     sets = [(), *given.combinations]
     for chip, kind, dim, wanted, one in itertools.product(given.chips, given.types, given.dims, given.wanted, sets):
-        gradients = given.gradients and kind == "bf16"
-        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages, one, gradients)
+        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages, one, given.gradients)
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
 

@@ -76,9 +76,8 @@ struct Place {
 void attention_forward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const Place& place);
 
-// Launches the backward pass of attention.h, with the requirements above. All tensors are bf16, and
-// kernels were compiled for gradients. d_bias and d_lambda must be contiguous. Gradients of f16 and
-// of sinks are errors.
+// Launches the backward pass of attention.h, with the requirements above and kernels that were
+// compiled for gradients. Gradients have the type of q; d_bias and d_lambda must be contiguous.
 void attention_backward(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result,
                         const Place& place);

@@ -10,6 +10,7 @@ from isentrope._core.library import BITS
 from isentrope.gpu import plan
 from isentrope.gpu.arguments import FUSED, blocks_of, dilation, dropout, hides, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
+from isentrope.gpu.kernels.gradient_sums import sink_gradient_kernel, value_norms_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
@@ -20,17 +21,19 @@ from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import shape_of
 
 
-def _store_norms(norms: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None) -> None:
-    """Stores norms of values, f32 [batch, kv_heads, keys]: 0 if a boolean mask or a bias hides the key from every row."""
-    torch.linalg.vector_norm(v, dim=-1, dtype=torch.float32, out=norms)
-    for seen in (None if mask is None else mask.any(2), None if bias is None else bias.amax(2) != float("-inf")):
-        if seen is not None:
-            norms.masked_fill_(~seen.unflatten(1, (v.shape[1], -1)).any(2), 0.0)
-
-
-def _store_sink_gradient(d_sink: Tensor, d_sinks: Tensor) -> None:
-    # Rows are summed in a fixed order, whichever program computed them.
-    d_sink.copy_(d_sinks.sum((0, 2)))
+def _norms(call: Operands) -> Tensor:
+    """Returns the norms of values, f32 [batch, kv_heads, keys]: 0 if a boolean mask and a bias hide the key from every row."""
+    norms, keys_of_tile = call.empty((call.batch, call.kv_heads, call.keys), torch.float32), 32
+    constants = {
+        "COLUMNS": plan.padded(call.value_dim), "ATTN_MASK": call.attn_mask is not None, "BIAS": call.bias is not None,
+        "ROWS": 64, "KEYS": keys_of_tile, **FUSED,
+    }  # fmt: skip
+    call.steps.launch(value_norms_kernel, (blocks_of(call.keys, keys_of_tile) * call.batch * call.kv_heads, 1, 1), (
+        call.v, norms, some(call.attn_mask, norms), some(call.bias, norms),
+        *call.v.stride(), *strides(call.attn_mask), *strides(call.bias),
+        call.heads, call.kv_heads, call.queries, call.keys, call.value_dim,
+    ), constants)  # fmt: skip
+    return norms
 
 
 def _given(wanted: int, has_upstream: bool, sink: bool) -> Given:
@@ -64,8 +67,7 @@ class _Pass:
         self.d_sinks = call.empty(call.rows, torch.float32) if sink else terms
         self.bounds = terms
         if call.q.dtype == torch.float16:
-            norms = call.empty(call.v.shape[:3], torch.float32)
-            call.steps.do(_store_norms, norms, call.v, call.attn_mask, call.bias)
+            norms = _norms(call)
             self.bounds = call.empty((2, *call.rows), torch.float32)
         constants = {
             "WANTED": self.saved, "UPSTREAM": d_statistics is not None, "SINK": sink, "CAPPED": call.soft_cap > 0, "ROWS": 16,
@@ -143,7 +145,8 @@ def backward(
         d_output = zero.expand(output.shape)
     own = _Pass(call, wanted, output, statistics, d_output, d_statistics)
     if wants_sink:
-        steps.do(_store_sink_gradient, d_sink, own.d_sinks)
+        sizes = call.batch, call.heads, call.queries
+        steps.launch(sink_gradient_kernel, (call.heads, 1, 1), (own.d_sinks, d_sink, *sizes), {"ROWS": 1024, **FUSED})
     if wants_bias:
         steps.do(Tensor.zero_, d_bias)
     if own.given.LARGEST_KEY:

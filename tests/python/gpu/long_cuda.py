@@ -92,8 +92,6 @@ def test_a_later_chip_compiles_what_the_oldest_one_has(folder, tmp_path):
     ("dt=bf16 shape=1x1x4x4x32", {}, "SHAPE.DIM=32"),
     ("dt=bf16 shape=1x1x4x4x64 sink=1 cap=7", {}, "SHAPE.CAPPED=1"),
     ("dt=bf16 shape=1x1x4x4x64 cache=64", {}, "[attention] k_scale must be absent on a device"),
-    ("dt=f16 shape=1x1x4x4x64 bwd=1", {}, "[attention_backward] q must be bf16 on a device"),
-    ("dt=bf16 shape=1x1x4x4x64 sink=1 bwd=1", {"ISENTROPE_D_SINKS": "1"}, "[attention_backward] d_sinks must be absent on a device"),
     ("dt=bf16 shape=1x1x4x4x64 mask=right_padding", {"ISENTROPE_ON_HOST": "1"}, "key_end must be on device 0"),
     ("dt=bf16 shape=2x1x4x4x64 mask=right_padding", {"ISENTROPE_STRIDED": "1"}, "key_end must be contiguous on a device; got a stride of 2"),
     ("dt=bf16 shape=1x1x4x4x64", {"ISENTROPE_CUDA_CAPABILITY": "75"}, "[cuda] kernels must have some for compute"),

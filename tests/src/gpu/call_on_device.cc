@@ -108,9 +108,9 @@ void run_backward(const AttentionInput& in, const AttentionOptions& options,
     float* data = numbers("d_lambda", {1, batch, heads, queries}, on).data;
     result.d_lambda = contiguous_view(data, rows);
   }
-  if (std::getenv("ISENTROPE_D_SINKS") != nullptr) {
-    result.d_sinks =
-        contiguous_view(numbers("d_sinks", {1, 1, 1, heads}, on).data, std::array{heads});
+  if (options.sinks) {
+    float* data = numbers("d_sinks", {1, 1, 1, heads}, on).data;
+    result.d_sinks = contiguous_view(data, std::array{heads});
   }
   cuda::attention_backward(in, options, given, result, place);
 }
