@@ -22,10 +22,10 @@ def error_of(work, output, q, k, v, rule=None, rows=64):
     return worst
 
 
-def gradient_error_of(work, gradients, q, k, v, upstream, rule=None):
+def gradient_error_of(work, gradients, q, k, v, upstream, rule=None, reads_entropy=False):
     """Returns the largest error of dq, dk and dv of the last head of the last sequence, against float64.
 
-    rule: as in `error_of`."""
+    rule: as in `error_of`. reads_entropy: the loss has the sum of entropies too."""
     q, k, v, upstream = (x[-1, -1].double() for x in (q, k, v, upstream))
     dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
     place = torch.arange(work.keys, device=q.device)
@@ -37,7 +37,11 @@ def gradient_error_of(work, gradients, q, k, v, upstream, rule=None):
             factor *= rule((~hidden).sum(-1, keepdim=True).double())
         p = ((q[rows] @ k.T) * factor).masked_fill(hidden, -torch.inf).softmax(-1)
         dp = upstream[rows] @ v.T
-        ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * factor
+        ds = p * (dp - (p * dp).sum(-1, keepdim=True))
+        if reads_entropy:
+            log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log()
+            ds -= p * (log_p - (p * log_p).sum(-1, keepdim=True))
+        ds *= factor
         dq[rows] = ds @ k
         dk += ds.T @ q[rows]
         dv += p.T @ upstream[rows]

@@ -24,9 +24,11 @@ if not torch.cuda.is_available():
 
 import isentrope.gpu  # noqa: E402, after it is decided who interprets
 from errors import error_of, gradient_error_of  # noqa: E402
-from gpu_systems import all_systems  # noqa: E402
+from gpu_carried_work import CALLS  # noqa: E402
+from gpu_systems import Isentrope, Sdpa, all_systems  # noqa: E402
 from isentrope._core.files import write_text  # noqa: E402
 from isentrope.gpu.interpreter import speed_up  # noqa: E402
+from torch.nn.attention import SDPBackend  # noqa: E402
 from work import Work, square  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -37,6 +39,7 @@ ISENTROPE = "isentrope"
 ISENTROPE_LSE_ONLY = ISENTROPE + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
+HOST_CALLS = 100  # small calls that the host makes in a row
 # Decode steps: sequences, keys, key heads of 32 query heads.
 STEPS = [
     (1, 1024, 8), (1, 8192, 8), (1, 131072, 8), (8, 1024, 8), (8, 8192, 8), (8, 32768, 8), (8, 131072, 8), (64, 1024, 8), (64, 8192, 8),
@@ -44,7 +47,7 @@ STEPS = [
 ]
 TOKENS = 16384  # tokens of a call: longer sequences are fewer
 TINY = [
-    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
+    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient")),
     Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
 ]
 
@@ -58,6 +61,8 @@ def all_work():
                     for kind in ("forward", "gradient"):
                         yield square(kind, batch, heads, n, dim, dtype, causal)
             yield square("entropy", 2, 2048 // dim, 8192, dim, dtype, True)
+            yield square("statistics", 4, 2048 // dim, 4096, dim, dtype, True)
+            yield square("entropy gradient", 4, 2048 // dim, 4096, dim, dtype, True)
         for batch, keys, key_heads in STEPS:
             yield Work("decode", batch, 32, 1, keys, 128, dtype, False, key_heads)
 
@@ -123,12 +128,12 @@ def first_line(error):
     return (str(error) or repr(error)).splitlines()[0]
 
 
-def errors_of(work, result, tensors, rule):
+def errors_of(work, result, tensors, rule, reads_entropy):
     output, *gradients = result if isinstance(result, tuple) else (result,)
     tensors = [x.detach() for x in tensors]
     errors = {"error": error_of(work, output.detach().cpu(), *(x.cpu() for x in tensors[:3]), rule=rule)}
     if gradients:
-        errors["gradient_error"] = gradient_error_of(work, gradients, *tensors, rule=rule)
+        errors["gradient_error"] = gradient_error_of(work, gradients, *tensors, rule, reads_entropy)
     return errors
 
 
@@ -137,7 +142,10 @@ def measured(systems, work, repetitions, notes):
     torch._dynamo.reset()  # otherwise FlexAttention would be compiled for dynamic sizes
     tensors = tensors_of(work)
     runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
-    rules = {system.name: getattr(system, "rule", None) for system in systems}
+    rules = {
+        system.name: (getattr(system, "rule", None), isinstance(system, Isentrope) and system.reads_entropy(work))
+        for system in systems
+    }  # fmt: skip
     runs = {name: run for name, run in runs.items() if run}
     calls = {name: max(1, int(0.02 / warmed(run))) for name, run in runs.items()}
     times, errors = {name: [] for name in runs}, {}
@@ -146,12 +154,58 @@ def measured(systems, work, repetitions, notes):
             seconds, result = seconds_of(run, calls[name])
             times[name].append(seconds)
             if repetition == 0:
-                errors[name] = errors_of(work, result, tensors, rules[name])
+                errors[name] = errors_of(work, result, tensors, *rules[name])
             del result
     return [
         {"name": name, "seconds": statistics.median(seconds), "repetitions": seconds, **errors[name]}
         for name, seconds in times.items()
     ]
+
+
+def host_microseconds(step, calls):
+    """Returns the host's time for a call, without waiting for the device."""
+    synchronize = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
+    for _ in range(max(1, calls // 5)):
+        step()
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    seconds = time.perf_counter() - start
+    synchronize()
+    return round(1e6 * seconds / calls, 2)
+
+
+def captured(step):
+    """Returns the step as a CUDA graph. Raises RuntimeError without a device."""
+    if DEVICE != "cuda":
+        raise RuntimeError("a CUDA graph needs a CUDA device; got none")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
+
+
+def seconds_under_a_graph(step):
+    try:
+        return {"graph_seconds": warmed(captured(step).replay)}
+    except Exception as error:
+        return {"graph_error": first_line(error)}
+
+
+def host_row(work, calls=HOST_CALLS):
+    """Returns the host time of small calls and of scaled_dot_product_attention, and a forward pass's in a CUDA graph."""
+    row = {"work": work.as_json(), "host_us": {}}
+    for system in (Isentrope(False), Isentrope(True), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION)):
+        try:
+            step = system.prepare(work, *tensors_of(work))
+            row["host_us"][system.name] = host_microseconds(step, calls)
+            if isinstance(system, Isentrope) and not system.statistics and work.kind == "forward":
+                row |= seconds_under_a_graph(step)
+        except Exception as error:
+            row["host_us"][system.name] = first_line(error)
+    print(f"host time of {work.name}: {row['host_us']} us", flush=True)
+    return row
 
 
 def row_of(work, systems, limit):
@@ -196,6 +250,7 @@ def main():
     arguments = parser.parse_args()
     if DEVICE == "cpu" and not arguments.tiny:
         sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
+    calls = {work.name: host_row(work, 2) for work in TINY[:1]} if arguments.tiny else {work.name: host_row(work) for work in CALLS}
     limit, notes, rows = limits(), {}, []
     for work in TINY if arguments.tiny else all_work():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
@@ -204,7 +259,7 @@ def main():
     for name, why in notes.items():
         print(f"without {name}: {why}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes), indent=1) + "\n")
+    write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes) | {"calls": calls}, indent=1) + "\n")
     if arguments.program:
         subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
     print(f"wrote {arguments.output}/bench.json")

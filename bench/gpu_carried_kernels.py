@@ -47,6 +47,8 @@ def tasks() -> list[tuple[str, Any]]:
 
     Lines that once failed are the first result of a run. Timed calls would compile one kernel after the other there. All
     other problems and tiles compile on every core, and few of them share a kernel."""
+    from gpu_systems import SINGLE
+
     from isentrope.gpu import plan
     from isentrope.gpu.candidates import candidates, keys
     from isentrope.gpu.pairwise import ONCE_FAILED
@@ -55,7 +57,8 @@ def tasks() -> list[tuple[str, Any]]:
     works = dict.fromkeys([*carried.DECODED, *carried.SHAPES, *carried.CALLS])
     others = [line for line in dict.fromkeys([*carried.COMMON, *carried.problem_lines()]) if line not in ONCE_FAILED]
     found: list[tuple[str, Any]] = [("line", line) for line in ONCE_FAILED]
-    found += [("work", (work, statistics)) for work in works for statistics in (False, True)]
+    for work in works:
+        found += [("work", (work, statistics)) for statistics in (False, True, *(SINGLE if work.kind == "statistics" else ()))]
     found += [("line", line) for line in others]
     found += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
     return found + [("generated", index) for index in range(carried.GENERATED)]
@@ -109,7 +112,7 @@ def compile_task(task: tuple[str, Any]) -> str:
     return ""
 
 
-def call(work: Work, statistics: bool) -> None:
+def call(work: Work, statistics: bool | str) -> None:
     """Makes the call of gpu_systems.Isentrope, on uninitialised memory."""
     from gpu_systems import Isentrope
 

@@ -12,8 +12,7 @@ import gpu_carried_work as carried
 import torch
 from gpu_carried_kernels import use_portable_keys
 from gpu_carried_run import Run
-from gpu_systems import Isentrope, Sdpa, all_systems
-from torch.nn.attention import SDPBackend
+from gpu_systems import Isentrope, all_systems
 from work import Work
 
 from isentrope.gpu import tuning
@@ -21,7 +20,6 @@ from isentrope.gpu.candidates import keys
 from isentrope.gpu.processes import Processes
 from isentrope.gpu.tile_table import Key
 
-HOST_CALLS = 100  # timed in a row
 
 
 def gpu_works() -> bool:
@@ -78,53 +76,11 @@ def judge(run: Run, what: str, items: list[Any], share: float) -> None:
     print(f"{what}: {len(run.failed())} of {len(run.verdicts)} failed so far", flush=True)
 
 
-def host_microseconds(step: Any, calls: int) -> float:
-    """Returns the host's time for a call, without waiting for the device."""
-    synchronize = torch.cuda.synchronize if gpu.DEVICE == "cuda" else lambda: None
-    for _ in range(max(1, calls // 5)):
-        step()
-    synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        step()
-    seconds = time.perf_counter() - start
-    synchronize()
-    return round(1e6 * seconds / calls, 2)
-
-
-def captured(step: Any) -> torch.cuda.CUDAGraph:
-    """Returns the step as a CUDA graph. Raises RuntimeError without a device."""
-    if gpu.DEVICE != "cuda":
-        raise RuntimeError("a CUDA graph needs a CUDA device; got none")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph
-
-
-def seconds_under_a_graph(step: Any) -> dict[str, Any]:
-    try:
-        return {"graph_seconds": gpu.warmed(captured(step).replay)}
-    except Exception as error:
-        return {"graph_error": gpu.first_line(error)}
-
-
 def time_calls(run: Run, share: float) -> None:
-    """Measures the host time of small calls and of scaled_dot_product_attention, and their time in a CUDA graph."""
+    """Measures the host time of small calls."""
     for work in run.until_budget("calls", carried.TINY_SHAPES[:2] if run.tiny else carried.CALLS, share):
-        if work.name in run.calls:
-            continue
-        row: dict[str, Any] = {"work": work.as_json(), "host_us": {}}
-        for system in (Isentrope(False), Isentrope(True), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION)):
-            try:
-                step = system.prepare(work, *gpu.tensors_of(work))
-                row["host_us"][system.name] = host_microseconds(step, 2 if run.tiny else HOST_CALLS)
-                if isinstance(system, Isentrope) and not system.statistics and work.kind == "forward":
-                    row |= seconds_under_a_graph(step)
-            except Exception as error:
-                row["host_us"][system.name] = gpu.first_line(error)
-        run.calls[work.name] = row
-        print(f"host time of {work.name}: {row['host_us']} us", flush=True)
+        if work.name not in run.calls:
+            run.calls[work.name] = gpu.host_row(work, 2 if run.tiny else gpu.HOST_CALLS)
 
 
 def time_decode(run: Run, share: float) -> None:
@@ -140,7 +96,7 @@ def time_decode(run: Run, share: float) -> None:
                 step = system.prepare(work, *gpu.tensors_of(work))
                 row["seconds"] = gpu.warmed(step)
                 row["gb_a_second"] = round(work.bytes / row["seconds"] / 1e9, 1)
-                row |= seconds_under_a_graph(step)
+                row |= gpu.seconds_under_a_graph(step)
             except Exception as error:
                 row["error"] = gpu.first_line(error)
             run.decoded[name] = row

@@ -15,13 +15,16 @@ SEED, GENERATED, SIZE = 40, 280, 200_000
 SHAPES = [
     square("forward", 4, 32, 4096, 64, "bf16", True), square("forward", 4, 16, 4096, 128, "bf16", True),
     square("gradient", 4, 32, 4096, 64, "bf16", True), square("gradient", 4, 16, 4096, 128, "bf16", True),
+    *(square(kind, 4, 2048 // dim, 4096, dim, "bf16", True) for kind in ("statistics", "entropy gradient") for dim in (64, 128)),
     square("entropy", 2, 16, 8192, 128, "bf16", True), Work("decode", 8, 32, 1, 32768, 128, "bf16", False, 8),
     square("forward", 1, 16, 16384, 128, "bf16", True), square("forward", 4, 16, 4096, 128, "bf16", False),
     square("forward", 4, 16, 4096, 128, "f16", True), square("gradient", 4, 16, 4096, 128, "f16", True),
     square("gradient", 1, 16, 16384, 128, "bf16", True), Work("decode", 1, 32, 1, 131072, 128, "bf16", False, 8),
 ]  # fmt: skip
 # Calls whose time is spent on the host.
-CALLS = [square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient")]
+CALLS = [
+    square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient", "entropy gradient")
+]  # fmt: skip
 DECODED = [
     Work("decode", batch, 32, 1, keys, 128, "bf16", False, key_heads)
     for batch, keys, key_heads in (
@@ -31,7 +34,7 @@ DECODED = [
 
 TINY_LINES = [f"dt={dtype} shape=1x2:1x17x33x16 mask=causal:bottom_right bwd=1" for dtype in ("bf16", "f32")]
 TINY_SHAPES = [
-    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy")),
+    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient")),
     Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
 ]
 

@@ -10,11 +10,12 @@ import isentrope
 
 BLOCK = 512  # queries whose dense weights are in memory at a time
 BASE = 512
+SINGLE = "entropy", "variance", "collision", "distance", "max_probability"
 
 
 def backward_of(work, run, q, k, v, upstream):
     """Returns the call with a backward pass if the work has one: the output, followed by the gradients."""
-    if work.kind != "gradient":
+    if not work.kind.endswith("gradient"):
         return run
     leaves = [x.requires_grad_() for x in (q, k, v)]
 
@@ -26,16 +27,39 @@ def backward_of(work, run, q, k, v, upstream):
 
 
 class Isentrope:
+    """Isentrope with all statistics, none, or one, given by its name."""
+
     def __init__(self, statistics):
         self.statistics = statistics
-        self.name = "isentrope" if statistics else "isentrope, lse alone"
+        name = statistics if isinstance(statistics, str) else None if statistics else "lse alone"
+        self.name = f"isentrope, {name}" if name else "isentrope"
+
+    def reads_entropy(self, work):
+        """Returns whether the loss of a backward pass reads the entropy."""
+        return work.kind == "entropy gradient" and bool(self.statistics)
 
     def prepare(self, work, q, k, v, upstream):
+        if isinstance(self.statistics, str) and work.kind != "statistics":
+            return None
+        if self.reads_entropy(work):
+            return self.with_entropy(work, q, k, v, upstream)
+        wanted = [self.statistics] if isinstance(self.statistics, str) else self.statistics
+
         def run():
-            result = isentrope.gpu.attention(q, k, v, causal=work.causal, return_stats=self.statistics)
-            return result[0] if self.statistics else result
+            result = isentrope.gpu.attention(q, k, v, causal=work.causal, return_stats=wanted)
+            return result[0] if wanted else result
 
         return backward_of(work, run, q, k, v, upstream)
+
+    def with_entropy(self, work, q, k, v, upstream):
+        """Returns both passes for a loss of the output and of the sum of entropies."""
+        leaves, ones = [x.requires_grad_() for x in (q, k, v)], q.new_ones(q.shape[:-1], dtype=torch.float32)
+
+        def both():
+            output, statistics = isentrope.gpu.attention(q, k, v, causal=work.causal, return_stats=["entropy"])
+            return output, *torch.autograd.grad([output, statistics.entropy], leaves, [upstream, ones])
+
+        return both
 
 
 class Sdpa:
@@ -146,7 +170,7 @@ class TwoPasses:
 
 def all_systems():
     return [
-        Isentrope(True), Isentrope(False), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION),
+        Isentrope(True), Isentrope(False), *map(Isentrope, SINGLE), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION),
         Sdpa("torch cuDNN", SDPBackend.CUDNN_ATTENTION), Flex(), FlexFlash(), DenseEntropy(),
         TwoPasses(),
     ]  # fmt: skip

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[3] / "bench/gpu.py"
+# Statistics that have a row alone.
+SINGLE = "entropy", "variance", "collision", "distance", "max_probability"
 
 
 def test_clocks_are_warmed_for_as_long_as_it_says(monkeypatch):
@@ -30,13 +32,17 @@ def test_it_runs_and_writes_what_the_report_reads(tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "bench.json").read_text())
     torchs = {"torch flash", "torch FlexAttention"}
-    peers = {"forward": torchs, "gradient": {"torch flash"}, "entropy": {"torch, dense in blocks"}, "decode": torchs}
+    peers = {"forward": torchs, "gradient": {"torch flash"}, "entropy": {"torch, dense in blocks"}, "statistics": torchs}
+    peers |= {"entropy gradient": {"torch flash"}, "decode": torchs}
+    assert result["calls"]["forward 1 x 2 x 20 x 16 f32 causal"]["host_us"]["isentrope"] > 0
     assert [row["work"]["kind"] for row in result["runs"][0]["rows"]] == list(peers)
     for row in result["runs"][0]["rows"]:
         systems = {system["name"]: system for system in row["systems"]}
         # FlexAttention has no backward pass on the CPU, and torch's own kernels have no entropy anywhere.
-        assert set(systems) == peers[row["work"]["kind"]] | {"isentrope", "isentrope, lse alone"}
-        assert all(system["error"] < 2e-6 for system in systems.values())
+        single = set(SINGLE if row["work"]["kind"] == "statistics" else ())
+        ours = {"isentrope", "isentrope, lse alone", *(f"isentrope, {name}" for name in single)}
+        assert set(systems) == peers[row["work"]["kind"]] | ours
+        assert all(system["error"] < 2e-6 and system.get("gradient_error", 0) < 1e-5 for system in systems.values())
         # The fastest peer depends on the machine; the row must name it.
         best = min(peers[row["work"]["kind"]], key=lambda name: systems[name]["seconds"])
         assert row["best_peer"] == best

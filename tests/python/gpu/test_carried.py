@@ -68,7 +68,7 @@ def test_calls_and_decode_steps_are_timed_once(run, tmp_path, monkeypatch, capsy
     assert f"[run] interrupted; the same command goes on from {tmp_path}/bench.json" in capsys.readouterr().err
     for row in first["calls"].values():
         assert all(row["host_us"][name] > 0 for name in ("isentrope", "isentrope, lse alone", "torch flash"))
-    monkeypatch.setattr(steps, "host_microseconds", lambda *_: -1)
+    monkeypatch.setattr(steps.gpu, "host_microseconds", lambda *_: -1)
     status, second = run(*only)
     assert status == 0 and second["calls"] == first["calls"] and len(second["decode"]) == 2
     assert second["checks"]["verdicts"] == {} and second["runs"][0]["rows"] == []
