@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch.nn.attention
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/pytorch.md", "docs/transformers.md", "docs/inspect.md", "README.md"]
@@ -16,6 +17,8 @@ def test_examples_run_and_print_what_they_say(page, capsys):
     assert blocks, f"{page} has no example"
     names: dict = {}
     for block in blocks:
+        if "restore_flash_attention_impl" in block and not hasattr(torch.nn.attention, "restore_flash_attention_impl"):
+            continue  # torch 2.10
         exec(compile(block, page, "exec"), names)
         said = re.findall(r"^# (.*)$", block, re.MULTILINE)
         assert capsys.readouterr().out.splitlines() == said, block

@@ -14,8 +14,8 @@ from torch.nn.attention.varlen import varlen_attn
 import isentrope
 from isentrope.sdpa.activation import active_rule
 
-if not hasattr(attention, "register_flash_attention_impl"):
-    pytest.skip("this torch has no registry of implementations", allow_module_level=True)
+if not hasattr(attention, "restore_flash_attention_impl"):
+    pytest.skip("this torch has no registry whose implementations can be ended", allow_module_level=True)
 
 from isentrope.sdpa.flash_operators import FlashOperators
 

@@ -30,8 +30,8 @@ def _activate_flash() -> Activation:
     return flash.activate()
 
 
-# Versions of torch before 2.11 have no registry.
-if hasattr(torch.nn.attention, "register_flash_attention_impl"):
+# torch 2.10 has a registry, but no function that ends the active implementation.
+if hasattr(torch.nn.attention, "restore_flash_attention_impl"):
     torch.nn.attention.register_flash_attention_impl("ISENTROPE", register_fn=_activate_flash)
 
 __all__ = ["Activation", "activate", "set_flash_rule"]

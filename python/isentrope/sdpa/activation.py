@@ -112,14 +112,14 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
     )
 
     def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if q.dtype not in DTYPES:
+        if not _is_computed(q):
             warn_of_own(text, q)
             return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
         return laid_out_for(q, output), _heads_inside(statistics[0])
 
     def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        if q.dtype not in DTYPES:
+        if not _is_computed(q):
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
             return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
@@ -146,6 +146,11 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
         return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
     return forward, backward, composed
+
+
+def _is_computed(q: Tensor) -> bool:
+    """Returns whether the operator computes a fused call. torch 2.10 also makes one of tensors without columns."""
+    return q.dtype in DTYPES and q.shape[-1] > 0
 
 
 def _has_fused(q: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
