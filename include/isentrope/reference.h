@@ -58,6 +58,8 @@ struct Gradients : GradientFields {
   // Change of the gradients if the mean gradient of each row, output.d_output, changes by 1. Only
   // for d_bias, d_lambda and d_sinks.
   GradientFields of_mean;
+  // Change of dq, dk and d_lambda if the gradient of each logit changes by 1, by magnitudes.
+  GradientFields of_logits;
 };
 
 // Computes all gradients. The forward pass is computed again.

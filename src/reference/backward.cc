@@ -119,8 +119,8 @@ class Sums {
  public:
   Sums(Gradients& gradients, std::vector<double> GradientFields::* field, std::int64_t count)
       : values_(gradients.*field), magnitudes_(gradients.magnitude.*field) {
-    GradientFields* const all[] = {&gradients, &gradients.magnitude, &gradients.nearly_tied,
-                                   &gradients.tied, &gradients.of_mean};
+    GradientFields* const all[] = {&gradients,      &gradients.magnitude, &gradients.nearly_tied,
+                                   &gradients.tied, &gradients.of_mean,   &gradients.of_logits};
     for (GradientFields* fields : all) (fields->*field).assign(static_cast<std::size_t>(count), 0);
   }
 
@@ -167,6 +167,7 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       }
       d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
       element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
+      element(r.of_logits.d_lambda, at.row) += std::abs(key.score);
       // If all logits are -inf, the sink has all the weight.
       const bool sink_has_all = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!sink_has_all) {
@@ -179,6 +180,8 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
         dq.add(at.dq + c, ds * k, ds_magnitude * std::abs(k));
         dk.add(at.dk + c, ds * q, ds_magnitude * std::abs(q));
+        element(r.of_logits.dq, at.dq + c) += std::abs(k);
+        element(r.of_logits.dk, at.dk + c) += std::abs(q);
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double d = row.non_sink_weight * p * key.kept *

@@ -87,6 +87,48 @@ double logit_error(const Problem& p, double magnitude) {
   return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
 }
 
+// Whether a gradient follows an output that overflows f16: do.output does, and so do the row's
+// gradients but dv.
+class Overflows {
+ public:
+  using Field = std::vector<double> reference::GradientFields::*;
+
+  Overflows(const Problem& p, const reference::Result& forward) : dim_(as_size(p.dim)) {
+    rows_.resize(forward.statistics.size());
+    if (p.type != DType::f16) return;
+    for (std::size_t i = 0; i < forward.output.size(); ++i)
+      if (std::isinf(rounded_to(p.type, static_cast<float>(forward.output[i]))))
+        any_ = rows_[i / as_size(p.value_dim)] = true;
+  }
+  // i: index of a result. Sums over several rows follow each of them.
+  [[nodiscard]] bool reach(Field field, std::size_t i) const {
+    if (field == &reference::Gradients::dq) return rows_[i / dim_];
+    return any_ && field != &reference::Gradients::dv;
+  }
+
+ private:
+  static std::size_t as_size(std::int64_t x) { return static_cast<std::size_t>(x); }
+  std::size_t dim_;
+  std::vector<bool> rows_;
+  bool any_ = false;
+};
+
+// Error of a logit's gradient that is denormal in f16 after the scaling by a bound of its row or
+// tile: 2^-39 abs(do) max abs(v_j). 0 for other arithmetic.
+double gradient_error(const Problem& p, const reference::Result& forward,
+                      const Arithmetic& arithmetic) {
+  if (p.type != DType::f16 || !arithmetic.rounds_f16_gradients) return 0;
+  const auto columns = static_cast<std::size_t>(p.value_dim);
+  double largest = 0;
+  for (std::size_t at = 0; at < forward.value_sum.size(); at += columns) {
+    double sum = 0;
+    for (std::size_t c = 0; c < columns; ++c) sum += forward.value_sum[at + c];
+    if (std::isfinite(sum)) largest = std::fmax(largest, sum);
+  }
+  // Components of do are normally distributed.
+  return 0x1p-39 * (std::sqrt(static_cast<double>(p.value_dim)) + 5) * largest;
+}
+
 }  // namespace
 
 Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
@@ -163,30 +205,33 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
   const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
-  // dz is rounded for products of 16 bits. Weights are rounded too, but dv's budget covers it,
-  // because it has no do.output.
+  // dz is rounded for products of 16 bits. So are weights: dv, without do.output, has room for it.
   const double rounding = rounding_of(p.type, arithmetic.rounds_f16_gradients);
   Worst worst(p.type);
   // A denormal half output has an error of 2^-25, and so has do.output for components of do of at
   // most 5.
   const double denormal_error =
       p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
+  const double of_logits = gradient_error(p, forward, arithmetic);
   using Field = std::vector<double> reference::GradientFields::*;
   const auto budget = [&](Field field, std::size_t i, double factor) {
     const double tied = arithmetic.separates_equal_keys ? (want.tied.*field)[i] : 0;
-    return factor * (want.magnitude.*field)[i] +
+    return factor * (want.magnitude.*field)[i] + of_logits * (want.of_logits.*field)[i] +
            (1 + factor) * ((want.nearly_tied.*field)[i] + tied);
   };
+  const Overflows overflows(p, forward);
   const auto compare_rounded = [&](const char* name, const std::vector<float>& results, Field field,
                                    double factor) {
     for (std::size_t i = 0; i < results.size(); ++i)
-      worst.add_rounded(name, i, results[i], (want.*field)[i], budget(field, i, factor));
+      if (std::isfinite(results[i]) || !overflows.reach(field, i))
+        worst.add_rounded(name, i, results[i], (want.*field)[i], budget(field, i, factor));
   };
   const auto compare = [&](const char* name, const std::vector<float>& results, Field field,
                            double factor) {
     for (std::size_t i = 0; i < results.size(); ++i) {
       const double value = (want.*field)[i];
-      if (!std::isfinite(value) && !std::isfinite(results[i])) continue;
+      if (!std::isfinite(results[i]) && (!std::isfinite(value) || overflows.reach(field, i)))
+        continue;
       worst.add(
           name, i, results[i], value,
           budget(field, i, factor) + (1 + factor) * denormal_error * (want.of_mean.*field)[i]);

@@ -34,6 +34,14 @@ TEST(CheckCommand, SaysWhatItCannotJudge) {
   EXPECT_NE(pages.out.find("paged keys have no backward pass"), std::string::npos) << pages.out;
 }
 
+// Dropout multiplies a value of 60000 by 4/3, and the gradients follow the infinite output.
+TEST(CheckCommand, GradientsMayFollowAnOutputThatOverflowsF16) {
+  const Outcome outcome = check(
+      {"dt=f16 shape=1x2:1x70x101x37 mask=causal:bottom_right,dilation=40 bias=1 dropout=0.25 "
+       "dropout_seed=7 special=1 bwd=1 stats=collision scale=0.001 seed=24"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+}
+
 TEST(CheckCommand, ReadsAFileAndGenerates) {
   const TemporaryFolder folder;
   const auto file = write_file(folder / "problems.txt",
