@@ -66,7 +66,8 @@ MUTANTS = {
     "turns_the_sink_round": ("results.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
     "takes_the_lift_of_f16_from_the_logarithm": (
         "results.py", "log_s0 = tl.log2(weights) * LN2", "log_s0 = (tl.log2(s0) - 14.0) * LN2",
-        "dt=f16 shape=1x1x96x25x4 mask=causal:bottom_right,window=4:-1 rule=constant(scale=0) lambda=1 scale=0.001 seed=941",
+        # Some of 600 rows with five keys have a logarithm that is off by half a unit.
+        "dt=f16 shape=1x1x600x600x1 mask=causal:bottom_right,window=4:-1 lambda=1 scale=0.2 stats=lse seed=5",
     ),
     "counts_masked_keys_in_n": (
         "launch_rows.py", "count = mask is not None and (", "count = mask is None and (",

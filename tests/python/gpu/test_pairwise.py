@@ -6,9 +6,21 @@ import sys
 
 import problem_sets
 import pytest
+import torch
 
-from isentrope.gpu import pairwise
+from isentrope.gpu import pairwise, plan
 from isentrope.gpu.problems import Problem
+
+# Rows and keys of a device's problems, and fewer for the interpreter, which takes seconds for each thousand keys.
+FEWER = {"1x4100": "1x300", "71x300": "40x165", "140x1030": "70x101"}
+
+
+def interpreted_lines():
+    """Returns the problems with sizes for the interpreter; they cover the same pairs."""
+    lines = pairwise.problem_lines()
+    for size, fewer in FEWER.items():
+        lines = [line.replace(f"x{size}x", f"x{fewer}x") for line in lines]
+    return lines
 
 
 def test_every_pair_is_covered():
@@ -46,9 +58,25 @@ def test_a_statistic_alone_is_judged_with_its_gradient(statistic):
     assert found["forward"]["of_result"].keys() == {"output", statistic} and found["backward"]["of_result"]["dq"] > 0
 
 
+def test_fewer_rows_and_keys_are_still_several_tiles_with_remainders_and_several_shares():
+    chip = plan.Chip("interpreter", 4)
+    for size, fewer in FEWER.items():
+        assert size in pairwise.FACTORS["size"] and fewer not in pairwise.FACTORS["size"]
+        queries, keys = map(int, fewer.split("x"))
+        tiles = plan.tiles("few rows" if queries == 1 else "forward", chip, torch.float32, 64)
+        assert keys > 3 * tiles.keys and keys % tiles.keys
+        if queries == 1:
+            assert plan.shares_of(chip, 1, keys, tiles.keys, tiles.places) > 1
+        else:
+            assert queries > tiles.rows and queries % tiles.rows
+    lines = interpreted_lines()
+    assert len(set(lines)) == len(pairwise.problem_lines())
+    assert not any(f"x{size}x" in line for line in lines for size in FEWER)
+
+
 @pytest.mark.long
 def test_they_are_within_budget():
-    lines = pairwise.problem_lines()
+    lines = interpreted_lines()
     passed, wrong = problem_sets.failures(Problem.of_line(line) for line in lines)
     assert not wrong and passed >= 0.8 * len(lines)
 
