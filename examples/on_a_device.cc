@@ -54,12 +54,12 @@ int main(int argc, char** argv) try {
                           {1, kHeads, kRows})}},
       {.device = device});
 
-  std::vector<float> told(kHeads * kRows);
-  entropy.read(told.data());  // waits for the device
+  std::vector<float> entropies(kHeads * kRows);
+  entropy.read(entropies.data());  // waits for the device
   double sum = 0;
-  for (const float x : told) sum += static_cast<double>(x);
-  std::printf("mean entropy of %zu rows: %.3f nats\n", told.size(),
-              sum / static_cast<double>(told.size()));
+  for (const float x : entropies) sum += static_cast<double>(x);
+  std::printf("mean entropy of %zu rows: %.3f nats\n", entropies.size(),
+              sum / static_cast<double>(entropies.size()));
 } catch (const Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

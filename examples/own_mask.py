@@ -13,18 +13,18 @@ def every_second_key(b, h, i, j):
 
 # A mask_mod is a boolean attn_mask; hidden keys do not count in n.
 mask = every_second_key(0, 0, i, j)
-mine, stats = isentrope.attention(
+output, stats = isentrope.attention(
     q, k, v, attn_mask=mask, return_stats=("support",)
 )
 blocks = create_block_mask(every_second_key, 1, 1, 200, 200, device="cpu")
-theirs = flex_attention(q, k, v, block_mask=blocks)
-print("mask_mod is attn_mask:", torch.allclose(mine, theirs, atol=1e-5))
+expected = flex_attention(q, k, v, block_mask=blocks)
+print("mask_mod is attn_mask:", torch.allclose(output, expected, atol=1e-5))
 print("keys of the last row:", stats.support[0, 0, -1].item())
 
 # A score_mod adds a bias: here, distant keys are penalised.
 bias = -0.1 * (i - j).abs().float()
-mine = isentrope.attention(q, k, v, bias=bias)
-theirs = flex_attention(
+output = isentrope.attention(q, k, v, bias=bias)
+expected = flex_attention(
     q, k, v, score_mod=lambda score, b, h, i, j: score - 0.1 * (i - j).abs()
 )
-print("score_mod is bias:", torch.allclose(mine, theirs, atol=1e-5))
+print("score_mod is bias:", torch.allclose(output, expected, atol=1e-5))

@@ -61,9 +61,9 @@ Text summary_of(const Result& result) {
   for (const std::string& sentence : verdict_sentences(result.leads))
     verdicts.strong(sentence).plain(" ");
   summarise_entropy(entropy, result);
-  const bool judged = !verdicts.html().empty();
+  const bool has_verdicts = !verdicts.html().empty();
   return Text::markup(verdicts.html() +
-                      part_of(assets::prose_html, judged ? "judged run" : "no lead") +
+                      part_of(assets::prose_html, has_verdicts ? "judged run" : "no lead") +
                       entropy.html());
 }
 
