@@ -68,6 +68,27 @@ def process_nonfinite_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr)
     return propagate_nonfinite(seen, k_tile, dq, SHAPE)
 
 
+@triton.jit
+def visit_all_keys(
+    span, block, unit, k, v, start, stop, cap, d_bias,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, REPAIR: tl.constexpr,
+    CHECKED: tl.constexpr,
+):  # fmt: skip
+    """Returns a query block's sums over the keys of a span: dq and d_lambda, both lifted."""
+    acc, acc_lambda = zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32)
+    view = block.view
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                tile = tile_at(step, span, masked == 1)
+                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE):
+                    acc, acc_lambda = process_key_tile(
+                        tile, acc, acc_lambda, block, unit, k, v,
+                        start, stop, cap, d_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
+                    )  # fmt: skip
+    return acc, acc_lambda
+
+
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
 def query_gradient_kernel(
     q, k, v, d_output, terms, bounds, dq, d_lambda, d_bias, attn_mask, bias, wrong,
@@ -106,10 +127,6 @@ def query_gradient_kernel(
         unit = tl.exp2(most) * (1.0 / F16_FACTOR)
     k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
     v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
-    its_bias = d_bias + row * keys
-
-    acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-    acc_lambda = full(SHAPE.ROWS, 0.0, tl.float32)
     span = span_of_keys(view, view.end, SHAPE.KEYS)
     if SHAPE.MASKED:
         span = Span(span.first, span.last, span.last, span.last)
@@ -117,15 +134,10 @@ def query_gradient_kernel(
     start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
     stop = tl.max(tl.where(rows & some, view.end, 0), 0)
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                key_tile = tile_at(step, span, masked == 1)
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
-                    acc, acc_lambda = process_key_tile(
-                        key_tile, acc, acc_lambda, block, unit, k_rows, v_rows,
-                        start, stop, cap, its_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
-                    )  # fmt: skip
+    acc, acc_lambda = visit_all_keys(
+        span, block, unit, k_rows, v_rows, start, stop, cap, d_bias + row * keys,
+        SHAPE, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED,
+    )  # fmt: skip
     if CHECKED:
         nothing = nonfinite_flag(acc)
         tl.store(wrong + tl.program_id(0), nothing != nothing)

@@ -111,6 +111,38 @@ def entry(table, plane, head, heads, u, first, count):
     return tl.load(table + (plane * heads + head % heads) * count + index)
 
 
+@triton.jit
+def store_ranges(
+    begins, ends, own_keys, tiles, begin, end, own_key, batch, tile, index, rows, queries, ROWS: tl.constexpr
+):  # fmt: skip
+    """Stores the keys that rows see, and the least and largest of their bounds for the tile."""
+    to = batch.to(tl.int64) * queries + index
+    tl.store(begins + to, begin.to(tl.int32), mask=rows)
+    tl.store(ends + to, end.to(tl.int32), mask=rows)
+    tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, FAR_BEFORE), FAR_KEY).to(tl.int32), mask=rows)
+    summary = tiles + (batch.to(tl.int64) * tl.cdiv(queries, ROWS) + tile) * 4
+    some = rows & (end > begin)
+    tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
+    tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
+    tl.store(summary + 2, tl.max(begin, 0).to(tl.int32))
+    # Empty rows and rows past the end have end 0, so a tile that contains one counts as masked for every key.
+    tl.store(summary + 3, tl.min(tl.where(rows, end, 0), 0).to(tl.int32))
+
+
+@triton.jit
+def count_visible(visible, attn_mask, stride_mk, begin, end, dilation, KEYS: tl.constexpr):
+    """Returns the number of keys that a boolean mask leaves each row. attn_mask: pointers to the rows' masks."""
+    visible = tl.zeros_like(visible)
+    first = tl.min(begin, 0)
+    for start in range(first, tl.max(end, 0), KEYS):
+        key = start + tl.arange(0, KEYS)
+        seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
+        seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)
+        found = tl.load(attn_mask[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
+        visible += tl.sum((found & seen).to(tl.int32), 1)
+    return visible
+
+
 @triton.jit(do_not_specialize=["blocks", "batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
                                "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal",
@@ -151,28 +183,11 @@ def rows_kernel(
         HAS_KEY_BEGIN, HAS_KEY_END, HAS_PREFIX_KEYS, HAS_CU_SEQLENS_Q,
     )  # fmt: skip
     if head == 0:
-        to = batch.to(tl.int64) * queries + index
-        tl.store(begins + to, begin.to(tl.int32), mask=rows)
-        tl.store(ends + to, end.to(tl.int32), mask=rows)
-        tl.store(own_keys + to, tl.minimum(tl.maximum(own_key, FAR_BEFORE), FAR_KEY).to(tl.int32), mask=rows)
-        summary = tiles + (batch.to(tl.int64) * tl.cdiv(queries, ROWS) + tile) * 4
-        some = rows & (end > begin)
-        tl.store(summary, tl.min(tl.where(some, begin, 2147483647), 0).to(tl.int32))
-        tl.store(summary + 1, tl.max(tl.where(some, end, 0), 0).to(tl.int32))
-        tl.store(summary + 2, tl.max(begin, 0).to(tl.int32))
-        # Empty rows and rows past the end have end 0, so a tile that contains one counts as masked for every key.
-        tl.store(summary + 3, tl.min(tl.where(rows, end, 0), 0).to(tl.int32))
+        store_ranges(begins, ends, own_keys, tiles, begin, end, own_key, batch, tile, index, rows, queries, ROWS)
     if COUNT:
         # Keys hidden by a boolean mask do not count in n.
-        visible = tl.zeros_like(visible)
         base = attn_mask + batch.to(tl.int64) * stride_mb + head.to(tl.int64) * stride_mh + query * stride_mq
-        first = tl.min(begin, 0)
-        for start in range(first, tl.max(end, 0), KEYS):
-            key = start + tl.arange(0, KEYS)
-            seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
-            seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)
-            found = tl.load(base[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
-            visible += tl.sum((found & seen).to(tl.int32), 1)
+        visible = count_visible(visible, base, stride_mk, begin, end, dilation, KEYS)
     plane = batches.to(tl.int64) * heads * queries
     to = lane.to(tl.int64) * queries + index
     if LENGTHS:
