@@ -171,8 +171,8 @@ def test_nothing_is_read_back_from_the_device(grids):
             if any(x.requires_grad for x in results):
                 sum(x.sum() for x in results if x.requires_grad).backward()
     # Each function but row_lengths launches rows, forward pass and repair, twice; its backward pass rows, terms, spans,
-    # and each gradient with its repair; with gradients of statistics, the largest key.
-    assert len(grids) == 3 * (3 + 3 + 7) + 2 + 2
+    # and each gradient with its repair; two have gradients of statistics, so the largest key, and of sinks.
+    assert len(grids) == 3 * (3 + 3 + 7) + 2 + 2 * 2
 
 
 def test_tables_that_a_captured_graph_reads_are_kept(monkeypatch):
