@@ -9,6 +9,7 @@ from sweep.judge import TOLERANCE, build, error_of
 
 import isentrope.hf
 from isentrope.hf.architectures import check_arguments
+from isentrope.hf.register import attention_forward
 
 SPARSE = SIZES | dict(
     moe_intermediate_size=16, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
@@ -53,6 +54,43 @@ def test_a_rule_of_the_position_is_refused_where_keys_are_chosen():
     isentrope.hf.set_rule(ours, "log_length(length=position)")
     with pytest.raises(ValueError, match="DeepseekV32Attention.*got log_length.length=position.*: set a rule with length=visible"):
         outputs(ours, torch.ones(2, 12, dtype=torch.long))
+
+
+def with_sinks(query, key, value, sinks, seen):
+    scores = (query @ key.transpose(-2, -1) * 8**-0.5).masked_fill(~seen, -1e30)
+    weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+    return (weights @ value).transpose(1, 2)
+
+
+def test_a_sink_of_each_row_takes_weight_and_gradient():
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 4, 5, dim, requires_grad=True) for dim in (8, 8, 6, 1)]
+    seen = torch.ones(5, 5, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
+    seen[1, :, :, :2] = False  # the first two rows see no key
+    with isentrope.hf.record("lse", "support") as records:
+        found, _ = attention_forward(torch.nn.Module(), *inputs[:3], seen, sinks=inputs[3])
+    want = with_sinks(*inputs, seen)
+    torch.testing.assert_close(found, want)
+    upstream = torch.randn_like(want)
+    for got, wanted in zip(torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(want, inputs, upstream)):
+        torch.testing.assert_close(got, wanted)
+    (record,) = records
+    plain, _ = attention_forward(torch.nn.Module(), *inputs[:3], seen)
+    torch.testing.assert_close(found, plain * torch.sigmoid(record.statistics.lse[..., None] - inputs[3]).transpose(1, 2))
+    assert record.statistics.support.max() == 5 and record.statistics.entropy is None
+
+
+def test_statistics_that_nobody_asked_for_stay_none_with_sinks():
+    states = torch.zeros(1, 1, 2, 8)
+    with isentrope.hf.record("entropy") as records:
+        attention_forward(torch.nn.Module(), states, states, states, None, sinks=torch.zeros(1, 1, 2, 1))
+    assert records[0].statistics.lse is None and records[0].statistics.entropy.allclose(torch.tensor(2.0).log())
+
+
+def test_sinks_of_another_shape_are_refused():
+    states = torch.zeros(1, 4, 2, 8)
+    with pytest.raises(ValueError, match=r'sinks must be \[1, 4, 2, 1\].*got \[4\]: .*attn_implementation="eager"'):
+        attention_forward(torch.nn.Module(), states, states, states, None, sinks=torch.zeros(4))
 
 
 # Modules of the first two contradict their masks by is_causal, those of the others do not say.

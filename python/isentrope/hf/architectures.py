@@ -6,6 +6,7 @@ import dis
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
+
+from isentrope.statistics import StatisticNames, statistic_names
 
 # Arguments that attention modules of transformers name in their calls and that change no attention weight.
 _HARMLESS = frozenset(TransformersKwargs.__annotations__) | {
@@ -153,3 +156,26 @@ def keep_chosen_keys(mask: Tensor | None, indices: Tensor, keys: int) -> Tensor:
     if mask.dtype == torch.bool:
         return mask & chosen
     return mask.masked_fill(~chosen, torch.finfo(mask.dtype).min)
+
+
+def with_row_sinks(attend: Callable[[StatisticNames], Any], sinks: Tensor) -> Callable[[StatisticNames], Any]:
+    """Returns `attend` with a logit of each row that joins the softmax without a value: [batch, heads, queries, 1].
+
+    Such a logit multiplies all weights of its row by sigmoid(lse - sink). Statistics stay those of the real keys.
+    Raises ValueError for sinks of another shape.
+    """
+
+    def run(wanted: StatisticNames) -> Any:
+        names = statistic_names(wanted) or ()
+        output, statistics = attend((*names, "lse"))
+        if sinks.shape != (*output.shape[:3], 1):
+            raise ValueError(
+                f"[isentrope.hf] sinks must be {[*output.shape[:3], 1]}, a logit for each row of each head; got "
+                f'{list(sinks.shape)}: load the model with attn_implementation="eager"'
+            )
+        output = output * torch.sigmoid(statistics.lse[..., None] - sinks).to(output.dtype)
+        if wanted is False:
+            return output
+        return output, statistics if "lse" in names else statistics._replace(lse=None)
+
+    return run

@@ -22,6 +22,7 @@ from isentrope.hf.architectures import (
     refuse_boolean_mask,
     refuse_fixed_attentions,
     refuse_weights,
+    with_row_sinks,
 )
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed, with_recording
@@ -34,12 +35,14 @@ from isentrope.statistics import StatisticNames
 def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     position_bias: Tensor | None = None, sliding_window: int | None = None, position_ids: Tensor | None = None,
-    indices: Tensor | None = None, **logits: Any,
+    indices: Tensor | None = None, sinks: Tensor | None = None, **logits: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Computes attention for transformers: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
     dropout: probability with which a weight is dropped from the output; statistics are those of all weights.
     indices: [batch, queries, chosen], the keys to which sparse attention restricts each query. n counts those alone.
+    sinks: [batch, heads, queries, 1], a logit of each row that joins the softmax without a value; statistics are those of
+    the real keys.
 
     Raises ValueError for an argument that may change the result and is not used, and for a rule of the position if the
     architecture does not pass positions or chooses keys.
@@ -78,7 +81,7 @@ def attention_forward(
             )
         return attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
 
-    return with_recording(module, run)
+    return with_recording(module, run if sinks is None else with_row_sinks(run, sinks))
 
 
 def call_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ def attentions(model: nn.Module) -> list[nn.Module]:
             f'[isentrope.hf] the model must use attn_implementation="{NAME}"; got {used!r}: load '
             "the model with it, if its architecture has a replaceable attention"
         )
-    named = [m for m in model.modules() if "Attention" in type(m).__name__]
+    # Inkling 2's attention over its layers, a *AttentionResidual, sees no tokens that a rule could count.
+    named = [m for m in model.modules() if re.search("Attention(?!Residual)", type(m).__name__)]
     found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
     if not found:
         raise ValueError(f"[isentrope.hf] the model must have attention modules; got {type(model).__name__}")

@@ -29,7 +29,7 @@ def sharpen(model: nn.Module) -> None:
             embedding = "embed" in name.lower() and parameter.dim() == 2 and parameter.shape[0] >= VOCAB
             parameter.normal_(0, 1 if embedding else (2 if SHARP.search(name) else 1) * fan_in**-0.5)
         for name, parameter in model.named_parameters():
-            if name.endswith("sinks"):
+            if name.endswith(("sinks", "_input.query")):  # the latter are queries over layers, 0 before training
                 parameter.normal_()
             if name.endswith("qk_norm.temp"):  # ZAYA's factors on keys, which are 0 before training
                 parameter.normal_(1, 0.3)

@@ -33,7 +33,7 @@ class Call(NamedTuple):
     passed: float
     """The scale that the model passes."""
     on_queries: float | None
-    """The number by which queries at the first position are a module's output; None if there is no such output."""
+    """The factor between queries at the first position and a module's output or parameter; None if there is no such one."""
     on_keys: float | None
 
     @property
@@ -81,9 +81,11 @@ def measured_calls(model: nn.Module, inputs: dict[str, Tensor]) -> list[Call]:
         if module is not previous[0]:
             del outputs[: previous[1]]
         previous[:] = module, len(outputs)
+        batch, _, _, dim = query.shape
+        learned = [x.reshape(-1, dim).expand(batch, -1, -1) for x in module.parameters(recurse=False) if x.shape[-1:] == (dim,)]
         split = getattr(module, "qk_nope_head_dim", None)
-        passed = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        calls.append(Call(query.shape[-1], passed, factor_on(query, outputs, split), factor_on(key, outputs, split)))
+        on_queries, on_keys = (factor_on(states, learned + outputs, split) for states in (query, key))
+        calls.append(Call(dim, dim**-0.5 if scaling is None else float(scaling), on_queries, on_keys))
         return attend(module, query, key, *arguments, scaling=scaling, **options)
 
     handles = [module.register_forward_hook(keep) for module in model.modules()]
@@ -99,7 +101,7 @@ def measured_calls(model: nn.Module, inputs: dict[str, Tensor]) -> list[Call]:
 
 
 def factor_on(states: Tensor, outputs: list[Tensor], split: int | None = None) -> float | None:
-    """Returns the factor on the first output that has these heads [batch, heads, tokens, dim]; None if none has.
+    """Returns the factor on the first output [batch, tokens, ...] that has these heads [batch, heads, tokens, dim]; None if none has.
 
     RoPE turns all rows of a batch by the same angles, so that inner products at one position keep their values. A factor
     multiplies all of them by its square. split: dimension at which heads may be joined from two outputs.

@@ -90,6 +90,16 @@ TEST(ModelScale, StandardWithoutAnyOfTheKeys) {
   EXPECT_TRUE(model.keys.empty());
 }
 
+TEST(ModelScale, FamiliesAreKnownByTheirWholeName) {
+  for (const char* name : {"blenderbot-small", "modernbert-decoder", "openai-gpt",
+                           "vision-text-dual-encoder", "xlm-roberta-xl", "blip-2", "zoedepth"}) {
+    EXPECT_TRUE(scale_of_config(R"({"model_type": ")" + std::string(name) + "\"}").known) << name;
+  }
+  for (const char* part : {"small", "gpt", "xl", "blenderbot-", "openai-", "encoder"}) {
+    EXPECT_FALSE(scale_of_config(R"({"model_type": ")" + std::string(part) + "\"}").known) << part;
+  }
+}
+
 TEST(ModelScale, Llama4TunesLayersWithoutRotaryEmbedding) {
   const ModelScale model =
       scale_of_config(R"({"text_config": {"attn_temperature_tuning": true, "floor_scale": 8192,
