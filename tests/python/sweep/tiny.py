@@ -92,7 +92,7 @@ def _small(name: str, value: Any, config: PretrainedConfig) -> Any:
         return 0.0
     if isinstance(value, list) and len(set(map(str, value))) == 1 and isinstance(value[0], int) and name == "intermediate_size":
         return INNER  # one for every layer
-    if isinstance(value, list) and name == "image_size":
+    if isinstance(value, (list, tuple)) and name == "image_size":
         return [min(side, IMAGE) for side in value]
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0 or name in KEPT:
         return value
