@@ -29,6 +29,15 @@ def test_the_mask_is_the_documented_function(heads, kv_heads, queries, keys, pla
         torch.testing.assert_close(got[..., : want.shape[-1]], want.float(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("key_offset", [2**31 - 40, 2**31 - 39, 2**31 + 1, 2**33 - 1])
+def test_positions_beyond_32_bits(key_offset):
+    """Part of a sequence whose lambda is given, so that no table by length has to reach so far."""
+    q, k, v = torch.zeros(1, 1, 5, 16), torch.randn(1, 1, 100, 16), torch.eye(100)[None, None]
+    place = {"query_offset": 2**31 - 3, "key_offset": key_offset}
+    got = isentrope.attention_rows(q, k, v, torch.ones(1, 1, 5), dropout_p=P, dropout_seed=SEED, **place) * 100
+    torch.testing.assert_close(got, dropout_factors(1, 1, 5, 100, P, SEED, **place).float(), rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.long), torch.float16])
 @pytest.mark.parametrize("place", [pytest.param({"causal": True}, marks=pytest.mark.long), {"key_offset": 2, "query_offset": 30}])
 def test_values_and_gradients_equal_dense_float64(dtype, place):

@@ -43,10 +43,11 @@ def kept_weights(
     dropout, head, query, start, ROWS: tl.constexpr, KEYS: tl.constexpr, FOURS: tl.constexpr, KEYS_FIRST: tl.constexpr
 ):  # fmt: skip
     """Returns which weights of a tile are kept. start: its first key, a multiple of KEYS."""
-    first = start + dropout.key_offset
+    # The sum with the offset may exceed int32, but not that of their groups of four.
+    first = start // 4 + dropout.key_offset // 4
     if FOURS:
         # Four neighbouring keys share one draw, which is a quarter of the work.
-        a, b, c, d = words_of(dropout, head, query, first // 4 + tl.arange(0, KEYS // 4), KEYS_FIRST)
+        a, b, c, d = words_of(dropout, head, query, first + tl.arange(0, KEYS // 4), KEYS_FIRST)
         least = dropout.least
         drawn = (
             (a >= least).to(tl.int32) + (b >= least).to(tl.int32) * 2 + (c >= least).to(tl.int32) * 4 + (d >= least).to(tl.int32) * 8
@@ -61,8 +62,8 @@ def kept_weights(
             return tl.reshape(bits & 1, [ROWS, KEYS]) != 0
     else:
         # Part of a sequence may begin within a group of four.
-        key = first + tl.arange(0, KEYS)
-        a, b, c, d = words_of(dropout, head, query, key // 4, KEYS_FIRST)
+        key = dropout.key_offset % 4 + tl.arange(0, KEYS)
+        a, b, c, d = words_of(dropout, head, query, first + key // 4, KEYS_FIRST)
         word = as_column(key % 4, not KEYS_FIRST)
         bits = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
         return bits >= dropout.least
