@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -141,4 +142,6 @@ def verdict_of(cases: dict[str, float | str], scale: str | None) -> dict[str, st
 
 
 def words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    """Returns the error's type and the beginning of its message, without paths of modules on this machine."""
+    message = re.sub(" from '/[^']*'", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {message[:200]}"
