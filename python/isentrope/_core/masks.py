@@ -11,7 +11,6 @@ from torch import Tensor
 from isentrope._core.library import ARGUMENTS, AXES, DEFAULTS
 
 _NAMES = [argument["name"] for argument in ARGUMENTS if argument["mask"]]
-_BY_BATCH = [name for name in _NAMES if "batch" in AXES[name]]
 # Written out, because torch cannot compile attrgetter, and a loop with getattr makes 18 calls.
 _parts = eval(f"lambda call: ({', '.join(f'call.{name}' for name in _NAMES)},)")
 
@@ -37,8 +36,3 @@ class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NA
         """Returns the masks with lists on that device. Copies from the CPU are asynchronous."""
         lists = {name: x.to(device, non_blocking=True) for name, x in self.lists().items() if x is not None}
         return self._replace(**lists)
-
-    @property
-    def differ_by_batch(self) -> bool:
-        """Returns whether the sequences of a batch may see different keys."""
-        return any(getattr(self, name) is not None for name in _BY_BATCH)

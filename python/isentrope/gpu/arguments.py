@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from isentrope._core.library import ARGUMENTS, AXES, BITS, DEFAULTS, STATISTICS, SUPPORT, refuse_unknown
+from isentrope._core.library import AXES, BITS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope.gpu.kernels.gradient_rows import TERMS_OF
 from isentrope.gpu.kernels.results import MOMENTS, Wanted
@@ -16,12 +16,7 @@ from isentrope.gpu.operands import Operands
 
 # Fused multiply-adds, which Triton from 3.10 on enables only on request.
 FUSED = {"enable_fp_fusion": True}
-# Keys are below 2^31 here, so larger dilations have the same effect.
-_FURTHEST_KEY = (1 << 31) - 1
 MASK_LISTS = {name: f"HAS_{name.upper()}" for name in Masks._fields if AXES[name]}
-# Lists by which rows of one sequence see different keys.
-_LISTS_OF_ROWS = tuple(name for name in MASK_LISTS if "batch" not in AXES[name])
-_PARTS_ROWS = [argument["name"] for argument in ARGUMENTS if argument["parts_rows"]]
 # Statistics that need sums over tiles besides that of lse.
 _SUMMED = tuple(s["name"].upper() for s in STATISTICS if s["sums"])
 # Statistics computed from a row's sums.
@@ -72,25 +67,6 @@ def dropout(call: Operands) -> tuple[Any, ...]:
     p = ctypes.c_float(call.dropout_p).value
     seed = call.q if call.dropout_seed is None else call.dropout_seed
     return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
-
-
-def dilation(call: Operands) -> int:
-    return min(max(call.dilation, 1), _FURTHEST_KEY)
-
-
-def hides(call: Operands, by_key: bool = False) -> bool:
-    """Returns whether rows of a query block may see different keys of a tile; by_key: or keys of a tile different
-    rows."""
-    if call.dilation > 1 or call.attn_mask is not None or call.bias is not None:
-        return True
-    if any(getattr(call, name) is not None for name in (MASK_LISTS if by_key else _LISTS_OF_ROWS)):
-        return True
-    return (by_key or call.queries > 1) and any(getattr(call, name) != DEFAULTS[name] for name in _PARTS_ROWS)
-
-
-def own_is_last(call: Operands) -> bool:
-    """Returns whether no row sees a key after its own position, whatever the tensors of the call hold."""
-    return (call.causal != 0 or call.window_right == 0) and call.prefix_keys is None
 
 
 def with_repair(wrong: Tensor | None, constants: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from isentrope._core.fakes import gradient_results
 from isentrope._core.library import BITS
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import FUSED, blocks_of, dilation, dropout, hides, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import FUSED, blocks_of, dropout, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.gradient_sums import sink_gradient_kernel, value_norms_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
@@ -77,7 +77,7 @@ class _Pass:
             output, self.d_output, self.statistics, some(d_statistics, terms), some(call.sinks, terms), rows.begins, rows.ends,
             rows.own_keys, rows.scales, norms, terms, self.bounds, self.d_sinks,
             *output.stride(), *self.d_output.stride(), call.heads, call.kv_heads, call.queries, call.keys, call.value_dim,
-            rows.batches, rows.heads, dropout(call)[2], dilation(call),
+            rows.batches, rows.heads, dropout(call)[2], call.decisions.dilation,
         ), constants)  # fmt: skip
 
     def find_largest_keys(self) -> None:
@@ -94,7 +94,8 @@ class _Pass:
         ), constants)  # fmt: skip
 
     def _flags(self, count: int, by_key: bool) -> Tensor | None:
-        return self.call.empty(count, torch.int32) if hides(self.call, by_key) else None
+        decisions = self.call.decisions
+        return self.call.empty(count, torch.int32) if (decisions.keys_differ if by_key else decisions.rows_differ) else None
 
     def query_gradient(self, dq: Tensor, d_lambda: Tensor, d_bias: Tensor, wants_lambda: bool, wants_bias: bool) -> None:
         call, wrong = self.call, self._flags(self.query_programs, by_key=False)

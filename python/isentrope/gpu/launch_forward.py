@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isentrope._core.fakes import results_of
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, hides, own_is_last, slice_of, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
@@ -17,8 +17,6 @@ from isentrope.gpu.kernels.sums import PAIRS
 from isentrope.gpu.launch_rows import Rows
 from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
-
-_FEW_ROWS = 16
 
 
 def _copy_lambda(place: int, statistics: Tensor, scales: Tensor) -> None:
@@ -31,28 +29,25 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     if output.numel() == 0:
         return output, statistics, support
     chip = plan.chip_of(call.q.device)
-    group = call.heads // call.kv_heads
-    packed = group * call.queries <= _FEW_ROWS or call.table is not None
+    decisions = call.decisions
     place, results = slice_of("lambda_", wanted), {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
-    shape, options = shape_of(call, "few rows" if packed else "forward", chip, beside_lse(results["WANTED"]))
+    shape, options = shape_of(call, "few rows" if decisions.packed else "forward", chip, beside_lse(results["WANTED"]))
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
-    shape = shape._replace(OWN_LAST=measured and own_is_last(call))
-    lanes, length = (call.kv_heads, group * call.queries) if packed else (call.heads, call.queries)
-    blocks = call.batch * lanes * blocks_of(length, shape.ROWS)
+    shape = shape._replace(OWN_LAST=measured and decisions.own_is_last)
+    blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
     counters = call.empty(blocks, torch.int32) if splits > 1 else None
     rows = Rows(call, shape.ROWS, used, needs_lambda=place >= 0, counters=counters)
     if place >= 0:
         call.steps.do(partial(_copy_lambda, place), statistics, rows.scales)
     states = sums = rows.scales
-    # A logit of -inf makes a moment NaN. Few rows are masked at once instead of repaired.
-    checked = hides(call) or (results["WANTED"].MOMENTS > 0 and not packed)
+    checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None
     if splits > 1:
         states, sums = (call.empty((splits, blocks, shape.ROWS, width), torch.float32) for width in (SHARED.value, shape.COLUMNS))
     sink = some(call.sinks, rows.scales)
     page = 0 if call.table is None else call.k.shape[2]
-    constants = {"SHAPE": shape, **results, "PAGE": page, "PACKED": packed, "SPLIT": splits > 1, **options}
+    constants = {"SHAPE": shape, **results, "PAGE": page, "PACKED": decisions.packed, "SPLIT": splits > 1, **options}
     call.steps.launch(forward_kernel, (blocks, 1, splits), (
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(call.table, rows.begins),

@@ -30,9 +30,9 @@ class Rows:
     def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
                  needs_lambda: bool = False, counters: Tensor | None = None) -> None:  # fmt: skip
         mask, lambda_ = call.attn_mask, call.lambda_
-        by_batch = call.masks.differ_by_batch or any(x is not None for x in (used, mask, lambda_, lengths))
+        by_batch = call.decisions.by_batch or used is not None or lengths is not None
         tables = RuleTables(call) if lambda_ is None else None
-        by_head = mask is not None or lambda_ is not None or tables.heads > 1 or lengths is not None
+        by_head = call.decisions.by_head or tables is not None and tables.heads > 1 or lengths is not None
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
         self.tile = tile
         tiles = blocks_of(call.queries, tile)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -14,6 +14,7 @@ from isentrope._core.call import Call
 from isentrope._core.checks import check_ranks
 from isentrope._core.library import AXES, CHECKED, DEFAULTS, refuse_unknown
 from isentrope._core.masks import Masks
+from isentrope.gpu import plan
 from isentrope.gpu.kernels.rows import rows_kernel
 from isentrope.gpu.prepared import Steps
 from isentrope.rules import rule_text
@@ -64,6 +65,15 @@ class Operands:
         self.batch, self.heads, self.queries, self.dim = self.q.shape
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
         self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
+
+    @cached_property
+    def decisions(self) -> Any:
+        given = [
+            (name, 1 if isinstance(x, Tensor) else x)
+            for name, x in zip(_NAMES[3:], _arguments(self)[3:])
+            if isinstance(x, Tensor) or (type(x) is int and x != DEFAULTS[name])
+        ]
+        return plan.decisions(self.heads, self.kv_heads, self.queries, self.table is not None, tuple(given))
 
     @property
     def rows(self) -> tuple[int, int, int]:

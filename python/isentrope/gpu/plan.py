@@ -1,15 +1,18 @@
-"""Plans a call: tile sizes, warps and stages by chip, type and head size, and the number of shares of its keys.
+"""Plans a call: tile sizes, warps and stages by chip, type and head size. The library has all other decisions, for C++ too.
 
 Tiles come from the user's table, else from the package's table of the chip (`tile_table`), else from the tables below.
 """
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
+from isentrope._core.library import OPS
 from isentrope.gpu.kernels.tile import INTERPRETED
 from isentrope.gpu.tile_table import Key, Tiles, table_of
 
@@ -185,22 +188,17 @@ def chained(kernel: str, chip: Chip, dtype: torch.dtype, masked: bool, warps: in
     return 4
 
 
+@lru_cache(4096)
+def decisions(heads: int, kv_heads: int, queries: int, paged: bool, given: tuple[tuple[str, int], ...]) -> Any:
+    """Returns the library's decisions of a call, by the names of src/call/device_plan.h.
+
+    given: arguments that are no defaults, with their numbers, or any number for a tensor."""
+    return SimpleNamespace(**json.loads(OPS.device_plan(heads, kv_heads, queries, paged, json.dumps(dict(given)))))
+
+
+@lru_cache(4096)
 def shares_of(chip: Chip, blocks: int, keys: int, tile: int, places: int) -> int:
-    """Number of shares that the keys are split into, so that the programs fill whole waves; 1: not split.
+    """Returns the library's number of shares that the keys are split into, so that the programs fill whole waves; 1: not split.
 
-    places: programs that a multiprocessor runs at once. Takes the fewest shares whose last wave is nearly as full as that of any
-    number of shares in up to two waves, because each share is written and merged.
-    """
-    wave = places * chip.units
-    if not 0 < blocks < wave:
-        return 1
-
-    def filled(shares: int) -> float:
-        waves = -(-blocks * shares // wave)
-        return blocks * shares / (waves * wave)
-
-    # A share of fewer than 4 tiles would be read faster than it is merged.
-    most = min(max(1, keys // (4 * tile)), 128)
-    counts = range(1, min(most, -(-2 * wave // blocks)) + 1)
-    best = max(map(filled, counts))
-    return next(shares for shares in counts if filled(shares) >= 0.9 * best)
+    places: programs that a multiprocessor runs at once."""
+    return OPS.shares_of(places * chip.units, blocks, keys, tile)

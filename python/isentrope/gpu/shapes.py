@@ -8,7 +8,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import FUSED, dilation
+from isentrope.gpu.arguments import FUSED
 from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Operands
 
@@ -18,7 +18,7 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> 
 
     statistics: whether statistics besides lse are requested, or have upstream gradients."""
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
-    masked = call.attn_mask is not None or call.bias is not None or call.dilation > 1
+    masked = call.decisions.masked
     padded = (dim, columns) != (call.dim, call.value_dim)
     widest = max(dim, columns)
     # Padding counts as a mask, because at 96 the key gradient spilled 56 bytes on sm_90 with the tile of 128, and
@@ -34,7 +34,7 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> 
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
-        dilation(call), plan.chained(kernel, chip, call.q.dtype, masked, tiles.warps) if statistics else 0,
+        call.decisions.dilation, plan.chained(kernel, chip, call.q.dtype, masked, tiles.warps) if statistics else 0,
         APART=tiles.apart, ONE_LOOP=kernel == "few rows" and not masked and not described,
         PLACES=tiles.places, DESCRIPTORS=described,
     )  # fmt: skip

@@ -86,7 +86,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
-        "launch_backward.py", "hides(self.call, by_key)", "hides(self.call)",
+        "launch_backward.py", "decisions.keys_differ if by_key else decisions.rows_differ", "decisions.rows_differ",
         "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (
