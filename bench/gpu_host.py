@@ -33,7 +33,6 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 import isentrope
-from isentrope import functions
 from isentrope._core.call import call_of
 from isentrope._core.files import write_text
 from isentrope._core.library import LSE, SUPPORT
@@ -76,14 +75,20 @@ def stand_in_launches() -> Iterator[None]:
 
 
 def step_of(kind: str, keys: int) -> Callable[[], Any]:
-    """A call of the operator's implementation. kind: "forward", "statistics" (all of them) or "backward". keys: also queries."""
+    """A call of the operator's implementation. keys: also queries.
+
+    kind: "plain" and "plain backward" have q, k, v, a rule and a causal mask alone; "forward", "statistics" (all of them) and
+    "backward" are calls of the general operator."""
     wanted = ALL if kind == "statistics" else LSE
     q, k, v = (torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16) for _ in range(3))
     call = tuple(call_of(q, k, v, causal=True))
-    if kind != "backward":
-        return lambda: launch.attention(*call, wanted)
     statistics = torch.zeros((wanted & (SUPPORT - 1)).bit_count(), 1, HEADS, keys)
-    return lambda: launch.attention_backward(*call, wanted, q, statistics, q, None, False, False, False, False)
+    steps: dict[str, Callable[[], Any]] = {
+        "plain": lambda: launch.attention_plain(q, k, v, "standard", 2, 0),
+        "plain backward": lambda: launch.attention_backward_plain(q, k, v, "standard", 2, q, statistics[0], q),
+        "backward": lambda: launch.attention_backward(*call, wanted, q, statistics, q, None, False, False, False, False),
+    }
+    return steps.get(kind, lambda: launch.attention(*call, wanted))
 
 
 def decode_step() -> Callable[[int], Any]:
@@ -124,7 +129,7 @@ def microseconds(step: Callable[[], Any], runs: int = 300, calls: int = 5) -> fl
 
 @contextmanager
 def planned_anew() -> Iterator[None]:
-    """Calls in the block are planned as the first one of a signature."""
+    """Calls in the block are planned, as the first one of a signature."""
     with mock.patch.object(prepared, "_entry", lambda *_: prepared._Entry()):
         yield
 
@@ -136,7 +141,7 @@ def parts_of(kind: str, keys: int) -> dict[str, float]:
     whole = microseconds(step)
     with mock.patch.object(dispatch, "launch_compiled", lambda *_: None):
         without_launches = microseconds(step)
-    found = SimpleNamespace(prepared=lambda *_: ())
+    found = SimpleNamespace(prepared=lambda *_: (None,))
     with mock.patch.object(prepared, "_entry", lambda *_: found):
         signature = microseconds(step)
     launched: list[tuple] = []
@@ -175,15 +180,13 @@ def public_functions() -> dict[str, float]:
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     ours, torchs = partial(isentrope.attention, is_causal=True), partial(F.scaled_dot_product_attention, is_causal=True)
     found = {}
-    # Tensors on a device do not take the shortcut for those on the CPU.
-    with mock.patch.object(functions, "attend_plainly", lambda *_, **__: None):
-        for name, function in (("isentrope.attention", ours), ("scaled_dot_product_attention", torchs)):
-            with torch.no_grad():
-                found[name] = microseconds(lambda function=function: function(q, k, v))
-            both = lambda function=function: torch.autograd.grad(function(*leaves), leaves, q)  # noqa: E731
-            found[f"{name}, forward and backward"] = microseconds(both)
+    for name, function in (("isentrope.attention", ours), ("scaled_dot_product_attention", torchs)):
         with torch.no_grad():
-            found["isentrope.attention, all statistics"] = microseconds(lambda: ours(q, k, v, return_stats=True))
+            found[name] = microseconds(lambda function=function: function(q, k, v))
+        both = lambda function=function: torch.autograd.grad(function(*leaves), leaves, q)  # noqa: E731
+        found[f"{name}, forward and backward"] = microseconds(both)
+    with torch.no_grad():
+        found["isentrope.attention, all statistics"] = microseconds(lambda: ours(q, k, v, return_stats=True))
     return found
 
 
@@ -199,7 +202,7 @@ def main() -> None:
         public = public_functions()
         print("public functions, 1 key, torch's own on this CPU with its arithmetic:")
         print(", ".join(f"{name}: {us}" for name, us in public.items()))
-        for kind in ("forward", "statistics", "backward"):
+        for kind in ("plain", "forward", "statistics", "plain backward", "backward"):
             for keys in arguments.keys:
                 step = step_of(kind, keys)
                 row = {"kind": kind, "keys": keys, "python calls": python_calls(step), **parts_of(kind, keys)}

@@ -1,4 +1,4 @@
-"""Fast path for the most frequent calls: q, k and v on the CPU, a rule and a causal mask, without observers.
+"""Fast path for the most frequent calls: q, k and v, a rule and a causal mask, without observers.
 
 For a few rows most time is torch's unpacking of an operator's arguments, so these calls have operators without further
 ones. Code that traces, transforms or observes sees the general operator instead. If these operators refuse a call, the
@@ -38,7 +38,7 @@ def attend_plainly(
     causal: bool | str = False, is_causal: bool = False,
 ) -> Any:  # fmt: skip
     """Returns the results of `attention`, or None if the general path must be used. Not traced by compilers."""
-    if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu) or _watched():
+    if not (type(q) is type(k) is type(v) is Tensor and (q.is_cpu or q.is_cuda or q.is_xpu)) or _watched(q):
         return None
     if is_causal is not False:
         if is_causal is not True or causal is not False:
@@ -59,7 +59,7 @@ def attend_plainly(
     return output, Statistics._make(named(results))
 
 
-def _watched() -> bool:
+def _watched(q: Tensor) -> bool:
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_torch_function_mode_enabled()
@@ -68,7 +68,7 @@ def _watched() -> bool:
         or forward_ad._current_level >= 0
         or listening.listener is not None
         or maxima.running.maxima is not None
-        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled(q.device.type)
     )
 
 
@@ -94,7 +94,7 @@ class _Plain(torch.autograd.Function):
             return (None,) * 4
         q, k, v, output, lse = ctx.saved_tensors
         text, number = ctx.numbers
-        if type(d_output) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or _watched()):
+        if type(d_output) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or _watched(q)):
             return *_plain_backward(q, k, v, text, number, output, lse, d_output), None
         call = Call(q, k, v, rule=text, causal=number)
         gradients = backward_operator()(*call, LSE, output, lse[None], d_output, None, False, False, False, False)

@@ -7,6 +7,7 @@ The key here has what decides among compiled kernels, and nothing else.
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from triton import knobs
@@ -28,21 +29,30 @@ def _specialization(function: Any, numbers: tuple) -> tuple:
     return tuple(type(x) if type(x) is not int else 1 if x == 1 else (x % 16 == 0, x in _NARROW) for x in numbers)
 
 
+# Functions that take the numbers, and all others, from the arguments of a function.
+_PARTS: dict[Any, tuple[itemgetter, itemgetter]] = {}
+
+
+def _parts(function: Any, arguments: tuple) -> tuple[itemgetter, itemgetter]:
+    """Returns how the arguments of a function are parted. Each of its parameters is a number in every launch, or in none."""
+    numbers = [at for at, x in enumerate(arguments) if type(x) in (int, float)]
+    others = [at for at in range(len(arguments)) if at not in numbers]
+    return _PARTS.setdefault(function, (itemgetter(*numbers), itemgetter(*others)))
+
+
 def _key(function: Any, arguments: tuple) -> tuple:
     """Returns what decides among the compiled kernels of a function and the same constants."""
-    numbers, tensors = [], []
-    for x in arguments:
-        kind = type(x)
-        if kind is int or kind is float:
-            numbers.append(x)
-        elif x is None:
+    numbers, others = _PARTS.get(function) or _parts(function, arguments)
+    tensors: list[Any] = []
+    for x in others(arguments):
+        if x is None:
             tensors.append(None)
-        elif kind is TensorDescriptor:
+        elif type(x) is TensorDescriptor:
             tensors.append((x.base.dtype, *x.block_shape))
         else:
             tensors.append(x.dtype)
             tensors.append(x.data_ptr() & 15 == 0)
-    return function, arguments[0].device, tuple(tensors), _specialization(function, tuple(numbers))
+    return function, arguments[0].device, tuple(tensors), _specialization(function, numbers(arguments))
 
 
 def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> list[tuple[Any, tuple] | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -98,10 +98,15 @@ class Operands:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
 
 
+@cache
+def _element(dtype: torch.dtype) -> Tensor:
+    return torch.empty((), dtype=dtype)
+
+
 @lru_cache(4096)
 def _validate(like: tuple, table: tuple | None) -> None:
     # Placeholders of the same shapes and types that take no memory.
-    arguments = dict(zip(_NAMES, (torch.empty((), dtype=x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
+    arguments = dict(zip(_NAMES, (_element(x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
     for name, side in zip(_STARTS, "qk"):
         starts = arguments[name]
         if starts is not None and starts.dim() == 1 and len(starts) > 0:

@@ -27,14 +27,11 @@ def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _refuse_plain_calls(*_: Any) -> Any:
-    raise ValueError("[attention] plain calls must be on the CPU; got one for a GPU")
-
-
 _IMPLEMENTATIONS = {
     "attention": on_its_device(launch.attention),
-    "attention.plain": _refuse_plain_calls,
+    "attention.plain": on_its_device(launch.attention_plain),
     "attention_backward": on_its_device(launch.attention_backward),
+    "attention_backward.plain": on_its_device(launch.attention_backward_plain),
     "decode": on_its_device(launch.decode),
     "row_lengths": on_its_device(launch.row_lengths),
 }

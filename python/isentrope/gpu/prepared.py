@@ -113,7 +113,8 @@ class _Places:
         if isinstance(x, TensorDescriptor):
             self.descriptors.append((self.tensor(x.base), x.shape, x.strides, x.block_shape))
             return 3, len(self.descriptors) - 1
-        if isinstance(x, Tensor) and id(x) not in self._constants:
+        # The address of a tensor without elements is 0.
+        if isinstance(x, Tensor) and x.numel() > 0 and id(x) not in self._constants:
             at, offset = self._address(x)
             return (1, self.offsets.setdefault((at, offset), len(self.offsets))) if offset else (0, at)
         self.numbers.append(x.data_ptr() if isinstance(x, Tensor) else x)
@@ -213,13 +214,15 @@ def run(plan: Callable[..., tuple[Tensor, ...]], tensors: tuple[Tensor | None, .
     entry = _entry(plan, tile_table.version(), (*signature, *numbers))
     if entry.prepared is not None:
         return entry.prepared(given, addresses)
+    entry.planned += 1
+    # The second call is prepared: this takes as long as planning, and most signatures of a cache that grows come once.
+    if entry.planned != 2:
+        return plan(Steps(), tensors, numbers)
     # One tensor may be several arguments, and those of later calls different tensors.
     aliases = tuple(None if x is None else x.detach() for x in tensors)
     steps = Steps([x for x in aliases if x is not None])
     results = plan(steps, aliases, numbers)
-    entry.planned += 1
-    # Preparing takes as long as planning, and most signatures of a cache that grows come once.
-    if entry.planned == 2 and steps.repeatable and steps.launches:
+    if steps.repeatable and steps.launches:
         try:
             entry.prepared = Prepared(steps, results)
         except _Unknown:

@@ -41,7 +41,7 @@ def test_tensors_on_several_devices_are_an_error():
 
 
 def test_the_operators_have_an_implementation_for_gpus():
-    for name in ("attention", "attention_backward", "decode", "row_lengths"):
+    for name in ("attention", "attention.plain", "attention_backward", "attention_backward.plain", "decode", "row_lengths"):
         for key in ("CUDA", "XPU"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"isentrope::{name}", key)
 
@@ -62,7 +62,7 @@ def test_kernels_are_launched_where_their_tensors_lie(monkeypatch):
     with FakeTensorMode():
         assert launched_on(torch.empty(3, device="cuda:1")) == 1 and launched_on(torch.empty(3, device="cuda:0")) == 0
     assert current == [0] and launched_on(torch.empty(3)) == 0
-    for name in ("attention", "attention_backward", "decode", "row_lengths"):
+    for name in ("attention", "attention.plain", "attention_backward", "attention_backward.plain", "decode", "row_lengths"):
         assert operators.implementation(name).__qualname__.startswith("on_its_device")
 
 

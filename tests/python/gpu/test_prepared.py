@@ -8,6 +8,7 @@ import pytest
 import torch
 from gpu_compiling import TARGETS
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves
 from triton.runtime import driver
 from triton.runtime.interpreter import InterpretedFunction
 
@@ -132,6 +133,37 @@ def test_one_tensor_is_several_arguments(launched):
         assert kinds(launched) == {"prepared"}
         prepared.forget()
         assert torch.equal(output, isentrope.attention(*second))
+
+
+@pytest.mark.parametrize("return_stats", [False, True, ("support", "collision")])
+def test_plain_calls_compute_what_general_ones_do(launched, return_stats):
+    """A soft-cap of 0 takes the general operator."""
+    q, k, v = tensors()
+    found = []
+    for options in ({}, {}, {}, {"soft_cap": 0.0}):
+        launched.clear()
+        both = []
+        for recorded in (True, False):
+            with torch.set_grad_enabled(recorded):
+                both.append(isentrope.attention(q, k, v, causal=recorded, rule="log_length", return_stats=return_stats, **options))
+        found.append([x for x in tree_leaves(both) if x is not None])
+        if len(found) == 3:
+            assert kinds(launched) == {"prepared"}
+    assert all(torch.equal(a, b) for one in found[:3] for a, b in zip(one, found[3], strict=True))
+    assert len(found[3]) == {False: 2, True: 20}.get(return_stats, 6)
+
+
+def test_plain_gradients_are_those_of_general_calls(launched):
+    found = []
+    for options in ({}, {}, {}, {"soft_cap": 0.0}):
+        torch.manual_seed(3)
+        leaves = [x.requires_grad_() for x in tensors()]
+        output = isentrope.attention(*leaves, causal=True, rule="log_length", **options)
+        launched.clear()
+        found.append(torch.autograd.grad(output.square().sum(), leaves))
+        if len(found) == 3:
+            assert kinds(launched) == {"prepared"}
+    assert all(torch.equal(a, b) for one in found[:3] for a, b in zip(one, found[3], strict=True)) and found[0][0].abs().max() > 0
 
 
 def test_gradients_of_statistics_alone(launched):
