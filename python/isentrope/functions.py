@@ -89,8 +89,7 @@ def attention(
     it NaN, and no other row; docs/semantics.md lists every edge case. Output and statistics are differentiable with
     respect to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
 
-    Raises ValueError or TypeError that names the argument, what it must be, and what was passed.
-    For the rules see docs/scale-rules.md.
+    Raises ValueError or TypeError that names the argument, what it must be, and what was passed. Rules: docs/scale-rules.md.
     """
     if not torch.compiler.is_compiling() and options.keys() <= PLAIN_OPTIONS:
         plain = attend_plainly(q, k, v, return_stats, **options)
