@@ -16,7 +16,7 @@ from isentrope.gpu.kernels.shares import arrives_last, mark_share, merge_shares,
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
 from isentrope.gpu.kernels.span import Span, all_masked, count_of, some_sees, tile_at
 from isentrope.gpu.kernels.sums import (
-    RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, rebase,
+    RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, raised_from_finite, rebase,
 )
 from isentrope.gpu.kernels.tile import (
     F16_LIFT, Matrix, cast, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, zeros,
@@ -59,7 +59,7 @@ def process_key_tile(
     else:
         # The largest score gives the largest logit, so each t is one multiply-add: exact, although the origin was
         # rounded.
-        m, origin, rescale, shift = raised(state.m, tl.max(scores, 1) * block.scales.before)
+        m, origin, rescale, shift = raised_from_finite(state.m, tl.max(scores, 1) * block.scales.before)
         t = scores * block.scales.before[:, None] - (origin - early)[:, None]
     if late > 0:
         w = tl.exp2(t + late)

@@ -43,6 +43,14 @@ def raised(m, most):
 
 
 @triton.jit
+def raised_from_finite(m, most):
+    """Returns what `raised` does, for rows whose largest logit so far is in FUSED_RANGE, or which start anew."""
+    m_new = tl.maximum(m, most)
+    shift = m - m_new
+    return m_new, m_new, tl.exp2(shift), shift
+
+
+@triton.jit
 def rebase(state, m, rescale, shift, WANTED: tl.constexpr):
     """Converts sums about an old maximum to sums about m: t grows by `shift`, weights by `rescale` = 2^shift. Both have
     the layout of the sums."""
