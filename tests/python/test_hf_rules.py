@@ -183,3 +183,16 @@ def test_rules_that_cannot_be_are_named():
         isentrope.hf.set_rule(ours, "lognn(8)")
     with pytest.raises(ValueError, match="base"):
         isentrope.hf.set_rule(ours, "constant(0.5)")
+
+
+class BlockAttentionResidual(torch.nn.Module):
+    """Attention over the states of earlier layers, as Inkling 2 has it between its layers."""
+
+
+def test_attention_over_layers_has_no_rule():
+    _, ours = twins("llama")
+    ours.mixer = BlockAttentionResidual()
+    isentrope.hf.set_rule(ours, "logn(4)", layers=[1])
+    assert not hasattr(ours.mixer, "isentrope_rule")
+    with pytest.raises(ValueError, match="layers must be at least 0 and below 2; got 2"):
+        isentrope.hf.set_rule(ours, "logn(4)", layers=[2])
