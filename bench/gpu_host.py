@@ -49,11 +49,12 @@ class _Compiled:
     function, packed_metadata = 0, ()
     metadata = SimpleNamespace(target=TARGETS["sm_90"].gpu)
 
-    def launch_metadata(self, *_: Any) -> None:
-        """As without hooks."""
+    def launch_metadata(self, grid: tuple[int, int, int], *_: Any) -> Any:
+        """Returns what hooks are called with."""
+        return {"grid": grid}
 
     def run(self, *_: Any) -> None:
-        """The stand-in for the driver."""
+        """Stands in for the driver."""
 
 
 @contextmanager

@@ -39,9 +39,6 @@ class Interpreted:
         self.kernel, self.constants, self.launched = kernel, constants, launched
         self.types = [x.dtype if isinstance(x, torch.Tensor) else None for x in arguments]
 
-    def launch_metadata(self, *_):
-        return None
-
     def run(self, x, y, z, stream, function, packed, metadata, enter, leave, *passed):
         arguments = passed[: len(self.types)]
         of_prepared = type(arguments[0]) is int
