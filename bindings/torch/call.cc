@@ -101,13 +101,6 @@ bool is_of_mask(std::string_view name) {
                                  0;
 }
 
-// Returns whether the argument alone may make rows see different keys.
-bool parts_rows(std::string_view name) {
-  return name == "causal" || std::ranges::any_of(kMaskNumbers, [&](const MaskNumber& number) {
-           return number.name == name && number.parts_rows;
-         });
-}
-
 }  // namespace
 
 Causal causal_of(std::int64_t number) {
@@ -184,8 +177,7 @@ void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
     list.push_back({{"name", name_in_python(name)},
                     {"default", std::move(fallback)},
                     {"axes", std::move(axes)},
-                    {"mask", is_of_mask(name)},
-                    {"parts_rows", parts_rows(name)}});
+                    {"mask", is_of_mask(name)}});
   };
   for (const char* compiled : {"compiled_scale", "compiled_soft_cap"})
     tell(compiled, nullptr, nlohmann::json::array());

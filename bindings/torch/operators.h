@@ -21,8 +21,8 @@ void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // Returns the operators' common arguments besides q, k and v, in the order of the schema: [{"name":
-// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the mask,
-// "parts_rows": whether it is a number that may make rows see different keys}, ...].
+// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the
+// mask}, ...].
 void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.

@@ -86,7 +86,7 @@ CHECKED = SimpleNamespace(
 )
 
 # Common arguments of all operators besides q, k and v, tensors first: name, default, dimensions of a tensor ("axes"),
-# whether it is a part of the mask, and whether it is a number that may make rows see different keys.
+# and whether it is a part of the mask.
 ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
 DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}
