@@ -48,7 +48,7 @@ MUTANTS = {
         "dt=f16 shape=1x1x40x160x16 mask=causal:bottom_right",
     ),
     "forgets_keys_of_a_prefix_behind_the_own": (
-        "arguments.py", " and call.prefix_keys is None", "", "dt=f16 shape=1x1x40x160x16 mask=causal:top_left,prefix=100",
+        "launch_forward.py", "measured and decisions.own_is_last", "measured", "dt=f16 shape=1x1x40x160x16 mask=causal:top_left,prefix=100",
     ),
     "takes_the_last_tile_for_the_largest_key": (
         "largest_key.py", "tl.where(here > most, first, largest)", "tl.where(here > float('-inf'), first, largest)",
@@ -120,7 +120,7 @@ MUTANTS = {
         "shape=1x1x40x160x16 mask=causal:bottom_right,dilation=40 bwd=1",
     ),
     "drops_by_the_key_of_the_tile": (
-        "dropout.py", "first = start + dropout.key_offset", "first = 0 * start + dropout.key_offset",
+        "dropout.py", "first = start // 4 + dropout", "first = 0 * start + dropout",
         "shape=1x1x20x70x16 dropout=0.5",
     ),
     "forgets_dropout_in_dv": (
