@@ -53,7 +53,7 @@ def _of_forward(named: dict[str, Measured], plain: list[Measured]) -> Iterator[B
     lse = named["forward"]
     about = f"{lse.dtype}, d {lse.dim}, forward: "
     alike = min(plain, key=lambda x: abs(x.rows * x.keys - lse.rows * lse.keys))
-    yield Bar(about + "instructions a score over the plain kernel's", lse.a_score / alike.a_score, 1.1)
+    yield Bar(about + "instructions a score over the plain kernel's", lse.a_score / alike.a_score, 1.03)
     yield Bar(about + "registers beyond the plain kernel's", lse.kernel.registers - alike.kernel.registers, 8)
     if lse.dim == 64:
         yield Bar(about + "programs on a multiprocessor", lse.programs, 2, at_least=True)
