@@ -52,7 +52,8 @@ class Operands:
         self.steps = steps or Steps()
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
         for name in _LISTS:
-            if (numbers := getattr(self, name)) is not None:
+            # Another rank is refused by the check, and its copy might not fit in memory.
+            if (numbers := getattr(self, name)) is not None and numbers.dim() == 1:
                 setattr(self, name, numbers.contiguous())
         # These numbers are contents of tensors, which a signature does not have.
         self.steps.repeatable &= self.compiled_scale is None and self.compiled_soft_cap is None
