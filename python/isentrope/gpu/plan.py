@@ -79,7 +79,9 @@ _ONE_WARP = {64: Tiles(16, 64, 1, 3, places=6), 128: Tiles(16, 32, 1, 3, places=
 _OWN = {
     ("sm80", "few rows"): _ONE_WARP,
     # Without a limit the compiler reduces registers to 168, where 8 bytes spill; below 248 those of pages spill.
-    **dict.fromkeys((("sm90", "few rows"), ("sm100", "few rows")), _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, places=3)}),
+    ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, places=3)},
+    # With 64 keys, also without statistics, 255 registers do not suffice, and 8 or 16 bytes spill.
+    ("sm100", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=6), 256: Tiles(16, 32, 2, 3, 255, places=3)},
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     ("sm80", "masked forward"): _HALVES["masked forward"] | {128: Tiles(32, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.

@@ -126,7 +126,7 @@ def _halves(dtype: torch.dtype, dims: tuple[int, ...]) -> Iterator[Variant]:
             for masked in (False, True):
                 yield Variant(dtype, dim, True, masked, False, backward)
             yield Variant(dtype, dim, False, False, False, backward)
-        yield Variant(dtype, dim, few=True)
+        yield from (Variant(dtype, dim, statistics, few=True) for statistics in (True, False))
 
 
 def every() -> list[Variant]:
