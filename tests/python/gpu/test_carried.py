@@ -77,7 +77,8 @@ def test_calls_and_decode_steps_are_timed_once(run, tmp_path, monkeypatch, capsy
     monkeypatch.setattr(steps.gpu, "warmed", lambda *_: -1)
     status, third = run(*only)
     assert (status, third["calls"], third["decode"]) == (0, first["calls"], second["decode"])
-    assert "goes on from" in capsys.readouterr().out and third["seconds"] > second["seconds"]
+    # Seconds have one digit, and the third run may take less than half of it.
+    assert "goes on from" in capsys.readouterr().out and third["seconds"] >= second["seconds"] > 0
 
 
 def interrupt(*_):
