@@ -35,6 +35,7 @@ def test_small_tiles_are_refused(dim, monkeypatch):
         assert any(what in one for one in missed), what
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
 @pytest.mark.parametrize("direction", gpu_statistics.PASSES)
 def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
