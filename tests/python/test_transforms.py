@@ -238,7 +238,7 @@ def _dropout_of_shards(mesh):
         got.square().sum().backward()
         for part, gradient in zip(parts, wanted):
             torch.testing.assert_close(part.grad.full_tensor(), gradient)
-        with pytest.raises(ValueError, match="dropout_seed must be given where q is a DTensor"):
+        with pytest.raises(ValueError, match="dropout_seed must be given with DTensors"):
             isentrope.attention(*parts, dropout_p=0.3)
 
 
