@@ -21,7 +21,6 @@ from isentrope.gpu.processes import Processes
 from isentrope.gpu.tile_table import Key
 
 
-
 def gpu_works() -> bool:
     """Returns whether the device still works in this process. After an invalid address every call would fail."""
     try:

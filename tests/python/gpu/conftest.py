@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from stand_in_device import CHIP
 
 import isentrope.gpu  # noqa: F401, before any kernel is called: it decides who interprets
+from isentrope.gpu import tile_table
 from isentrope.gpu.interpreter import speed_up
 
 speed_up()
@@ -21,3 +23,12 @@ def quiet():
     with numpy.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """Returns the table of the stand-in, in an empty cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tile_table.forget()
+    yield tile_table.user_file(CHIP.card)
+    tile_table.forget()

@@ -17,15 +17,6 @@ FORWARD, QUERY = KEYS[0], KEYS[2]
 CPU = torch.ops.isentrope
 
 
-@pytest.fixture
-def file(tmp_path, monkeypatch):
-    """Returns the table of the stand-in, in an empty cache folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tile_table.forget()
-    yield tile_table.user_file(CHIP.card)
-    tile_table.forget()
-
-
 def record(file):
     file.parent.mkdir(exist_ok=True)
     return tuning.Record(file, CHIP)

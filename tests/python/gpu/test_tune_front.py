@@ -49,15 +49,6 @@ sys.exit(tune.main(["--dims", "64", "--jobs", "2"]))
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    """Returns the table of the stand-in, in an empty cache folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    tile_table.forget()
-    yield tile_table.user_file(CHIP.card)
-    tile_table.forget()
-
-
-@pytest.fixture
 def device(monkeypatch):
     """Makes the command measure on the stand-in that it returns."""
     found = StandIn(wrong=[Tiles(64, 64, 4, 3)])
