@@ -31,7 +31,7 @@ def gpu_works() -> bool:
     return True
 
 
-def judged(item: str | int) -> dict[str, Any]:
+def verdict_of(item: str | int) -> dict[str, Any]:
     """Runs in a separate process. Returns the verdict on a problem: a line or the number of a generated one."""
     from isentrope.gpu.problems import Problem
 
@@ -61,7 +61,7 @@ def judge(run: Run, what: str, items: list[Any], share: float) -> None:
     that crashes, or whose device has become unusable, costs the problem that it had."""
     items = [item for item in items if str(item) not in run.verdicts]
     processes = 1 if run.tiny else max(1, min(16, os.cpu_count() or 1, len(items)))
-    with Processes(processes, judged, items, use_portable_keys, usable=gpu_works) as answers:
+    with Processes(processes, verdict_of, items, use_portable_keys, usable=gpu_works) as answers:
         for _ in run.until_budget(what, items, share):
             try:
                 item, verdict, crash = answers.next(max(run.left(share), 0.1))

@@ -20,7 +20,7 @@ namespace {
 // that this version does not know.
 template <typename Struct>
 Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
-  const Struct& caller = given(function, name.c_str(), pointer);
+  const Struct& caller = required(function, name.c_str(), pointer);
   // The smallest size stays that of the first release, 0.2.0, even if the struct grows.
   constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
   const std::size_t size = caller.struct_size;
@@ -63,7 +63,7 @@ StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
 }
 
 AttentionOptions options_of(const char* function, const isentrope_options* options) {
-  AttentionOptions copy = given(function, "options", options).options;
+  AttentionOptions copy = required(function, "options", options).options;
   if (!copy.parallel_for) copy.parallel_for = on_pool();
   return copy;
 }
@@ -126,9 +126,9 @@ isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope
                                     const isentrope_array* scales) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_quantize";
-    quantize(tensor_of(kFunction, "rows", given(kFunction, "rows", rows)),
-             view_of<std::int8_t, 4>(kFunction, "codes", given(kFunction, "codes", codes)),
-             view_of<float, 4>(kFunction, "scales", given(kFunction, "scales", scales)));
+    quantize(tensor_of(kFunction, "rows", required(kFunction, "rows", rows)),
+             view_of<std::int8_t, 4>(kFunction, "codes", required(kFunction, "codes", codes)),
+             view_of<float, 4>(kFunction, "scales", required(kFunction, "scales", scales)));
   });
 }
 
@@ -136,8 +136,8 @@ isentrope_status isentrope_rule_lambda(const char* text, int64_t keys, int64_t d
                                        double* lambda) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_rule_lambda";
-    const ScaleRule rule = ScaleRule::parse(&given(kFunction, "text", text));
-    double& to = given(kFunction, "lambda", lambda);
+    const ScaleRule rule = ScaleRule::parse(&required(kFunction, "text", text));
+    double& to = required(kFunction, "lambda", lambda);
     if (keys < 0) fail(kFunction, "keys", "not be negative", std::to_string(keys));
     to = rule.lambda(
         {.visible = keys, .position = std::max<std::int64_t>(keys - 1, 0), .total = keys}, dim,
@@ -168,7 +168,7 @@ const char* isentrope_active_target(void) {
 }
 
 isentrope_status isentrope_use_target(const char* name) {
-  return guarded([&] { use_target(&given("isentrope_use_target", "name", name)); });
+  return guarded([&] { use_target(&required("isentrope_use_target", "name", name)); });
 }
 
 const char* isentrope_version(void) { return ISENTROPE_VERSION; }

@@ -125,10 +125,10 @@ namespace {
 template <typename Assign>
 void set_argument(const char* function, isentrope_options* options, const char* name,
                   const Assign& assign) {
-  const std::string_view wanted = &given(function, "name", name);
+  const std::string_view wanted = &required(function, "name", name);
   std::string names;
   bool found = false;
-  for_each_argument(given(function, "options", options).options,
+  for_each_argument(required(function, "options", options).options,
                     [&]<typename Member>(const char* known, Member& member) {
                       if constexpr (std::is_invocable_v<Assign, const char*, Member&>) {
                         names += (names.empty() ? "" : ", ") + std::string(known);
@@ -167,8 +167,8 @@ void isentrope_options_destroy(isentrope_options* options) { delete options; }
 isentrope_status isentrope_options_set_rule(isentrope_options* options, const char* text) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_options_set_rule";
-    given(kFunction, "options", options).options.rule =
-        ScaleRule::parse(&given(kFunction, "text", text));
+    required(kFunction, "options", options).options.rule =
+        ScaleRule::parse(&required(kFunction, "text", text));
   });
 }
 
@@ -178,7 +178,7 @@ isentrope_status isentrope_options_set_causal(isentrope_options* options, isentr
     if (causal < ISENTROPE_CAUSAL_NONE || causal > ISENTROPE_CAUSAL_BOTTOM_RIGHT) {
       fail(kFunction, "causal", "be one of the three ISENTROPE_CAUSAL", std::to_string(causal));
     }
-    given(kFunction, "options", options).options.mask.causal = static_cast<Causal>(causal);
+    required(kFunction, "options", options).options.mask.causal = static_cast<Causal>(causal);
   });
 }
 
@@ -204,13 +204,13 @@ isentrope_status isentrope_options_set_array(isentrope_options* options, const c
 
 isentrope_status isentrope_options_set_soft_cap(isentrope_options* options, float soft_cap) {
   return guarded([&] {
-    given("isentrope_options_set_soft_cap", "options", options).options.soft_cap = soft_cap;
+    required("isentrope_options_set_soft_cap", "options", options).options.soft_cap = soft_cap;
   });
 }
 
 isentrope_status isentrope_options_set_dropout(isentrope_options* options, float p, uint64_t seed) {
   return guarded([&] {
-    AttentionOptions& to = given("isentrope_options_set_dropout", "options", options).options;
+    AttentionOptions& to = required("isentrope_options_set_dropout", "options", options).options;
     to.dropout_p = p;
     to.dropout_seed = seed;
   });
@@ -220,7 +220,7 @@ isentrope_status isentrope_options_set_parallel_for(isentrope_options* options,
                                                     isentrope_parallel_for parallel_for,
                                                     void* user) {
   return guarded([&] {
-    given("isentrope_options_set_parallel_for", "options", options).options.parallel_for =
+    required("isentrope_options_set_parallel_for", "options", options).options.parallel_for =
         parallel_for == nullptr ? ParallelFor{} : through_c(parallel_for, user);
   });
 }

@@ -22,7 +22,7 @@ isentrope_status guarded(const std::function<void()>& body) noexcept;
 
 // Returns the argument of that name; throws Error if it is NULL.
 template <typename T>
-T& given(const char* function, const char* name, T* pointer) {
+T& required(const char* function, const char* name, T* pointer) {
   if (pointer == nullptr) fail(function, name, "not be NULL", "NULL");
   return *pointer;
 }

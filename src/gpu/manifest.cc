@@ -32,23 +32,23 @@ Kernel kernel_of(const nlohmann::json& entry) {
 bool fits(const Kernel& kernel, const Needs& needs) {
   const auto has = [&](const auto& need) { return kernel.constant(need.first) == need.second; };
   const auto takes = [&](const auto& need) { return kernel.type_of(need.first) == need.second; };
-  const auto tells = [&](const std::string& name) {
+  const auto computes = [&](const std::string& name) {
     return kernel.constant("WANTED." + name) >= (name == "SUPPORT" ? 1 : 0);
   };
   const auto adds = [&](const std::string& term) { return kernel.constant("GIVEN." + term) != 0; };
   return kernel.kernel == needs.kernel && std::ranges::all_of(needs.constants, has) &&
-         std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, tells) &&
+         std::ranges::all_of(needs.types, takes) && std::ranges::all_of(needs.wanted, computes) &&
          std::ranges::all_of(needs.given, adds);
 }
 
 // Cost of a kernel, lower is better: number of statistics and of terms of gradients, and whether
 // rows may see keys after their own.
 std::pair<std::int64_t, bool> burden(const Kernel& kernel) {
-  const auto told = std::ranges::count_if(kernel.constants, [](const auto& constant) {
+  const auto computed = std::ranges::count_if(kernel.constants, [](const auto& constant) {
     return (constant.first.starts_with("WANTED.") && constant.second >= 0) ||
            (constant.first.starts_with("GIVEN.") && constant.second > 0);
   });
-  return {told, kernel.constant("SHAPE.OWN_LAST") == 0};
+  return {computed, kernel.constant("SHAPE.OWN_LAST") == 0};
 }
 
 }  // namespace

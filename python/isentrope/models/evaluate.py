@@ -235,16 +235,16 @@ def compare(
     """Returns paired differences to the first method, bin by bin."""
     found, blocks = [], _blocks(lengths)
     for method in methods:
-        ours, first = (
+        of_method, first = (
             torch.tensor([results.get(name, i, blocks) for i in range(passages)], dtype=torch.float64)
             for name in (method.name, methods[0].name)
         )
         for begin, end in zip(lengths, lengths[1:]):
             part = slice(begin // BLOCK - blocks.start, end // BLOCK - blocks.start)
-            gap = ours[:, part] - first[:, part]
+            gap = of_method[:, part] - first[:, part]
             found.append(
                 Difference(
-                    method.name, begin, end, ours[:, part].mean().item(), gap.mean().item(),
+                    method.name, begin, end, of_method[:, part].mean().item(), gap.mean().item(),
                     _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
                 )  # fmt: skip
             )

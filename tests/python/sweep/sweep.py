@@ -29,8 +29,8 @@ def _judge(name: str, answer: Any) -> None:
     answer.send(judge(name))
 
 
-def judged(name: str) -> dict[str, Any]:
-    """The verdict of a process of its own, which may crash or never end."""
+def verdict_of(name: str) -> dict[str, Any]:
+    """Returns the verdict of a separate process, which may crash or never end."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(False)
     process = context.Process(target=_judge, args=(name, sender), daemon=True)
@@ -52,7 +52,7 @@ def sweep(names: list[str], record: dict[str, Any], save: Any, jobs: int) -> Non
 
     torch.set_num_threads(1)
     with ThreadPoolExecutor(jobs) as pool:
-        for done, (name, verdict) in enumerate(zip(names, pool.map(judged, names)), 1):
+        for done, (name, verdict) in enumerate(zip(names, pool.map(verdict_of, names)), 1):
             record[name] = verdict
             save()
             print(f"[{done}/{len(names)}] {name}: {verdict['verdict']} {verdict.get('why', '')}"[:300], flush=True)

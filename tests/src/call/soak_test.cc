@@ -75,17 +75,17 @@ class Soak {
       case 2:
       case 3: {
         const auto threads = 1 + static_cast<std::int64_t>(random() % 4);
-        return judged(judge, threads_of_its_own(threads));
+        return error_of(judge, threads_of_its_own(threads));
       }
       case 4:
-        return judged(judge, run_on_pool);
+        return error_of(judge, run_on_pool);
       default:
-        return judged(judge, run_serially);
+        return error_of(judge, run_serially);
     }
   }
 
  private:
-  static std::string judged(const Judge& judge, const ParallelFor& parallel_for) {
+  static std::string error_of(const Judge& judge, const ParallelFor& parallel_for) {
     const check::Data& data = judge.data();
     const check::ForwardResult forward = run_forward(data, parallel_for);
     check::Verdict verdict;
