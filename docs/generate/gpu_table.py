@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the tables of compiled kernels in docs/contributors/gpu.md and gpu-time.md, and docs/results/gpu-static.json.
 
-    docs/generate/gpu_table.py [compiled] [static] [statistics]  # all of them: some minutes; PYTHONPATH must have isentrope, as in the build's python folder
+    docs/generate/gpu_table.py [compiled] [static] [statistics] [measured]  # all of them: some minutes; PYTHONPATH must have isentrope, as in the build's python folder
 """
 
 import json
@@ -27,12 +27,14 @@ def static():
 
 
 def statistics():
-    return gpu_statistics.table([
-        cost for direction in gpu_statistics.PASSES for dim in gpu_static.DIMS for cost in gpu_statistics.costs(direction, "bf16", dim)
-    ])  # fmt: skip
+    return gpu_statistics.table(gpu_statistics.every_cost("bf16"))
 
 
-TABLES = {"compiled": (PAGE, table.lines), "static": (PAGE, static), "statistics": (OF_TIME, statistics)}
+def measured():
+    return gpu_statistics.table(gpu_statistics.every_cost("bf16", measured_tiles=True))
+
+
+TABLES = {"compiled": (PAGE, table.lines), "static": (PAGE, static), "statistics": (OF_TIME, statistics), "measured": (OF_TIME, measured)}
 for name in sys.argv[1:] or TABLES:
     page, lines = TABLES[name]
     write_text(page, put(page.read_text(), name, lines()))

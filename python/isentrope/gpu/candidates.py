@@ -40,7 +40,11 @@ _FEW_FLOATS = [Tiles(16, 32, 4, 2), Tiles(16, 64, 8, 2), Tiles(16, 128, 8, 2), T
 def keys(types: Iterable[str] = ("bf16",), dims: Iterable[int] = (64, 128), masked: bool = False) -> list[Key]:
     """Keys of all kernels, in the order that they are tuned; masked: also with a boolean mask."""
     kernels = [*KERNELS, *(f"masked {kernel}" for kernel in KERNELS if masked and kernel != "few rows")]
-    return [Key(kernel, *others) for others in product(types, dims, RESULTS) for kernel in kernels]
+    return [
+        Key(kernel, *others, results)
+        for *others, results in product(types, dims, RESULTS)
+        for kernel in (kernels if results != "moments" else ["query gradient"])
+    ]
 
 
 def all_keys() -> list[Key]:

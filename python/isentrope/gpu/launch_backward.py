@@ -49,8 +49,11 @@ class _Pass:
         self.call, self.d_output, self.statistics, self.saved = call, d_output, statistics, wanted_of(wanted)
         self.given = _given(wanted, d_statistics is not None, call.sinks is not None)
         chip, arrive = plan.chip_of(call.q.device), any(self.given._replace(SINK=False))
-        self.by_query, self.query_options = shape_of(call, "query gradient", chip, arrive)
-        self.by_key, self.key_options = shape_of(call, "key gradient", chip, arrive)
+        others = any(self.given._replace(SINK=False, LINEAR=False, QUADRATIC=False))
+        of_key = "all" if arrive else "lse"
+        of_query = "moments" if arrive and not others else of_key
+        self.by_query, self.query_options = shape_of(call, "query gradient", chip, of_query)
+        self.by_key, self.key_options = shape_of(call, "key gradient", chip, of_key)
         self.rows = rows = Rows(call, self.by_key.ROWS)
         self.inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
         self.masks = *strides(call.attn_mask), *strides(call.bias)

@@ -31,7 +31,8 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     chip = plan.chip_of(call.q.device)
     decisions = call.decisions
     place, results = slice_of("lambda_", wanted), {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
-    shape, options = shape_of(call, "few rows" if decisions.packed else "forward", chip, beside_lse(results["WANTED"]))
+    kernel = "few rows" if decisions.packed else "forward"
+    shape, options = shape_of(call, kernel, chip, "all" if beside_lse(results["WANTED"]) else "lse")
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and decisions.own_is_last)
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)

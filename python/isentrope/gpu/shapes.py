@@ -13,10 +13,11 @@ from isentrope.gpu.kernels.tile import Shape
 from isentrope.gpu.operands import Operands
 
 
-def shape_of(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> tuple[Shape, dict[str, Any]]:
+def shape_of(call: Operands, kernel: str, chip: plan.Chip, results: str) -> tuple[Shape, dict[str, Any]]:
     """Returns a tile kernel's compile-time parameters and launch options.
 
-    statistics: whether statistics besides lse are requested, or have upstream gradients."""
+    results: "lse", "moments" or "all": statistics that are requested, or have upstream gradients (`tile_table.Key`)."""
+    statistics = results != "lse"
     dim, columns = plan.padded(call.dim), plan.padded(call.value_dim)
     masked = call.decisions.masked
     padded = (dim, columns) != (call.dim, call.value_dim)
@@ -27,8 +28,9 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, statistics: bool) -> 
     crowded = masked or (padded and (kernel == "key gradient" or (statistics and chip.kind == "sm90")))
     crowded |= kernel in ("query gradient", "key gradient") and statistics and call.dropout_p > 0
     other = padded or call.soft_cap > 0 or call.dropout_p > 0 or call.sinks is not None
-    results = "other" if other else "all" if statistics else "lse"
-    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, results)
+    if crowded and results == "moments":
+        results = "all"
+    tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, "other" if other else results)
     described = kernel in ("forward", "few rows") and _has_descriptors(call, tiles, chip)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,

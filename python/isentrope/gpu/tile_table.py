@@ -23,7 +23,7 @@ from isentrope._core.files import read_text
 
 VERSION = 1
 DTYPES = ("bf16", "f16", "f32")
-RESULTS = ("lse", "all")
+RESULTS = ("lse", "moments", "all")
 # Padded head dimensions.
 COLUMNS = (16, 32, 64, 128, 256)
 KERNELS = ("forward", "few rows", "query gradient", "key gradient")
@@ -52,8 +52,8 @@ class Tiles(NamedTuple):
 class Key(NamedTuple):
     """A row of a table. kernel: one of KERNELS, or "masked " and one of them.
 
-    results: "lse" for calls without other statistics or their gradients; "all" with them. Calls with soft-cap, dropout,
-    sinks or padding have no row."""
+    results: "lse" for calls without other statistics or their gradients; "moments" for query gradients with those of
+    entropy and variance; "all" with any. Calls with soft-cap, dropout, sinks or padding have no row."""
 
     kernel: str
     dtype: str
@@ -107,8 +107,8 @@ def parse(text: str, source: str) -> Table:
 
 
 def _check(key: Key, tiles: Tiles) -> None:
-    known = key.kernel.removeprefix("masked ") in KERNELS and key.dtype in DTYPES
-    if not known or key.columns not in COLUMNS or key.results not in RESULTS:
+    known = key.kernel.removeprefix("masked ") in KERNELS and key.dtype in DTYPES and key.results in RESULTS
+    if not known or key.columns not in COLUMNS or (key.results == "moments" and key.kernel != "query gradient"):
         raise ValueError(f"unknown row {tuple(key)}")
     powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (tiles.rows, tiles.keys, tiles.warps))
     if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8 or tiles.places < 1:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from isentrope._core.call import call_of
 from isentrope._core.files import read_text, write_text
-from isentrope._core.library import LSE
+from isentrope._core.library import BITS, LSE
 from isentrope.gpu import launch, plan, tile_table
 from isentrope.gpu.candidates import candidates
 from isentrope.gpu.processes import Processes
@@ -103,7 +103,7 @@ def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, 
 
     operators: has the functions `attention` and `attention_backward` of the library."""
     arguments = call_of(x.q, x.k, x.v, causal=key.kernel != "few rows", attn_mask=x.attn_mask)
-    wanted = ALL if key.results == "all" else LSE
+    wanted = {"lse": LSE, "moments": LSE | BITS["entropy"], "all": ALL}[key.results]
 
     def forward() -> tuple[Tensor, ...]:
         output, statistics, _ = operators.attention(*arguments, wanted)
@@ -112,7 +112,7 @@ def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, 
     if "gradient" not in key.kernel:
         return forward
     output, statistics, _ = operators.attention(*arguments, wanted)
-    upstream = torch.full_like(statistics, 0.1) if key.results == "all" else None
+    upstream = torch.full_like(statistics, 0.1) if key.results != "lse" else None
     rest = (wanted, output, statistics, x.d_output, upstream, False, False, False, False)
     return lambda: operators.attention_backward(*arguments, *rest)[:3]
 

@@ -9,6 +9,7 @@ from gpu_compiling import TARGETS, binary, compiled, launches
 from variants import Variant
 
 from isentrope._core.call import call_of
+from isentrope._core.library import BITS, LSE
 from isentrope.gpu import launch, plan, tile_table
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -126,6 +127,25 @@ def test_numbers_that_lie_anywhere_compile_too(variant):
         if one.name in WITH_PRODUCTS:
             kernel = compiled(one, TARGETS["sm_90"], aligned=False)
             assert kernel.shared <= TARGETS["sm_90"].shared and "HGMMA" in kernel.products, one.name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("names, results", [
+    (["entropy"], "moments"), (["variance"], "moments"), (["entropy", "variance"], "moments"), (["entropy", "collision"], "all"),
+])  # fmt: skip
+def test_query_gradients_of_entropy_and_variance_fit_their_tiles(dtype, names, results):
+    """Tiles as large as those of calls without statistics, also on cards whose table has no such row."""
+    wanted = LSE | sum(BITS[name] for name in names)
+    q, statistics = torch.empty(1024, 128, dtype=dtype).expand(4, 8, 1024, 128), torch.empty(1).expand(1 + len(names), 4, 8, 1024)
+    call = call_of(q, q, q, causal=True)
+    with launches(TARGETS["sm_90"]) as found:
+        launch.attention_backward(*call, wanted, q, statistics, q, statistics, False, False, False, False)
+    (one,) = (one for one in found if one.name == "query_gradient")
+    shape = dict(one.constants)["SHAPE"]
+    own = (shape.ROWS, shape.KEYS, shape.STAGES) == (128, 64, 3)
+    assert own == (results == "moments")
+    assert not own or compiled(one, TARGETS["sm_90"]).spilled == 0
 
 
 def test_rows_of_lengths_alone_and_of_given_lambda():

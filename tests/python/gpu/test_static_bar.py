@@ -47,6 +47,19 @@ def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
 
 @pytest.mark.long
 @pytest.mark.parametrize("dim", gpu_static.DIMS)
+@pytest.mark.parametrize("direction", gpu_statistics.PASSES)
+def test_statistics_cost_what_their_limits_allow_in_measured_tiles(direction, dim):
+    names = tuple(name for of, name in gpu_statistics.LIMITS_OF_MEASURED if of == direction)
+    found = [
+        bar
+        for cost in gpu_statistics.costs(direction, "bf16", dim, names, measured_tiles=True)
+        for bar in gpu_statistics.bars(cost)
+    ]
+    assert len(found) == len(names) and not [str(bar) for bar in found if not bar.holds]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dim", gpu_static.DIMS)
 def test_an_instruction_more_for_each_score_is_refused(dim):
     """Gradients of the entropy that also bound each logit, as in tiles with hidden keys, are above the limit."""
     function = gradient_tile.logit_gradients

@@ -58,8 +58,22 @@ def test_the_users_table_comes_before_the_packages_and_that_before_the_plans(use
     assert planned(FORWARD, plan.Chip("sm80", 108, "A100")) == plan._HALVES["forward"][64]
 
 
+def test_query_gradients_of_entropy_have_tiles_of_their_own_where_some_fit(user):
+    moments = Key("query gradient", "bf16", 128, "moments")
+    assert planned(moments) == plan._MOMENTS["sm90", "query gradient"][128] != planned(moments._replace(results="all"))
+    # Elsewhere they have those of all statistics, as measured or planned.
+    narrow = moments._replace(columns=64)
+    assert planned(narrow) == PACKAGE[narrow._replace(results="all")]
+    a100 = plan.Chip("sm80", 108, "A100")
+    assert planned(moments, a100) == plan._OWN["sm80", "query gradient"][128]
+    own = Tiles(64, 32, 4, 2)
+    user(table({moments: own}))
+    assert planned(moments) == own
+
+
 @pytest.mark.parametrize("text, reason", [
     ("{", "cannot be read"),
+    (table({FORWARD._replace(results="moments"): Tiles(16, 32, 4, 1)}), "cannot be read"),
     (table({FORWARD: Tiles(17, 32, 4, 1)}), "cannot be read"),
     (table({FORWARD._replace(kernel="backward"): Tiles(16, 32, 4, 1)}), "cannot be read"),
     (table({}, version=2), "cannot be read"),
