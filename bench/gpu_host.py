@@ -78,15 +78,17 @@ def stand_in_launches() -> Iterator[None]:
 def step_of(kind: str, keys: int) -> Callable[[], Any]:
     """A call of the operator's implementation. keys: also queries.
 
-    kind: "plain" and "plain backward" have q, k, v, a rule and a causal mask alone; "forward", "statistics" (all of them) and
-    "backward" are calls of the general operator."""
+    kind: "plain", "plain statistics" (all of them) and "plain backward" have q, k, v, a rule and a causal mask alone; "forward",
+    "statistics" and "backward" are calls of the general operator."""
     wanted = ALL if kind == "statistics" else LSE
     q, k, v = (torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16) for _ in range(3))
     call = tuple(call_of(q, k, v, causal=True))
     statistics = torch.zeros((wanted & (SUPPORT - 1)).bit_count(), 1, HEADS, keys)
+    lse = statistics[0]
     steps: dict[str, Callable[[], Any]] = {
         "plain": lambda: launch.attention_plain(q, k, v, "standard", 2, 0),
-        "plain backward": lambda: launch.attention_backward_plain(q, k, v, "standard", 2, q, statistics[0], q),
+        "plain statistics": lambda: launch.attention_plain(q, k, v, "standard", 2, ALL),
+        "plain backward": lambda: launch.attention_backward_plain(q, k, v, "standard", 2, q, lse, q),
         "backward": lambda: launch.attention_backward(*call, wanted, q, statistics, q, None, False, False, False, False),
     }
     return steps.get(kind, lambda: launch.attention(*call, wanted))
@@ -136,13 +138,14 @@ def planned_anew() -> Iterator[None]:
 
 
 def parts_of(kind: str, keys: int) -> dict[str, float]:
-    """Microseconds of a prepared call: all of it, its signature, its launches, and its memory and addresses, the rest. Then those of
-    a call that is planned, with its checks and the dispatch of its launches."""
+    """Microseconds of a prepared call: all of it, its signature with the views of statistics, its launches, and its memory and
+    addresses, the rest. Then those of a call that is planned, with its checks and the dispatch of its launches."""
     step = step_of(kind, keys)
     whole = microseconds(step)
     with mock.patch.object(dispatch, "launch_compiled", lambda *_: None):
         without_launches = microseconds(step)
-    found = SimpleNamespace(prepared=lambda *_: (None,))
+    results = None, torch.zeros(ALL.bit_count() - 1, 1, HEADS, keys), None
+    found = SimpleNamespace(prepared=lambda *_: results)
     with mock.patch.object(prepared, "_entry", lambda *_: found):
         signature = microseconds(step)
     launched: list[tuple] = []
@@ -175,19 +178,31 @@ def steps_of_decoding() -> float:
     return round(1e6 * best, 1)
 
 
-def public_functions() -> dict[str, float]:
-    """Microseconds of isentrope.attention and of scaled_dot_product_attention with one row, through torch's dispatcher and autograd."""
+def public_steps(function: Callable[..., Any] = isentrope.attention) -> dict[str, Callable[[], Any]]:
+    """Calls with one row through torch's dispatcher and autograd, by name; "statistics" for isentrope.attention alone."""
     q, k, v = (torch.zeros(1, HEADS, 1, DIM, dtype=torch.bfloat16) for _ in range(3))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    ours, torchs = partial(isentrope.attention, is_causal=True), partial(F.scaled_dot_product_attention, is_causal=True)
+    call = partial(function, is_causal=True)
+    return {
+        "forward": lambda: call(q, k, v),
+        "statistics": lambda: call(q, k, v, return_stats=True),
+        "forward and backward": lambda: torch.autograd.grad(call(*leaves), leaves, q),
+    }
+
+
+def public_functions() -> dict[str, dict[str, float]]:
+    """Microseconds of isentrope.attention, and how many times as long as scaled_dot_product_attention it takes. The statistics'
+    peer is the forward pass. Runs take turns, so that a busy machine slows both."""
+    ours, torchs = public_steps(), public_steps(F.scaled_dot_product_attention)
+    torchs["statistics"] = torchs["forward"]
     found = {}
-    for name, function in (("isentrope.attention", ours), ("scaled_dot_product_attention", torchs)):
-        with torch.no_grad():
-            found[name] = microseconds(lambda function=function: function(q, k, v))
-        both = lambda function=function: torch.autograd.grad(function(*leaves), leaves, q)  # noqa: E731
-        found[f"{name}, forward and backward"] = microseconds(both)
-    with torch.no_grad():
-        found["isentrope.attention, all statistics"] = microseconds(lambda: ours(q, k, v, return_stats=True))
+    for name in ours:
+        best = [float("inf")] * 2
+        with torch.set_grad_enabled("backward" in name):
+            for _ in range(10):
+                for at, step in enumerate((ours[name], torchs[name])):
+                    best[at] = min(best[at], microseconds(step, runs=50))
+        found[name] = {"us": best[0], "peer": best[1], "ratio": round(best[0] / best[1], 2)}
     return found
 
 
@@ -201,9 +216,10 @@ def main() -> None:
     operators.register("CPU")
     with stand_in_launches():
         public = public_functions()
-        print("public functions, 1 key, torch's own on this CPU with its arithmetic:")
-        print(", ".join(f"{name}: {us}" for name, us in public.items()))
-        for kind in ("plain", "forward", "statistics", "plain backward", "backward"):
+        print("isentrope.attention, 1 key, and scaled_dot_product_attention on this CPU with its arithmetic:")
+        for name, row in public.items():
+            print(f"  {name}: {row['us']} us, {row['ratio']} times the {row['peer']} us of torch's")
+        for kind in ("plain", "plain statistics", "forward", "statistics", "plain backward", "backward"):
             for keys in arguments.keys:
                 step = step_of(kind, keys)
                 row = {"kind": kind, "keys": keys, "python calls": python_calls(step), **parts_of(kind, keys)}

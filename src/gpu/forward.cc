@@ -30,8 +30,7 @@ class Forward {
                             std::optional<bool> checked = {}) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed,
                                     std::int64_t shares) const;
-  void copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
-                       Address supports) const;
+  void copy_statistics(const Kernel& forward, Address statistics, Address supports) const;
 
   [[nodiscard]] Scratch scratch(std::int64_t count, std::size_t size) const {
     return {static_cast<std::size_t>(count) * size, call_.stream};
@@ -53,7 +52,7 @@ Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool>
   if (checked) needs.types["wrong"] = flags_if(*checked);
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
-        if (view && statistic.name != "lambda") needs.wanted.push_back(upper(statistic.name));
+        if (view) needs.wanted.push_back(upper(statistic.name));
       },
       out_.statistics);
   return needs;
@@ -116,11 +115,10 @@ void Forward::run() const {
   launch(plan.forward, grid, passed, call_.stream);
   // Returns at once if there is nothing to repair.
   if (plan.repair) launch(*plan.repair, grid, passed, call_.stream);
-  copy_statistics(kernel, rows, statistics.at(), supports.at());
+  copy_statistics(kernel, statistics.at(), supports.at());
 }
 
-void Forward::copy_statistics(const Kernel& forward, const Rows& rows, Address statistics,
-                              Address supports) const {
+void Forward::copy_statistics(const Kernel& forward, Address statistics, Address supports) const {
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
         if (!view) return;
@@ -128,18 +126,11 @@ void Forward::copy_statistics(const Kernel& forward, const Rows& rows, Address s
         const auto from = statistics + static_cast<Address>(slice * call_.rows() * 4);
         if (statistic.name == "support") {
           copy(address_of(view.data), supports, call_.rows() * 8, call_.stream);
-        } else if (statistic.name != "lambda") {
+        } else {
           copy(address_of(view.data), from, call_.rows() * 4, call_.stream);
         }
       },
       out_.statistics);
-  if (!out_.statistics.lambda) return;
-  const std::int64_t heads = call_.heads(), queries = call_.queries();
-  for (std::int64_t lane = 0; lane < call_.batch() * heads; ++lane) {
-    const std::int64_t own = lane / heads % rows.batches * rows.heads + lane % heads % rows.heads;
-    const Address from = rows.scales + static_cast<Address>(3 * rows.plane + own * queries) * 4;
-    copy(address_of(out_.statistics.lambda.data + lane * queries), from, queries * 4, call_.stream);
-  }
 }
 
 }  // namespace

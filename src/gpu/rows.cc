@@ -109,11 +109,10 @@ Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda, const Count
   rows.batches = call.plan.by_batch ? call.batch() : 1;
   rows.heads = call.plan.by_head || options.rule.heads() > 1 ? call.heads() : 1;
   const std::int64_t tiles = (queries + tile - 1) / tile, own = rows.batches * queries;
-  rows.plane = own * rows.heads;
   // Each array begins at a multiple of 16 bytes, as kernels expect.
   const std::int64_t apart = (own + 3) / 4 * 4;
   rows.integers.emplace(static_cast<std::size_t>(3 * apart + rows.batches * 4 * tiles) * 4, stream);
-  rows.floats.emplace(static_cast<std::size_t>(4 * rows.plane) * sizeof(float), stream);
+  rows.floats.emplace(static_cast<std::size_t>(4 * own * rows.heads) * sizeof(float), stream);
   rows.begins = rows.integers->at();
   rows.ends = rows.integers->at(apart, 4);
   rows.own_keys = rows.integers->at(2 * apart, 4);

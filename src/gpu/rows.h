@@ -15,7 +15,6 @@ struct Rows {
   Address tiles = 0;
   // f32 [4, batches, heads, queries]; the last slice is lambda.
   Address scales = 0;
-  std::int64_t plane = 0;  // of scales: batches x heads x queries
   std::optional<Scratch> integers, floats;
 };
 

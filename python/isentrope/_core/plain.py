@@ -68,7 +68,7 @@ def _watched(q: Tensor) -> bool:
         or forward_ad._current_level >= 0
         or listening.listener is not None
         or maxima.running.maxima is not None
-        or torch.is_autocast_enabled(q.device.type)
+        or torch._C._is_any_autocast_enabled()
     )
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+import torch
 from triton import knobs
 from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -63,13 +64,13 @@ def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants:
     values of its constants; None in the interpreter and on AMD and Intel, which take Triton's own dispatch each time.
     """
     key = _key(kernel.fn, arguments)
-    stream, launched = None, []
+    place, launched = None, []
     for constants in variants:
         own = key, tuple(constants.items())
         found = _COMPILED.get(own)
         if found is not None:
-            stream = driver.active.get_current_stream(arguments[0].device.index) if stream is None else stream
-            launch_compiled(found[0], grid, stream, arguments + found[1])
+            place = place or place_of(arguments[0].device)
+            launch_compiled(found[0], grid, place, arguments + found[1])
         else:
             compiled = kernel.run(*arguments, grid=grid, warmup=False, **constants)
             # There is none in the interpreter, nor where a hook or a test takes the launch.
@@ -79,13 +80,19 @@ def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants:
     return launched
 
 
-def launch_compiled(compiled: Any, grid: tuple[int, int, int], stream: int, passed: tuple) -> None:
-    """Launches a kernel with its arguments and constants, by the call that Triton itself ends in. Pointers are tensors or addresses."""
+def place_of(device: torch.device) -> tuple[int, Any, Any]:
+    """Returns the current stream of a device, and the hooks of profilers around each launch."""
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    metadata = None
     # Chains of hooks without any hook take 2 us a launch, and do nothing.
-    if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
-        metadata = compiled.launch_metadata(grid, stream, *passed)
-    else:
+    if not (getattr(enter, "calls", enter) or getattr(leave, "calls", leave)):
         enter = leave = None
+    return driver.active.get_current_stream(device.index), enter, leave
+
+
+def launch_compiled(compiled: Any, grid: tuple[int, int, int], place: tuple[int, Any, Any], passed: tuple) -> None:
+    """Launches a kernel with its arguments and constants, by the call that Triton itself ends in. Pointers are tensors or addresses.
+
+    place: of `place_of`."""
+    stream, enter, leave = place
+    metadata = compiled.launch_metadata(grid, stream, *passed) if enter or leave else None
     compiled.run(*grid, stream, compiled.function, compiled.packed_metadata, metadata, enter, leave, *passed)

@@ -38,7 +38,10 @@ def attention_plain(q: Tensor, k: Tensor, v: Tensor, rule: str, causal: int, wan
         return [prepared.run(_attention_plain, (q, k, v), (rule, causal, torch.is_grad_enabled() * LSE))[0]]
     bits, slices = _needed(wanted)
     output, statistics, support = prepared.run(_attention_plain, (q, k, v), (rule, causal, bits))
-    named = [statistics[place] for place in slices]
+    # Autograd, which sees only the operator's results, would take time for each view.
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        pieces = statistics.unbind(0)
+    named = pieces if len(slices) == len(pieces) else [pieces[place] for place in slices]
     return [output, *named, support] if wanted & SUPPORT else [output, *named]
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from isentrope._core.fakes import results_of
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
@@ -19,10 +17,6 @@ from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
 
 
-def _copy_lambda(place: int, statistics: Tensor, scales: Tensor) -> None:
-    statistics[place].copy_(scales[3])
-
-
 def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Returns output, statistics and support of checked operands. used [batch]: keys of each sequence of a cache."""
     output, statistics, support = call.steps.allocate(*results_of(call.q, call.value_dim, wanted))
@@ -30,7 +24,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         return output, statistics, support
     chip = plan.chip_of(call.q.device)
     decisions = call.decisions
-    place, results = slice_of("lambda_", wanted), {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
+    results = {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
     kernel = "few rows" if decisions.packed else "forward"
     shape, options = shape_of(call, kernel, chip, "all" if beside_lse(results["WANTED"]) else "lse")
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
@@ -38,9 +32,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
     counters = call.empty(blocks, torch.int32) if splits > 1 else None
-    rows = Rows(call, shape.ROWS, used, needs_lambda=place >= 0, counters=counters)
-    if place >= 0:
-        call.steps.do(partial(_copy_lambda, place), statistics, rows.scales)
+    rows = Rows(call, shape.ROWS, used, needs_lambda=results["WANTED"].LAMBDA >= 0, counters=counters)
     states = sums = rows.scales
     checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope.gpu import dispatch, tile_table
@@ -156,13 +155,14 @@ class Prepared:
                 compiled, grid, _ = steps.launches[what]
                 self._steps.append((compiled[0], grid, picks[what]))
         self._device, self._constants, self._results = steps.given[0].device, steps.constants, len(results)
-        # A tensor without elements makes others of its type on its device.
-        self._allocators = [(x.new_empty(0).new_empty_strided, tuple(x.shape), x.stride()) for x in separate]
-        self._allocators.append((steps.given[0].new_empty(0, dtype=torch.uint8).new_empty_strided, (places.workspace_bytes,), (1,)))
+        # The allocation of torch's compiled code takes half the time of torch.empty_strided. It uses the current device.
+        self._allocate = getattr(torch._C._dynamo.guards, f"_empty_strided_{self._device.type}")
+        self._allocations = [(tuple(x.shape), x.stride(), x.dtype) for x in separate]
+        self._allocations.append(((places.workspace_bytes,), (1,), torch.uint8))
         self._offsets, self._numbers, self._descriptors = list(places.offsets), places.numbers, places.descriptors
 
     def __call__(self, given: list[Tensor], addresses: list[int]) -> tuple[Tensor, ...]:
-        allocated = [new(shape, strides) for new, shape, strides in self._allocators]
+        allocated = [self._allocate(*layout) for layout in self._allocations]
         tensors = given + allocated
         values = addresses + [x.data_ptr() for x in allocated]
         values += [values[at] + offset for at, offset in self._offsets]
@@ -171,12 +171,12 @@ class Prepared:
             values += [TensorDescriptor(tensors[at], *others) for at, *others in self._descriptors]
         if self._constants:
             _hold_if_captured(self._constants)
-        stream = driver.active.get_current_stream(self._device.index)
+        place = dispatch.place_of(self._device)
         for step, grid, pick in self._steps:
             if grid is None:
                 step(*[None if at is None else tensors[at] for at in pick])
             else:
-                dispatch.launch_compiled(step, grid, stream, pick(values))
+                dispatch.launch_compiled(step, grid, place, pick(values))
         return tuple(allocated[: self._results])
 
 

@@ -35,6 +35,9 @@ MUTANTS = {
         "sums.py", "rescale * (s1p + shift * (s1 + moved))", "rescale * (s1p + shift * s1)",
         "shape=1x1x40x70x16 scale=10",
     ),
+    "reports_the_lambda_of_another_head": (
+        "forward.py", "3 * resolved_rows + own", "3 * resolved_rows + place.query", "shape=1x2x20x20x16 lambda=1",
+    ),
     "squares_the_collision_once": ("sums.py", "s2 = rescale * rescale * s2", "s2 = rescale * s2", "shape=1x1x40x70x16 scale=10"),
     "chains_products_of_different_keys": (
         "sums.py", "chain(sums, last_a, last_b,", "chain(sums, last_a, first_b,",

@@ -21,6 +21,7 @@ class Wanted(NamedTuple):
     MAX_LOGIT: int
     DISTANCE: int
     MAX_PROBABILITY: int
+    LAMBDA: int
     SUPPORT: bool
     MOMENTS: int
 
