@@ -40,7 +40,7 @@ def attention_plain(q: Tensor, k: Tensor, v: Tensor, rule: str, causal: int, wan
     output, statistics, support = prepared.run(_attention_plain, (q, k, v), (rule, causal, bits))
     # Autograd, which sees only the operator's results, would take time for each view.
     with torch._C._AutoDispatchBelowADInplaceOrView():
-        pieces = statistics.unbind(0)
+        pieces = statistics.unbind()
     named = pieces if len(slices) == len(pieces) else [pieces[place] for place in slices]
     return [output, *named, support] if wanted & SUPPORT else [output, *named]
 

@@ -177,6 +177,22 @@ def test_gradients_of_statistics_alone(launched):
     assert kinds(launched) == {"prepared"} and all(map(torch.equal, found[0], found[2])) and found[0][0].abs().max() > 0
 
 
+def test_layers_of_a_decode_step_share_its_plan(launched):
+    """Two calls of each step are planned, with a contiguous cache that grows by a key."""
+    for keys in range(30, 34):
+        layers = [(*tensors(1, rows=1), *tensors(2, rows=keys)) for _ in range(4)]
+        found, made = [], []
+        for layer in layers:
+            found.append(isentrope.attention(*layer, causal=True, rule="log_length", return_stats=True))
+            made.append("prepared" in kinds(launched))
+        assert made == [False, False, True, True]
+        for layer, results in zip(layers, found):
+            prepared.forget()
+            fresh = isentrope.attention(*layer, causal=True, rule="log_length", return_stats=True)
+            assert all(torch.equal(a, b) for a, b in zip(tree_leaves(results), tree_leaves(fresh), strict=True))
+        launched.clear()
+
+
 def test_calls_without_rows_and_lengths(launched):
     q, k = tensors(2)
     for _ in range(3):
