@@ -34,9 +34,9 @@ run-tests test-all test-torch test-peers coverage mutants: export OMP_WAIT_POLIC
 # Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
-.PHONY: help setup setup-programs setup-compile configure configure-programs configure-compile demo study \
+.PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
   inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
-  bench-distributed test build-tests run-tests build-demo measure-demo test-all test-torch coverage mutants test-peers \
+  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch coverage mutants test-peers \
   test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
@@ -89,24 +89,27 @@ help:
 setup:
 	@scripts/setup
 
-setup-programs setup-compile:
+setup-programs setup-compile setup-compile-tests:
 	@scripts/setup $(@:setup-%=%)
 
-# Compiling does not need the dependencies of running tests.
+# configure-compile does not wait for torch. It leaves out what needs a torch that is not there yet.
 configure: setup
 configure-programs: setup-programs
-configure-compile: setup-compile
 configure configure-programs configure-compile:
-	@cmake --preset release -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
-	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
+	@python="$$(scripts/setup --print)" && torch=ON || torch=OFF; \
+	  cmake --preset release $${python:+-DPython3_EXECUTABLE="$$python"} -DISENTROPE_TORCH=$$torch \
+	  -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
 
 demo:
-	@scripts/steps setup-programs configure-programs build-demo measure-demo --show measure-demo
+	@scripts/steps setup-compile configure-compile begin-demo configure-programs build-demo measure-demo --show measure-demo
 
-# The language model is downloaded during compilation.
-build-demo:
+# torch and the language model are installed while everything else is compiled.
+begin-demo:
 	@cmake --build $(BUILD) --target programs isentrope_operators & building=$$!; \
 	  scripts/language-model smollm2 && wait $$building
+
+build-demo:
+	@cmake --build $(BUILD) --target programs isentrope_operators
 
 measure-demo:
 	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
@@ -190,12 +193,14 @@ bench-distributed: configure
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
 
 test:
-	@scripts/steps setup-compile configure-compile build-tests run-tests --show run-tests
+	@scripts/steps setup-compile-tests configure-compile begin-tests configure build-tests run-tests --show run-tests
 
-# The dependencies of running tests are installed during compilation. Then tests are found that lacked one.
-build-tests:
+# torch and what only running tests needs are installed while everything else is compiled. The next configuration finds
+# the tests that lacked it.
+begin-tests:
 	@cmake --build $(BUILD) --target fast_tests & building=$$!; scripts/setup && wait $$building
-	@$(MAKE) --no-print-directory configure
+
+build-tests:
 	@cmake --build $(BUILD) --target fast_tests
 
 run-tests:
