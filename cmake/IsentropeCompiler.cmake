@@ -41,7 +41,7 @@ function(isentrope_target name)
   endif()
 endfunction()
 
-# isentrope_compile_fast(NAME): for commands, pages and JSON, which are mostly template instantiations and need no
+# isentrope_compile_fast(NAME): for commands, pages, JSON and tests, which are mostly template instantiations and need no
 # speed. With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1.
 function(isentrope_compile_fast name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)

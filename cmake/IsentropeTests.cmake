@@ -34,7 +34,7 @@ function(isentrope_test path)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gtest_main)
   isentrope_target(${name})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # compiles in three quarters of the time
+  isentrope_compile_fast(${name})
   if(arg_LONG)
     isentrope_add_test(${name} LONG COMMAND ${name})
   elseif(arg_LONG_CASES)
