@@ -27,3 +27,18 @@ def test_rows_that_a_repair_took_again_have_the_same_bits():
     after, their = isentrope.attention(q, k, v, causal=True, return_stats=True)
     assert torch.equal(before[:, :, :-1], after[:, :, :-1]) and not after[:, :, -1].isfinite().any()
     assert torch.equal(its.entropy, their.entropy)
+
+
+@pytest.mark.parametrize("entry", [float("inf"), 1e7])
+@pytest.mark.parametrize("return_stats", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_of_large_logits_hides_no_value_from_the_others(entry, return_stats, causal):
+    """Such a row makes its program start anew with every tile masked, where values that are not finite count 0."""
+    q, k, v = torch.randn(1, 1, 40, 16), torch.randn(1, 1, 100, 16), torch.randn(1, 1, 100, 16)
+    q[0, 0, 8, 2] = entry
+    v[0, 0, 29, 3] = float("inf")
+    found = isentrope.attention(q, k, v, causal=causal, return_stats=return_stats)
+    output = found[0] if return_stats else found
+    others = [i for i in range(40) if i != 8]
+    assert not output[0, 0, others, 3].isfinite().any()
+    assert output[0, 0, others][:, [*range(3), *range(4, 16)]].isfinite().all()

@@ -121,7 +121,7 @@ def visit_all_keys(
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Returns a query block's sums over the keys of a span: of weights, of visible keys if SHAPE.MASKED, and of
-    values."""
+    values. Then the span whose masked tiles were visited as such."""
     state, support, acc = empty_state(-FUSED_RANGE, SHAPE), full(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
     view, every = block.view, all_masked(span)
     ALL_MASK: tl.constexpr = SHAPE.MASKED or SHAPE.ONE_LOOP
@@ -143,7 +143,7 @@ def visit_all_keys(
             state = from_own(state, block.own_key, span.full_last * SHAPE.KEYS)
         if masked == 0 and not ALL_MASK:
             state, acc, span = without_imprecise(state, acc, span, SHAPE)
-    return of_rows(state), support, acc
+    return of_rows(state), support, acc, span
 
 
 class Results(NamedTuple):
@@ -238,7 +238,7 @@ def forward_kernel(
         k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, stride_table, place, view, span.last, SHAPE, PAGE
     )  # fmt: skip
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
-    state, support, acc = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
+    state, support, acc, span = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
     flagged = 0
     if CHECKED:
         flagged = are_no_numbers(state, acc, WANTED).to(tl.int32)
