@@ -65,9 +65,13 @@ def test_opcheck_of_the_others():
     torch.library.opcheck(torch.ops.isentrope.attention_backward.default, backward, test_utils=tests)
 
 
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_compile(dynamic):
-    compiled = torch.compile(both, fullgraph=True, dynamic=dynamic)
+@pytest.mark.parametrize("dynamic, backend", [
+    (False, "aot_eager"),
+    # Inductor's C++ compiler takes 18 s of processor time.
+    pytest.param(False, "inductor", marks=pytest.mark.long), pytest.param(True, "inductor", marks=pytest.mark.long),
+])  # fmt: skip
+def test_compile(dynamic, backend):
+    compiled = torch.compile(both, fullgraph=True, dynamic=dynamic, backend=backend)
     for length in (K, K + 4) if dynamic else (K,):
         q = torch.randn(B, H, length, D, requires_grad=True)
         k = torch.randn(B, KV, length, D, requires_grad=True)

@@ -32,6 +32,7 @@ def test_a_line_is_judged():
     assert 0 < ratio["maximum"] <= 1
 
 
+@pytest.mark.long
 def test_what_is_no_problem_is_an_error():
     done = check(LINE, "shape=1x2x5x9x16 mask=casual", "--json")
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("isentrope check: ")

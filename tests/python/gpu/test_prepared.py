@@ -102,7 +102,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [pytest.param(line, marks=pytest.mark.long if i % 2 else ()) for i, line in enumerate(LINES)])
 def test_other_numbers_of_the_same_signature(line, launched, results):
     for _ in range(2):
         Problem.of_line(f"{line} seed=1").run()
