@@ -2,7 +2,6 @@
 
 import layouts
 import oldest_triton
-import pytest
 from gpu_compiling import Product, wrong_products
 
 
@@ -11,7 +10,6 @@ def test_no_product_of_the_worst_kernels_is_wrong():
     assert found == [] and count == 12
 
 
-@pytest.mark.long
 def test_the_oldest_triton_compiles_the_passes_and_the_worst_kernels():
     printed = oldest_triton.scan("--chips", "sm_80", "--worst", "--compile")
     assert "compiled: forward largest_key query_gradient key_gradient\n" in printed
