@@ -100,6 +100,8 @@ def judge(name: str) -> dict[str, Any]:
         if want is None or isinstance(want, Exception):
             continue  # eager has no such case
         error = outcome(got, want)
+        if isinstance(error, float) and error > TOLERANCE:
+            error = min(error, error_in_float64(name, case, got, inputs))
         if isinstance(error, float) and error > TOLERANCE and keyless_rows_differ_alone(name, case, got, inputs):
             error = f"{KEYLESS} {error:.0e}"
         found["cases"][case] = error
@@ -108,6 +110,17 @@ def judge(name: str) -> dict[str, Any]:
     if scale := compare(ours, calls):
         found["scale"] = scale
     return found | verdict_of(found["cases"], scale)
+
+
+def error_in_float64(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> float:
+    """The difference from the eager attention in float64: in float32 eager's own error may be larger than the tolerance. So it
+    is with the gradient of MobileBERT, 9.4e-5 on a CPU with AVX-512."""
+    try:
+        exact = {key: x.double() if x.is_floating_point() else x for key, x in inputs.items()}
+        want = CASES[case](build(name, "eager").double(), exact)
+    except Exception:
+        return float("inf")
+    return float("inf") if want is None else error_of(got.to(want.dtype), want)
 
 
 def keyless_rows_differ_alone(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> bool:
