@@ -251,7 +251,7 @@ void Backward::run() const {
   const Plan plan = this->plan();  // finds all kernels before one is launched
   if (call_.rows() * call_.in.keys() == 0) return zero_all();
   const Kernel& tile = *plan.by_key.front().first.kernel;
-  const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), false, {});
+  const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), 0, {});
   const Scratch seed = seed_of(call_);
   const Scratch statistics = side_by_side(*plan.rows.kernel, gradient_.statistics);
   const Scratch terms = scratch(call_.rows() * call_.device.manifest().number("TERMS"));

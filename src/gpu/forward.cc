@@ -52,7 +52,7 @@ Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool>
   if (checked) needs.types["wrong"] = flags_if(*checked);
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
-        if (view) needs.wanted.push_back(upper(statistic.name));
+        if (view && statistic.name != "lambda") needs.wanted.push_back(upper(statistic.name));
       },
       out_.statistics);
   return needs;
@@ -101,8 +101,9 @@ void Forward::run() const {
   const Scratch counters = scratch(split > 0 ? plan.blocks : 0, 4);
   const Counters counted{counters.at(), split > 0 ? plan.blocks : 0};
   const Scratch seed = seed_of(call_);
-  const bool needs_lambda = static_cast<bool>(out_.statistics.lambda);
-  const Rows rows = rows_of(call_, kernel.constant("SHAPE.ROWS"), needs_lambda, counted);
+  const auto& lambda = out_.statistics.lambda;
+  const Rows rows =
+      rows_of(call_, kernel.constant("SHAPE.ROWS"), lambda ? address_of(lambda.data) : 0, counted);
 
   Arguments passed = arguments(rows, seed, plan.shares);
   passed["statistics"] = statistics.at();
@@ -121,7 +122,7 @@ void Forward::run() const {
 void Forward::copy_statistics(const Kernel& forward, Address statistics, Address supports) const {
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
-        if (!view) return;
+        if (!view || statistic.name == "lambda") return;
         const std::int64_t slice = forward.constant("WANTED." + upper(statistic.name));
         const auto from = statistics + static_cast<Address>(slice * call_.rows() * 4);
         if (statistic.name == "support") {

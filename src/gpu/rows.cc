@@ -63,6 +63,7 @@ Needs needs_of(const Call& call, std::int64_t tile, bool needs_lambda) {
                             {"POSITION", has_rule && options.rule.reads(LengthSource::position)},
                             {"TOTAL", has_rule && options.rule.reads(LengthSource::total)},
                             {"LAMBDA", !has_rule},
+                            {"TO_LAMBDA", needs_lambda},
                             {"COUNT", counts_keys(call, needs_lambda)},
                             {"LENGTHS", 0},
                             {"USED", 0}},
@@ -100,19 +101,20 @@ void add_tables(const Tables& tables, Arguments& arguments) {
 
 }  // namespace
 
-Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda, const Counters& counters) {
+Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda, const Counters& counters) {
   const AttentionOptions& options = call.options;
   const Handle stream = call.stream;
   const std::int64_t queries = call.queries();
-  const Loaded kernel = call.device.find(needs_of(call, tile, needs_lambda));
+  const Loaded kernel = call.device.find(needs_of(call, tile, to_lambda != 0));
   Rows rows;
-  rows.batches = call.plan.by_batch ? call.batch() : 1;
-  rows.heads = call.plan.by_head || options.rule.heads() > 1 ? call.heads() : 1;
+  const bool every = to_lambda != 0;
+  rows.batches = call.plan.by_batch || every ? call.batch() : 1;
+  rows.heads = call.plan.by_head || options.rule.heads() > 1 || every ? call.heads() : 1;
   const std::int64_t tiles = (queries + tile - 1) / tile, own = rows.batches * queries;
   // Each array begins at a multiple of 16 bytes, as kernels expect.
   const std::int64_t apart = (own + 3) / 4 * 4;
   rows.integers.emplace(static_cast<std::size_t>(3 * apart + rows.batches * 4 * tiles) * 4, stream);
-  rows.floats.emplace(static_cast<std::size_t>(4 * own * rows.heads) * sizeof(float), stream);
+  rows.floats.emplace(static_cast<std::size_t>(3 * own * rows.heads) * sizeof(float), stream);
   rows.begins = rows.integers->at();
   rows.ends = rows.integers->at(apart, 4);
   rows.own_keys = rows.integers->at(2 * apart, 4);
@@ -126,6 +128,7 @@ Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda, const Count
                       {"own_keys", rows.own_keys},
                       {"scales", rows.scales},
                       {"tiles", rows.tiles},
+                      {"to_lambda", every ? to_lambda : rows.scales},
                       {"lengths", rows.begins},
                       {"counters", counters.address == 0 ? rows.begins : counters.address},
                       {"blocks", counters.blocks},

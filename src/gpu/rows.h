@@ -13,7 +13,7 @@ struct Rows {
   Address begins = 0, ends = 0, own_keys = 0;
   // int32 [batches, tiles, 4]: the keys that tiles of rows see.
   Address tiles = 0;
-  // f32 [4, batches, heads, queries]; the last slice is lambda.
+  // f32 [3, batches, heads, queries].
   Address scales = 0;
   std::optional<Scratch> integers, floats;
 };
@@ -24,9 +24,10 @@ struct Counters {
   std::int64_t blocks = 0;
 };
 
-// tile: rows of a query block. needs_lambda: the statistic is requested, so the keys that a boolean
-// mask leaves are counted, whatever the rule reads.
-[[nodiscard]] Rows rows_of(const Call& call, std::int64_t tile, bool needs_lambda,
+// tile: rows of a query block. to_lambda: f32 [batch, heads, queries], which receives the
+// statistic; 0 if it is not requested. Then the keys that a boolean mask leaves are counted,
+// whatever the rule reads.
+[[nodiscard]] Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda,
                            const Counters& counters);
 
 }  // namespace isentrope::cuda

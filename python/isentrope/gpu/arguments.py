@@ -19,9 +19,11 @@ FUSED = {"enable_fp_fusion": True}
 MASK_LISTS = {name: f"HAS_{name.upper()}" for name in Masks._fields if AXES[name]}
 # Statistics that need sums over tiles besides that of lse.
 _SUMMED = tuple(s["name"].upper() for s in STATISTICS if s["sums"])
-# The fields of `Wanted` that are slices, by the names of their statistics. Python reserves the name lambda.
-_SLICES = {name.lower() if name != "LAMBDA" else "lambda_": name for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS")}
-refuse_unknown("isentrope.gpu: the kernels", "statistic of the library", BITS, (*_SLICES, "support"))
+# Statistics computed from a row's sums.
+_STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
+refuse_unknown(
+    "isentrope.gpu: the kernels", "statistic of the library", BITS, (*_STATISTICS, "lambda_", "support")
+)
 refuse_unknown(
     "isentrope.gpu: the kernels", "gradient of a statistic of the library",
     (s["name"] for s in STATISTICS if s["differentiable"]), TERMS_OF,
@@ -41,7 +43,7 @@ def slice_of(name: str, wanted: int) -> int:
 
 @cache
 def wanted_of(wanted: int) -> Wanted:
-    slices = {field: slice_of(name, wanted) for name, field in _SLICES.items()}
+    slices = {name.upper(): slice_of(name, wanted) for name in _STATISTICS}
     moments = max(count if wanted & BITS[name] else 0 for name, count in MOMENTS.items())
     return Wanted(**slices, SUPPORT=bool(wanted & SUPPORT), MOMENTS=moments)
 

@@ -46,8 +46,7 @@ class _Pass:
     """A backward pass: its checked operands, and what its launches share."""
 
     def __init__(self, call: Operands, wanted: int, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None) -> None:
-        self.call, self.d_output, self.statistics = call, d_output, statistics
-        self.saved = wanted_of(wanted)._replace(LAMBDA=-1)  # no kernel reads it from there
+        self.call, self.d_output, self.statistics, self.saved = call, d_output, statistics, wanted_of(wanted)
         self.given = _given(wanted, d_statistics is not None, call.sinks is not None)
         chip, arrive = plan.chip_of(call.q.device), any(self.given._replace(SINK=False))
         others = any(self.given._replace(SINK=False, LINEAR=False, QUADRATIC=False))

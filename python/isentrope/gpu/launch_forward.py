@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isentrope._core.fakes import results_of
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
@@ -32,7 +32,8 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
     counters = call.empty(blocks, torch.int32) if splits > 1 else None
-    rows = Rows(call, shape.ROWS, used, needs_lambda=results["WANTED"].LAMBDA >= 0, counters=counters)
+    place = slice_of("lambda_", wanted)
+    rows = Rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None, counters=counters)
     states = sums = rows.scales
     checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None

@@ -28,31 +28,31 @@ class Rows:
     """Results of rows_kernel, which documents them."""
 
     def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
-                 needs_lambda: bool = False, counters: Tensor | None = None) -> None:  # fmt: skip
+                 to_lambda: Tensor | None = None, counters: Tensor | None = None) -> None:  # fmt: skip
+        """to_lambda [batch, heads, queries]: receives the statistic lambda, so each row of it is resolved."""
         mask, lambda_ = call.attn_mask, call.lambda_
-        by_batch = call.decisions.by_batch or used is not None or lengths is not None
+        every = to_lambda is not None or lengths is not None
+        by_batch = call.decisions.by_batch or used is not None or every
         tables = RuleTables(call) if lambda_ is None else None
-        by_head = call.decisions.by_head or tables is not None and tables.heads > 1 or lengths is not None
+        by_head = call.decisions.by_head or tables is not None and tables.heads > 1 or every
         self.batches, self.heads = call.batch if by_batch else 1, call.heads if by_head else 1
         self.tile = tile
         tiles = blocks_of(call.queries, tile)
         integers = call.empty(self.batches * (3 * call.queries + 4 * tiles), torch.int32)
         sizes = (self.batches * call.queries,) * 3 + (self.batches * 4 * tiles,)
         self.begins, self.ends, self.own_keys, self.tiles = integers.split_with_sizes(sizes)
-        self.scales = call.empty((4, self.batches, self.heads, call.queries), torch.float32)
-        count = mask is not None and (
-            lengths is not None or needs_lambda or tables is not None and tables.reads_visible
-        )
+        self.scales = call.empty((3, self.batches, self.heads, call.queries), torch.float32)
+        count = mask is not None and (every or tables is not None and tables.reads_visible)
         anything = self.scales
         visible, position, total = (tables.visible, tables.position, tables.total) if tables else (anything,) * 3
         # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
         constants = {flag: getattr(call.masks, name) is not None for name, flag in MASK_LISTS.items()} | {
-            "LAMBDA": lambda_ is not None, "COUNT": count, "POSITION": tables is not None and position.shape[-1] > 0,
+            "LAMBDA": lambda_ is not None, "TO_LAMBDA": to_lambda is not None, "COUNT": count, "POSITION": tables is not None and position.shape[-1] > 0,
             "TOTAL": tables is not None and total.shape[-1] > 0, "LENGTHS": lengths is not None, "USED": used is not None,
             "ROWS": tile, "KEYS": 32, "num_warps": 8 if count else 4, **FUSED,
         }  # fmt: skip
         call.steps.launch(rows_kernel, (tiles * self.batches * self.heads, 1, 1), (
-            self.begins, self.ends, self.own_keys, self.scales, self.tiles, some(lengths, integers),
+            self.begins, self.ends, self.own_keys, self.scales, self.tiles, some(to_lambda, anything), some(lengths, integers),
             some(counters, integers), 0 if counters is None else len(counters),
             some(lambda_, anything), *strides(lambda_, 3),
             some(mask, integers), *strides(mask),

@@ -105,6 +105,8 @@ _OWN = {
 }
 # Scaling gradients into the range of float16 takes registers too.
 _OWN_F16 = {
+    # With 64 keys and all statistics 8 bytes spill.
+    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=6)},
     # Without a limit the compiler reduces registers to 128, where 8 to 24 bytes spill.
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
@@ -124,6 +126,7 @@ _BARE = {
     ("rdna", "query gradient"): {64: Tiles(64, 16, 4, 1)},
 }
 _BARE_F16 = {
+    ("sm80", "few rows"): {64: _ONE_WARP[64]},
     # Without a limit the compiler reduces registers to 80, where 8 bytes spill.
     ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
 }

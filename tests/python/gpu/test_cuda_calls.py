@@ -46,5 +46,5 @@ def test_cpp_makes_the_launches_of_python(case, folder, tmp_path):
         assert len(copies) == {"none": 1, "lse": 2, "entropy": 4, "all": 7 + 6}[case.wanted]
         assert {named["lse"]} <= {one["from"] for one in copies}
     else:
-        assert len(copies) == {"lse": 1, "entropy": 2, "all": 9}[case.wanted]
+        assert len(copies) == {"lse": 1, "entropy": 2, "all": 8}[case.wanted]
         assert {named["lse"]} <= {one["to"] for one in copies}

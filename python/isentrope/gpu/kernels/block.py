@@ -103,14 +103,6 @@ def index_of(place):
 
 
 @triton.jit
-def index_resolved(place, resolved):
-    """Returns the rows' sequences, their indices, and the number of all, among the rows that rows_kernel resolved."""
-    batch = place.batch % resolved.batches
-    row = (batch * resolved.heads + place.head % resolved.heads) * resolved.queries + place.query
-    return batch, row, resolved.batches.to(tl.int64) * resolved.heads * resolved.queries
-
-
-@triton.jit
 def offsets(place, strides):
     """Returns the offsets of the rows in a tensor."""
     return place.batch * strides.batch + place.head.to(tl.int64) * strides.head + place.query.to(tl.int64) * strides.row
@@ -121,8 +113,9 @@ def load_block(
     q, to_q, dim, attn_mask, to_attn_mask, bias, to_bias, place, resolved, dropout, SHAPE: tl.constexpr, WANTED: tl.constexpr
 ):  # fmt: skip
     q_tile = load_rows(Matrix(q, to_q.row, to_q.column, dim), offsets(place, to_q), place.rows, SHAPE.DIM, True, SHAPE.EVEN)
-    rows = place.rows
-    batch, row, plane = index_resolved(place, resolved)
+    batch, rows = place.batch % resolved.batches, place.rows
+    row = (batch * resolved.heads + place.head % resolved.heads) * resolved.queries + place.query
+    plane = resolved.batches.to(tl.int64) * resolved.heads * resolved.queries
     bound = batch * resolved.queries + place.query
     begin, end = tl.load(resolved.begins + bound, mask=rows, other=0), tl.load(resolved.ends + bound, mask=rows, other=0)
     attn_mask += offsets(place, to_attn_mask)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.block import (
-    Resolved, Strides, cache_of_block, index_of, index_resolved, load_block, load_keys, offsets, place_of_rows, span_of_block,
+    Resolved, Strides, cache_of_block, index_of, load_block, load_keys, offsets, place_of_rows, span_of_block,
 )
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import write_rows
@@ -147,7 +147,7 @@ def visit_all_keys(
 
 
 class Results(NamedTuple):
-    """Destinations of a call's results, with sinks, the factor of kept weights, and scales of rows."""
+    """Destinations of a call's results, with sinks and the factor of kept weights."""
 
     output: Matrix
     strides: Strides
@@ -155,7 +155,6 @@ class Results(NamedTuple):
     supports: tl.tensor
     sinks: tl.tensor
     kept_factor: tl.tensor
-    resolved: Resolved
 
 
 @triton.jit
@@ -169,10 +168,6 @@ def write_block(state, acc, support, place, results, SHAPE: tl.constexpr, WANTED
         state, acc, support > 0, support, sink, results.kept_factor, results.output, results.statistics, results.supports,
         plane, row, place.rows, offsets(place, results.strides), WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
     )  # fmt: skip
-    if WANTED.LAMBDA >= 0:
-        _, own, resolved_rows = index_resolved(place, results.resolved)
-        scale = tl.load(results.resolved.scales + 3 * resolved_rows + own, mask=place.rows, other=0.0)
-        tl.store(results.statistics + WANTED.LAMBDA * plane + row, scale, mask=place.rows)
 
 
 @triton.jit
@@ -246,7 +241,7 @@ def forward_kernel(
     if not SHAPE.MASKED:
         support = tl.maximum(tl.minimum(view.end, span.last * SHAPE.KEYS) - tl.maximum(view.begin, span.first * SHAPE.KEYS), 0)
     output_rows = Matrix(output, stride_on, stride_od, value_dim)
-    results = Results(output_rows, to_output, statistics, supports, sinks, kept_factor, resolved)
+    results = Results(output_rows, to_output, statistics, supports, sinks, kept_factor)
     if SPLIT:
         store_share(states, sums, state, support, acc, rows, WANTED, SHAPE.ROWS, SHAPE.COLUMNS)
     else:

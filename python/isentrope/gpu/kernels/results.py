@@ -21,7 +21,6 @@ class Wanted(NamedTuple):
     MAX_LOGIT: int
     DISTANCE: int
     MAX_PROBABILITY: int
-    LAMBDA: int
     SUPPORT: bool
     MOMENTS: int
 

@@ -148,7 +148,7 @@ def count_visible(visible, attn_mask, stride_mk, begin, end, dilation, KEYS: tl.
                                "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal",
                                "stride_lb", "stride_lh", "stride_lq"])  # fmt: skip
 def rows_kernel(
-    begins, ends, own_keys, scales, tiles, lengths, counters, blocks,
+    begins, ends, own_keys, scales, tiles, to_lambda, lengths, counters, blocks,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
     documents, used,
@@ -157,13 +157,13 @@ def rows_kernel(
     key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k,
     causal, window_left, window_right, query_offset, key_offset, sequence_keys, dilation, chunk_size,
     HAS_KEY_BEGIN: tl.constexpr, HAS_KEY_END: tl.constexpr, HAS_PREFIX_KEYS: tl.constexpr,
-    HAS_CU_SEQLENS_Q: tl.constexpr, HAS_CU_SEQLENS_K: tl.constexpr, LAMBDA: tl.constexpr, COUNT: tl.constexpr,
+    HAS_CU_SEQLENS_Q: tl.constexpr, HAS_CU_SEQLENS_K: tl.constexpr, LAMBDA: tl.constexpr, TO_LAMBDA: tl.constexpr, COUNT: tl.constexpr,
     POSITION: tl.constexpr, TOTAL: tl.constexpr, LENGTHS: tl.constexpr, USED: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x tile): stores scales, lengths and key ranges of its rows. For rows [batches, heads,
-    queries]: scales f32 [4, ...] (lambda in log2 before the soft-cap, the factor after it, that of the bias in log2,
-    lambda) and lengths int64. For rows [batches, queries]: begins, ends, own_keys int32, and for each tile of ROWS rows
+    queries]: scales f32 [3, ...] (lambda in log2 before the soft-cap, the factor after it, that of the bias in log2), lengths
+    int64, and with TO_LAMBDA the statistic lambda f32. For rows [batches, queries]: begins, ends, own_keys int32, and for each tile of ROWS rows
     tiles int32 [..., 4]: least begin, largest end, largest begin, least end. If keys are split, counters int32 [blocks]
     become 0 (`shares`)."""
     for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
@@ -217,4 +217,5 @@ def rows_kernel(
         tl.store(scales + to, in_range(before.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
         tl.store(scales + plane + to, after, mask=rows)
         tl.store(scales + 2 * plane + to, in_range(on_bias.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
-        tl.store(scales + 3 * plane + to, before * after, mask=rows)
+        if TO_LAMBDA:
+            tl.store(to_lambda + to, before * after, mask=rows)
