@@ -1,12 +1,14 @@
 """scripts/release-check: requirements for a changelog."""
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-changelog = runpy.run_path(str(ROOT / "scripts/release-check"))["changelog"]
+functions = runpy.run_path(str(ROOT / "scripts/release-check"))
+changelog = functions["changelog"]
 RELEASED = "# Changes\n\n## [0.2.0] - 2026-12-24\n- Something.\n\n## [0.1.0] - 2026-11-24\n### Added\n- All of it.\n"
 
 
@@ -33,3 +35,10 @@ def test_what_is_missing_is_named(old, new, wanted):
 def test_the_one_of_this_checkout_is_ready_or_unreleased():
     found = changelog("0.0.0", (ROOT / "CHANGELOG.md").read_text())
     assert "[Unreleased]" in found or "[0.0.0]" in found
+
+
+def test_examples_and_pages_ask_for_this_minor_version():
+    minor = functions["version"]().rpartition(".")[0]
+    files = [*ROOT.glob("examples/*/CMakeLists.txt"), *ROOT.glob("tests/packaging/*/CMakeLists.txt"), *ROOT.glob("docs/**/*.md")]
+    asked = {f"{file}: {found}" for file in files for found in re.findall(r"find_package\(isentrope ([\d.]+)", file.read_text())}
+    assert len(asked) >= 8 and not [line for line in asked if not line.endswith(f": {minor}")]
