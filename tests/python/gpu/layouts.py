@@ -40,14 +40,11 @@ def worst() -> list[Variant]:
 
 
 def every() -> list[Variant]:
-    """Returns every type, tile width and pass with each option that adds to an operand: masks, dropout, dilation. Statistics, which
-    add sums, alternate: with every two options there is a call with them and one without."""
+    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation."""
     found = []
-    kinds = {}, {"few": True}, {"backward": True}
-    for options in itertools.product(enumerate(TYPES), enumerate((37, 64, 128, 160)), (False, True), (False, True), enumerate(kinds)):
-        (type_, dtype), (width, dim), masked, dropout, (which, kind) = options
-        statistics = (type_ + width + masked + dropout + which) % 2 == 1
-        found.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
+    for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
+        for kind in ({}, {"few": True}, {"backward": True}):
+            found.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
     found += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
     return found
 
