@@ -68,8 +68,8 @@ struct Place {
 // bytes; strides of rows, heads and sequences must be multiples of 16 elements and below 2^31.
 // Boolean masks, biases, sinks, soft-caps, dropout, lambda, dilations, prefixes, key_begin and
 // pages of a cache need kernels that were compiled for them. Statistics must be contiguous. The
-// contents of documents and page tables are not checked, since that would wait for the device: they
-// are clamped to the valid range.
+// contents of documents and page tables are not checked, since that would wait for the device.
+// Documents are clamped to the valid range; an invalid page number reads outside the cache.
 //
 // Throws Error before anything is written if an argument is invalid or no kernel was compiled for
 // the call. There are no kernels for 8-bit codes.

@@ -96,7 +96,7 @@ def decode(*arguments: Any) -> tuple[Tensor, ...]:
         if tensor.dim() != rank:
             raise ValueError(f"[decode] {name} must have {rank} dimensions; got {tensor.dim()}")
     if table.dtype != torch.int32:
-        # Larger page numbers are invalid too.
+        # A larger number is invalid too, and must not wrap around to a valid page.
         table = table.clamp(-1, torch.iinfo(torch.int32).max).int()
     return prepared.run(_decode, (*shared[:TENSORS], table.contiguous(), used.contiguous()), (*shared[TENSORS:], wanted))
 
