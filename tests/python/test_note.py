@@ -100,6 +100,19 @@ def test_the_models_of_a_seed_are_paired_and_finished_ones_are_kept(text, tmp_pa
     assert len(records(tmp_path)) == 3 and (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("more, said", [(["--tokens", "4096"], "steps 2; this command trains steps 4"),
+                                        (["--tokens", "2048", "--objective", "causal"], "objective mlm")])  # fmt: skip
+def test_a_finished_model_of_another_command_is_refused(text, tmp_path, capsys, more, said):
+    assert run(text, tmp_path, "--tokens", "2048", "--rules", "standard") == 0
+    assert run(text, tmp_path, "--rules", "standard", *more) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_seed_0_is_a_seed(text, tmp_path):
+    assert run(text, tmp_path, "--tokens", "64", "--rules", "standard", "--seed", "0") == 0
+    assert list(records(tmp_path)) == ["standard-seed0"]
+
+
 def test_a_training_learns_and_repeats(text):
     train_text = train.Corpus(text, torch.device("cpu"), 2048)
     losses = []

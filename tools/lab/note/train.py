@@ -178,9 +178,28 @@ def program(device: torch.device) -> dict:
     return {"commit": commit.strip(), "torch": torch.__version__, "device": name}
 
 
+def size_of(options: argparse.Namespace) -> tuple[Size, int]:
+    """Returns the size of the model, and the number of windows of a step."""
+    return (TINY, TINY_WINDOWS) if options.tiny else (ROFORMER_SMALL, WINDOWS)
+
+
+def read_record(file: Path, steps: int | None, options: argparse.Namespace) -> dict:
+    """Returns the record of a finished model. Raises ValueError if this command would have trained another one."""
+    record = json.loads(file.read_text())
+    size, windows = size_of(options)
+    wanted = {"objective": options.objective, "layers": size.layers, "width": size.width, "batch": windows}
+    if steps is not None:
+        wanted["steps"] = steps
+    for key, value in wanted.items():
+        if record["configuration"][key] != value:
+            raise ValueError(f"{file} is a model of {key} {record['configuration'][key]}; this command trains {key} {value}. "
+                             "Choose another --output")  # fmt: skip
+    return record
+
+
 def measured(rule: str, seed: int, steps: int | None, options: argparse.Namespace, corpus: Corpus) -> dict:
     """Trains one model, and returns its record (docs/result-schema.md)."""
-    size, windows = (TINY, TINY_WINDOWS) if options.tiny else (ROFORMER_SMALL, WINDOWS)
+    size, windows = size_of(options)
 
     def say(text: str) -> None:
         print(f"[note] {rule}, seed {seed}: {text}", file=sys.stderr, flush=True)
@@ -207,9 +226,9 @@ def train_all(options: argparse.Namespace) -> list[dict]:
     """Trains the models without a record, and returns the records of all."""
     folder = options.output / "models"
     folder.mkdir(parents=True, exist_ok=True)
-    seeds = [options.seed] if options.seed else range(1, options.seeds + 1)
-    windows = TINY_WINDOWS if options.tiny else WINDOWS
-    steps = None if options.tokens is None else max(1, round(options.tokens / (windows * TRAINED_LENGTH)))
+    seeds = range(1, options.seeds + 1) if options.seed is None else [options.seed]
+    tokens_per_step = size_of(options)[1] * TRAINED_LENGTH
+    steps = None if options.tokens is None else max(1, round(options.tokens / tokens_per_step))
     records, corpus = [], None
     with free_device(options.device) as device:
         for seed in seeds:
@@ -220,7 +239,7 @@ def train_all(options: argparse.Namespace) -> list[dict]:
                     part = file.with_suffix(".part")
                     part.write_text(json.dumps(measured(rule, seed, steps, options, corpus)))
                     part.replace(file)
-                records.append(json.loads(file.read_text()))
+                records.append(read_record(file, steps, options))
                 steps = records[-1]["configuration"]["steps"]  # the same for all models
     return records
 
