@@ -112,8 +112,8 @@ build-demo:
 	@cmake --build $(BUILD) --target programs isentrope_operators
 
 measure-demo:
-	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 "$$(scripts/setup --print)" scripts/demo "$$(scripts/language-model smollm2)" \
-	  --text data/king-james.txt --program $(PROGRAM) --output results/demo
+	@PYTHONPATH=$(BUILD)/python PYTHONUNBUFFERED=1 TQDM_DISABLE=1 "$$(scripts/setup --print)" scripts/demo \
+	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --program $(PROGRAM) --output results/demo
 
 # Trainings in docs/results/study.json are not repeated.
 study: configure-programs

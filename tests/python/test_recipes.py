@@ -125,13 +125,47 @@ def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
     assert len(lines[2]) > 20
 
 
+@pytest.fixture
+def demo():
+    loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("demo", loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_the_demo_counts_the_training_while_other_parts_run(demo, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo.threading.Thread, "start", lambda self: None)
+    progress, done = demo.Progress(), []
+    progress.trained = lambda: demo.trained(tmp_path)
+    with progress.measuring("statistics"):
+        done.append(progress.done())
+    for rule, log in [("a", "step 1 of 500, loss 5.3\na: step 250 of 500, loss 2.1\n"), ("b", "")]:
+        (tmp_path / f"cell/{rule}/models").mkdir(parents=True)
+        (tmp_path / f"cell/{rule}/log.txt").write_text(log)
+    done.append(progress.done())
+    (tmp_path / "cell/b/log.txt").write_text("b: step 500 of 500, loss 1.5, 9.0 steps/s, 0:00 left\n")
+    done.append(progress.done())
+    (tmp_path / "cell/b/models/b-seed1.json").write_text("{}")
+    done.append(progress.done())
+    with progress.measuring("training"):
+        pass
+    assert done == pytest.approx([0, 6 + 75 * 0.225, 6 + 75 * 0.675, 6 + 75 * 0.725]) and progress.done() == 6 + 75
+
+
+def test_the_plan_of_the_demo_has_as_many_trainings_as_it_counts(demo):
+    plan = json.loads((ROOT / "tools/lab/demo.json").read_text())
+    assert [step["seeds"] for step in plan["order"]] == [1] and plan["rules"]["pair"].count(",") + 1 == demo.TRAININGS
+
+
+def test_make_demo_shows_no_progress_bars_of_libraries():
+    done = subprocess.run(["make", "-n", "measure-demo"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "TQDM_DISABLE=1" in done.stdout
+
+
 @pytest.mark.long
-def test_the_demo_measures_its_four_parts(tmp_path, monkeypatch, capsys):
+def test_the_demo_measures_its_four_parts(demo, tmp_path, monkeypatch, capsys):
     from tiny_model import model, save
 
-    loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
-    demo = importlib.util.module_from_spec(importlib.util.spec_from_loader("demo", loader))
-    loader.exec_module(demo)
     plan = json.loads((ROOT / "tools/lab/demo.json").read_text())
     plan["common"] += " --evaluation-tokens 1024"
     plan["cells"]["rope-bert-500"] = "--layers 1 --width 16 --heads 2 --steps 2"
