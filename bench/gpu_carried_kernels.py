@@ -85,8 +85,7 @@ def start_worker(architecture: int) -> None:
     from isentrope.gpu import ahead, operators, plan
 
     use_portable_keys()
-    kinds = {9: "sm90", 10: "sm100"}
-    chip = plan.Chip(kinds.get(architecture // 10, "sm80"), 132)
+    chip = plan.nvidia(*divmod(architecture, 10), units=132)
     ahead.compile_instead_of_running(GPUTarget("cuda", architecture, 32), chip)
     operators.register("CPU")
     isentrope.gpu._INTERPRETED = SimpleNamespace(value=True)  # its functions take CPU tensors

@@ -41,12 +41,12 @@ class Target(NamedTuple):
 
 TARGETS = {
     # Others use the tiles of sm_80, with less shared memory.
-    "sm_80": Target(plan.Chip("sm80", 108), GPUTarget("cuda", 80, 32), 99 << 10),
-    "sm_90": Target(plan.Chip("sm90", 132), GPUTarget("cuda", 90, 32), 227 << 10),
-    "sm_100": Target(plan.Chip("sm100", 148), GPUTarget("cuda", 100, 32), 227 << 10),
-    "sm_86": Target(plan.Chip("sm80", 84), GPUTarget("cuda", 86, 32), 99 << 10),
-    "sm_89": Target(plan.Chip("sm80", 128), GPUTarget("cuda", 89, 32), 99 << 10),
-    "sm_120": Target(plan.Chip("sm80", 170), GPUTarget("cuda", 120, 32), 99 << 10),
+    "sm_80": Target(plan.nvidia(8, 0, 108), GPUTarget("cuda", 80, 32), 99 << 10),
+    "sm_90": Target(plan.nvidia(9, 0, 132), GPUTarget("cuda", 90, 32), 227 << 10),
+    "sm_100": Target(plan.nvidia(10, 0, 148), GPUTarget("cuda", 100, 32), 227 << 10),
+    "sm_86": Target(plan.nvidia(8, 6, 84), GPUTarget("cuda", 86, 32), 99 << 10),
+    "sm_89": Target(plan.nvidia(8, 9, 128), GPUTarget("cuda", 89, 32), 99 << 10),
+    "sm_120": Target(plan.nvidia(12, 0, 170), GPUTarget("cuda", 120, 32), 99 << 10),
     "gfx942": Target(plan.Chip("gfx", 304), GPUTarget("hip", "gfx942", 64), 64 << 10),
 }
 # Most kernels spill here, so it is not among the targets of tests that compile all kernels.

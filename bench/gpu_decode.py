@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from gpu_bar import Bar
 from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches
-from gpu_measured import programs_of
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
@@ -42,6 +41,7 @@ class Decoding(NamedTuple):
     keys: int
     warps: int
     places: int
+    chip: str
     kernel: Compiled
     loop: Loop
 
@@ -63,7 +63,7 @@ class Decoding(NamedTuple):
 
     @property
     def programs(self) -> int:
-        return programs_of(self.kernel.registers, self.kernel.shared, self.warps)
+        return plan.programs_of(TARGETS[self.chip].chip, self.kernel.registers, self.kernel.shared, self.warps)
 
     @property
     def table_loads(self) -> int:
@@ -72,22 +72,22 @@ class Decoding(NamedTuple):
         return self.loop.kinds.get("LDGSTS", 0) + self.loop.kinds.get("LDG", 0) - tile
 
 
-def measured(dtype: str, dim: int, statistics: bool, page: int = 0) -> Decoding:
-    """Returns the planned decode kernel, compiled for sm_90."""
-    kind, wanted, pages = DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
+def measured(dtype: str, dim: int, statistics: bool, page: int = 0, chip: str = "sm_90") -> Decoding:
+    """Returns the planned decode kernel, compiled for a chip."""
+    target, kind, wanted, pages = TARGETS[chip], DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
     q = torch.empty(dim, dtype=kind).expand(_SEQUENCES, _HEADS, 1, dim)
     k = torch.empty(pages, dim, dtype=kind).expand(_SEQUENCES * _KEYS // pages, _KEY_HEADS, pages, dim)
-    with launches(TARGETS["sm_90"]) as planned:
+    with launches(target) as planned:
         if page:
             table = torch.zeros(_SEQUENCES, _KEYS // page, dtype=torch.int32)
             launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), wanted)
         else:
             launch.attention(*call_of(q, k, k), wanted)
     (forward,) = (forward for forward in planned if forward.name == "forward")
-    shape, kernel = dict(forward.constants)["SHAPE"], compiled(forward, TARGETS["sm_90"])
+    shape, kernel = dict(forward.constants)["SHAPE"], compiled(forward, target)
     (loop,) = kernel.loops
     results = "all statistics" if statistics else "lse"
-    return Decoding(dtype, dim, results, page, shape.KEYS, dict(forward.options)["num_warps"], shape.PLACES, kernel, loop)
+    return Decoding(dtype, dim, results, page, shape.KEYS, dict(forward.options)["num_warps"], shape.PLACES, chip, kernel, loop)
 
 
 def bars(x: Decoding) -> Iterator[Bar]:
@@ -98,7 +98,11 @@ def bars(x: Decoding) -> Iterator[Bar]:
     # One entry a key, which keys and values share: a load of each 32 keys of a warp.
     yield Bar(about + "loads of the page table in a round", x.table_loads, (x.page > 0) * -(-x.keys // (32 * x.warps)))
     yield Bar(about + "bytes spilled", x.kernel.spilled, 0)
-    yield Bar(about + "programs on a multiprocessor that the plan counts on", x.places, x.programs)
+    yield places(x)
+
+
+def places(x: Decoding) -> Bar:
+    return Bar(f"{x.dtype}, d {x.dim}, {x.results}, {x.chip}: programs on a multiprocessor that the plan counts on", x.places, x.programs)
 
 
 def waves() -> Iterator[Bar]:
@@ -106,8 +110,9 @@ def waves() -> Iterator[Bar]:
     chip = TARGETS["sm_90"].chip
     tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
     for sequences, keys in ((8, 32768), (16, 32768), (64, 8192), (64, 131072), (1, 131072)):
-        blocks, wave = _KEY_HEADS * sequences, tiles.places * chip.units
-        programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, tiles.places)
+        held = plan.places_of(tiles, chip, torch.bfloat16, 128, 128)
+        blocks, wave = _KEY_HEADS * sequences, held * chip.units
+        programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, held)
         filled = programs / (-(-programs // wave) * wave)
         yield Bar(f"{sequences} x {keys} keys: share of the places that programs fill", filled, 0.85, at_least=True)
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpu_compiling import Compiled, Loop
+from gpu_compiling import TARGETS, Compiled, Loop
 
-
-def programs_of(registers: int, shared: int, warps: int) -> int:
-    """Number of programs that a multiprocessor of sm_90 runs at once.
-
-    It has 65536 registers, which warps get by the 256, and 64 warps. Each program takes 1 KB more than it requests of its 227 KB of shared memory.
-    """
-    by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
-    return max(1, min(by_registers, (227 << 10) // (shared + 1024), 64 // warps))
+from isentrope.gpu.plan import programs_of
 
 
 class Measured(NamedTuple):
@@ -38,4 +31,4 @@ class Measured(NamedTuple):
 
     @property
     def programs(self) -> int:
-        return programs_of(self.kernel.registers, self.kernel.shared, self.warps)
+        return programs_of(TARGETS["sm_90"].chip, self.kernel.registers, self.kernel.shared, self.warps)

@@ -24,11 +24,20 @@ def padded(columns: int) -> int:
 
 class Chip(NamedTuple):
     """A kind of device. kind: "sm80" (Ampere, Ada, and Blackwell workstations), "sm90", "sm100", "gfx" (CDNA), "rdna",
-    "xpu" or "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for."""
+    "xpu" or "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for. shared: bytes
+    of shared memory of a multiprocessor, for NVIDIA; all later than 7.5 have the default at least."""
 
     kind: str
     units: int
     card: str = ""
+    shared: int = 100 << 10
+
+
+def nvidia(major: int, minor: int, units: int, card: str = "") -> Chip:
+    """Returns the chip of a compute capability. Shared memory is that of the CUDA programming guide, table of compute capabilities."""
+    kind = {9: "sm90", 10: "sm100"}.get(major, "sm80")
+    large = {(8, 0): 164 << 10, (8, 7): 164 << 10}
+    return Chip(kind, units, card, 228 << 10 if kind != "sm80" else large.get((major, minor), Chip._field_defaults["shared"]))
 
 
 @lru_cache
@@ -45,8 +54,7 @@ def chip_of(device: Any) -> Chip:
             f"[attention] q must be on a device of compute capability 8.0 or later; got {properties.major}."
             f"{properties.minor} ({properties.name}): move the call to the CPU"
         )
-    kinds = {9: "sm90", 10: "sm100"}
-    return Chip(kinds.get(properties.major, "sm80"), properties.multi_processor_count, properties.name)
+    return nvidia(properties.major, properties.minor, properties.multi_processor_count, properties.name)
 
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
@@ -73,15 +81,15 @@ _FLOATS = {
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
 }
 # Tiles of decode steps, in 16-bit types: with one warp a row's keys are in one warp, and no barrier is needed. Tiles of
-# keys and of values have two buffers each. places: limited by the shared memory of sm_90 and 255 registers a thread.
-_ONE_WARP = {64: Tiles(16, 64, 1, 3, places=6), 128: Tiles(16, 32, 1, 3, places=6), 256: Tiles(16, 32, 2, 3, places=3)}
+# keys and of values have two buffers each.
+_ONE_WARP = {64: Tiles(16, 64, 1, 3, places=0), 128: Tiles(16, 32, 1, 3, places=0), 256: Tiles(16, 32, 2, 3, places=0)}
 # Exceptions for chips that cannot take the common tiles: {(kind, kernel): {columns: Tiles}}, in 16-bit types.
 _OWN = {
     ("sm80", "few rows"): _ONE_WARP,
     # Without a limit the compiler reduces registers to 168, where 8 bytes spill; below 248 those of pages spill.
-    ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, places=3)},
+    ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, places=0)},
     # With 64 keys, also without statistics, 255 registers do not suffice, and 8 or 16 bytes spill.
-    ("sm100", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=6), 256: Tiles(16, 32, 2, 3, 255, places=3)},
+    ("sm100", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=0), 256: Tiles(16, 32, 2, 3, 255, places=0)},
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     ("sm80", "masked forward"): _HALVES["masked forward"] | {128: Tiles(32, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
@@ -106,7 +114,7 @@ _OWN = {
 # Scaling gradients into the range of float16 takes registers too.
 _OWN_F16 = {
     # With 64 keys and all statistics 8 bytes spill.
-    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=6)},
+    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=0)},
     # Without a limit the compiler reduces registers to 128, where 8 to 24 bytes spill.
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
@@ -212,6 +220,26 @@ def decisions(heads: int, kv_heads: int, queries: int, paged: bool, given: tuple
 
     given: arguments that are no defaults, with their numbers, or any number for a tensor."""
     return SimpleNamespace(**json.loads(OPS.device_plan(heads, kv_heads, queries, paged, json.dumps(dict(given)))))
+
+
+def programs_of(chip: Chip, registers: int, shared: int, warps: int) -> int:
+    """Returns the programs that a multiprocessor of an NVIDIA chip runs at once: it has 65536 registers, which warps get by
+    the 256, and each program takes 1 KiB more shared memory than it requests.
+
+    registers: of a thread. shared: bytes of a program."""
+    by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
+    return max(1, min(by_registers, chip.shared // (shared + 1024), 64 // warps))
+
+
+def places_of(tiles: Tiles, chip: Chip, dtype: torch.dtype, dim: int, columns: int) -> int:
+    """Returns the programs of a decode step that a multiprocessor runs at once, for tiles with places 0. With one warp, or two, a
+    program has the shared memory of its queries and of the tiles of keys and values that it loads ahead.
+
+    dim, columns: padded head dimensions of keys and of values."""
+    if tiles.places or not chip.kind.startswith("sm"):
+        return tiles.places or Tiles._field_defaults["places"]
+    shared = ((tiles.stages - 1) * tiles.keys * (dim + columns) + tiles.rows * dim) * dtype.itemsize
+    return programs_of(chip, tiles.registers or 255, shared, tiles.warps)
 
 
 @lru_cache(4096)

@@ -35,7 +35,8 @@ class Tiles(NamedTuple):
 
     rows, keys: queries and keys of a tile. warps: of a program. stages: tiles whose loads are in flight. registers: most that a
     thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
-    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill.
+    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill; 0: as many as fit it
+    (`plan.places_of`).
     descriptors: forward and few rows: whole tiles of keys and values are loaded by tensor descriptors where strides allow it.
     """
 
@@ -111,7 +112,7 @@ def _check(key: Key, tiles: Tiles) -> None:
     if not known or key.columns not in COLUMNS or (key.results == "moments" and key.kernel != "query gradient"):
         raise ValueError(f"unknown row {tuple(key)}")
     powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (tiles.rows, tiles.keys, tiles.warps))
-    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8 or tiles.places < 1:
+    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8 or tiles.places < 0:
         raise ValueError(f"impossible tiles {tuple(tiles)}")
 
 

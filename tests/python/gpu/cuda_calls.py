@@ -13,7 +13,7 @@ from gpu_compiling import TARGETS, calls, launches
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
-from isentrope.gpu import launch, plan
+from isentrope.gpu import launch
 from isentrope.gpu.launch_forward import forward
 from isentrope.gpu.operands import Operands
 
@@ -143,7 +143,7 @@ CASES = [
 
 def with_units(chip):
     """Environment that sets the number of multiprocessors of the emulated device."""
-    return TARGETS[chip]._replace(chip=plan.Chip(TARGETS[chip].chip.kind, 132))
+    return TARGETS[chip]._replace(chip=TARGETS[chip].chip._replace(units=132))
 
 
 def called(folder, wanted, line, tmp_path, **environment):

@@ -1,8 +1,10 @@
-"""Limits of bench/gpu_decode.py on the compiled decode step for sm_90."""
+"""Limits of bench/gpu_decode.py on the compiled decode step for sm_90, and programs of a multiprocessor on other chips."""
 
 import gpu_decode
 import pytest
-from gpu_decode import bars, measured, waves
+import torch
+from gpu_compiling import TARGETS
+from gpu_decode import bars, measured, places, waves
 
 from isentrope.gpu import plan
 
@@ -18,6 +20,30 @@ EVERY = [
 @pytest.mark.parametrize("call", [pytest.param(call, marks=() if call == FAST else pytest.mark.long) for call in EVERY], ids=str)
 def test_the_limits_hold(call):
     assert not [str(bar) for bar in bars(measured(*call)) if not bar.holds]
+
+
+@pytest.mark.parametrize("chip, count", [
+    ("sm_80", 4), *(pytest.param(*one, marks=pytest.mark.long) for one in (("sm_86", 2), ("sm_89", 2), ("sm_120", 2), ("sm_100", 6))),
+])  # fmt: skip
+def test_the_plan_counts_on_the_programs_that_fit_a_multiprocessor(chip, count):
+    x = measured(*FAST, chip)
+    assert places(x).holds and x.places == x.programs == count
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", gpu_decode.DTYPES)
+@pytest.mark.parametrize("dim", [64, 256])
+def test_other_dimensions_fit_a_multiprocessor(dtype, dim):
+    for page in (0, 64):
+        assert places(measured(dtype, dim, True, page, "sm_80")).holds
+
+
+@pytest.mark.parametrize("tiles, chip, count", [
+    (plan.Tiles(16, 32, 1, 3, places=12), "sm_90", 12), (plan.Tiles(16, 32, 1, 2, places=0), "sm_90", 8),
+    (plan.Tiles(16, 128, 4, 3, places=0), "sm_90", 1), (plan.Tiles(16, 128, 4, 3, places=0), "gfx942", 2),
+])  # fmt: skip
+def test_programs_that_a_multiprocessor_runs_at_once(tiles, chip, count):
+    assert plan.places_of(tiles, TARGETS[chip].chip, torch.bfloat16, 128, 128) == count
 
 
 @pytest.mark.parametrize("page", [pytest.param(0, marks=pytest.mark.long), 64])

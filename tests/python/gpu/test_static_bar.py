@@ -1,6 +1,5 @@
 """Limits of bench/gpu_bar.py and bench/gpu_statistics.py on the compiled kernels for sm_90."""
 
-import gpu_measured
 import gpu_static
 import gpu_statistics
 import pytest
@@ -98,6 +97,8 @@ def test_loops_are_the_innermost_ones_with_products():
 
 
 def test_programs_of_a_multiprocessor():
-    assert gpu_measured.programs_of(registers=128, shared=65536, warps=8) == 2
-    assert gpu_measured.programs_of(registers=129, shared=65536, warps=8) == 1
-    assert gpu_measured.programs_of(registers=32, shared=116000, warps=4) == 1
+    h200, a100 = plan.nvidia(9, 0, 132), plan.nvidia(8, 0, 108)
+    assert plan.programs_of(h200, registers=128, shared=65536, warps=8) == 2
+    assert plan.programs_of(h200, registers=129, shared=65536, warps=8) == 1
+    assert plan.programs_of(h200, registers=32, shared=116000, warps=4) == 1
+    assert [plan.programs_of(chip, registers=128, shared=40000, warps=2) for chip in (h200, a100)] == [5, 4]
