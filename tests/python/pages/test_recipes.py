@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted(ROOT.glob("docs/recipes/*.md"))
 CORPUS = ROOT / "data/king-james.txt"
 GENERATED = ROOT / "docs/results/generate-longer.txt"  # what the recipe printed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 FOLDERS = ["bench", "bindings", "include", "python", "src", "tests", "tools"]
 CODE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".cc", ".h", ".txt"}]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tools/lab/note"))
 corpus, evaluate, objective, train = (pytest.importorskip(name) for name in ("corpus", "evaluate", "objective", "train"))
 

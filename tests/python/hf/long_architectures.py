@@ -7,7 +7,7 @@ from pathlib import Path
 
 import transformers
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_no_architecture_is_wrong_and_the_record_is_current(tmp_path):

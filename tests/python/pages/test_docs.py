@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.nn.attention
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = ["docs/pytorch.md", "docs/transformers.md", "docs/inspect.md", "README.md"]
 
 

@@ -91,7 +91,7 @@ def test_pages_of_theory(tmp_path):
 
 
 def test_reports(tmp_path):
-    result = Path(__file__).parents[1] / "data/extrapolation_result.json"
+    result = Path(__file__).parents[2] / "data/extrapolation_result.json"
     check(lambda folder: [PROGRAM, "report", result, "--output", folder / "page.html"], tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_evaluate(made, tmp_path):
     check(of_commands("evaluate", made, *options), tmp_path, old=None)
 
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[3] / "bench"
 KEPT = "from saved_results import saved; saved(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
 MEASURED = """import argparse, run
 options = argparse.Namespace(output=pathlib.Path(sys.argv[1]), package=os.environ["PYTHONPATH"])

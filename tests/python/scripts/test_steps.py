@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/steps"
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts/steps"
 MAKEFILE = """
 setup:
 	@echo noise of pip

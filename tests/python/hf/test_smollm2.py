@@ -12,7 +12,7 @@ import torch
 import isentrope.hf  # noqa: F401: registers the attention
 from isentrope.commands.reading import load
 
-CORPUS = Path(__file__).parents[2] / "data/king-james.txt"
+CORPUS = Path(__file__).parents[3] / "data/king-james.txt"
 
 
 @pytest.fixture(scope="module")
