@@ -25,7 +25,7 @@ class Work(NamedTuple):
     kv_heads: int
     dim: int
     bytes: int
-    """Of a number."""
+    """Bytes per element."""
     causal: bool = True
 
 

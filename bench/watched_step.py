@@ -3,9 +3,9 @@
 
     bench/watched_step.py [--rounds 60] [--json]
 
-Two blocks of width 512 on 1,024 tokens, float32, forward, backward and AdamW, on one thread. The kinds of steps take turns in random
-order. A ratio is the median over the rounds of processor time of a step over that of the unwatched step of the same round, which other
-processes on the machine disturb least.
+Two blocks of width 512 on 1,024 tokens, float32, forward, backward and AdamW, on one thread. The kinds of steps take
+turns in random order. A ratio is the median over the rounds. Each round divides the processor time of a step by that of
+its unwatched step, because other processes disturb such ratios least.
 """
 
 import argparse

@@ -12,8 +12,8 @@
 
 namespace isentrope::c_api {
 
-// Tasks of one job. The first exception of a task is stored and rethrown by the thread that waits
-// for all tasks, because it must neither unwind the caller's C code nor end a thread.
+// Tasks of one job. The thread that waits for all tasks rethrows the first exception of a task,
+// because an exception must neither unwind the caller's C code nor end a thread.
 class Job {
  public:
   explicit Job(const std::function<void(std::int64_t)>& body) : body_(body) {}

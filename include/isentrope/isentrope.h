@@ -141,10 +141,10 @@ ISENTROPE_API isentrope_status isentrope_options_set_parallel_for(
  *
  * An array that is written must not overlap any other array of the call or of the options, nor must
  * its elements overlap each other: such calls fail with a message that names the array. Arrays may
- * interleave, as dq, dk and dv of one packed array do, if all strides beyond an element's
- * neighbours are multiples of one that holds the blocks of both; otherwise their ranges of bytes
- * must be disjoint. Along each axis, a written array must step over all that its shorter strides
- * span.
+ * interleave, as dq, dk and dv of one packed array do. All strides between blocks of adjacent
+ * elements must then be multiples of one in which a block of each array fits; otherwise their
+ * ranges of bytes must be disjoint. Along each axis, a written array must step over all that its
+ * shorter strides span.
  *
  * struct_size is sizeof the struct, by which later versions with longer structs recognise the
  * caller's. Arrays that are not given are not computed; those marked * are required. */

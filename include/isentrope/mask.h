@@ -38,7 +38,7 @@ struct Mask {
   std::int64_t chunk_size = 0;
 
   // [batch]: the number of keys at the beginning of each sequence, after padding, that all its rows
-  // see, whatever causal and window_right say (PaliGemma's images, GLM's contexts). With packed
+  // see (PaliGemma's images, GLM's contexts). causal and window_right do not hide them. With packed
   // documents the number holds for each of them. An error with window_left, dilation or chunk_size,
   // because a row's keys would not be one range. Numbers beyond the sequence are clamped.
   View<const std::int64_t, 1> prefix_keys{};

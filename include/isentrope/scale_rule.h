@@ -127,7 +127,7 @@ class ScaleRule {
 
   // Returns the product of two rules that one model applies together: the base of the first, the
   // factors of both. Throws Error if the second has another base than 1 / sqrt(d), because a base
-  // cannot count twice, if numbers of heads differ, or if there are more than 4 terms.
+  // cannot count twice. Throws Error if numbers of heads differ, or if there are more than 4 terms.
   friend ScaleRule operator*(const ScaleRule& first, const ScaleRule& second);
 
   // Returns the rule as text, such as "entropy_invariant(base=512)"; parse(text()) == *this.

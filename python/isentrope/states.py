@@ -49,8 +49,8 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
 
     Compute states without `sinks`, and multiply the merged output by sigmoid(lse - sink).
 
-    Raises TypeError if a side is not a state of dense tensors, and ValueError if it has no lse, if it has variance
-    without entropy, or if the shapes differ.
+    Raises TypeError if a side is not a state of dense tensors. Raises ValueError if a side has no lse, if it has
+    variance without entropy, or if the shapes differ.
     """
     device = getattr(getattr(a, "output", None), "device", torch.device("cpu"))
     for name, state in (("a", a), ("b", b)):

@@ -31,8 +31,8 @@ class MemoryRange {
   [[nodiscard]] bool has_distinct_elements() const { return distinct_; }
 
   // Returns whether both arrays may share a byte; never false if they do. Interleaved arrays, such
-  // as dq, dk and dv in one packed array, are separated if the steps of one also step over the
-  // blocks of the other. Otherwise arrays overlap if their address ranges do.
+  // as dq, dk and dv in one packed array, are separate if a common step of both holds a block of
+  // each. Otherwise arrays overlap if their address ranges do.
   [[nodiscard]] bool overlaps(const MemoryRange& other) const;
 
  private:

@@ -33,8 +33,8 @@ struct DevicePlan {
 
 // Returns the number of shares that the keys of each of `blocks` query blocks are split into, so
 // that programs fill whole waves; 1: not split. wave: programs that the device runs at once. tile:
-// keys of a tile. Takes the fewest shares whose last wave is nearly as full as that of any number
-// of shares in up to two waves, because each share is written and merged.
+// keys of a tile. Takes the fewest shares whose last wave is nearly as full as any that up to two
+// waves allow: each share costs a write and a merge.
 [[nodiscard]] std::int64_t shares_of(std::int64_t wave, std::int64_t blocks, std::int64_t keys,
                                      std::int64_t tile);
 

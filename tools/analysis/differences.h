@@ -43,8 +43,8 @@ using Adjustment = std::vector<double> (*)(const std::vector<double>&);
 void judge(const std::vector<Lead*>& family, Adjustment adjust);
 
 // Judges leads that were not declared before, by Benjamini and Hochberg. Rows of one kind, at all
-// lengths and in both metrics, are one family, because the references' large leads would make it
-// easy for the rest.
+// lengths and in both metrics, are one family. In one family of all kinds the references' large
+// leads would make it easy for the rest.
 void judge_by_kind(const std::vector<Lead*>& leads);
 
 // Returns the judged leads of a run that declared nothing before.

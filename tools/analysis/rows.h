@@ -1,5 +1,5 @@
-// Rows: measurements of models that differ only in their seed, one row for each rule and kind of
-// measurement (tools/lab/measure.h), from the records of the trainings.
+// Rows: measurements of models that differ only in their seed, from the records of the trainings.
+// There is one row for each rule and kind of measurement (tools/lab/measure.h).
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -54,7 +54,7 @@ struct MeasurePlan {
 [[nodiscard]] std::vector<double> curve_gains();
 
 // Returns the rule that multiplies the standard scale by `gain`, bias included, for rows of at
-// least train_length keys, and is standard for shorter ones.
+// least train_length keys. Shorter rows keep the standard scale.
 [[nodiscard]] ScaleRule constant_gain(double gain, std::int64_t train_length);
 
 // Returns the members "rows" and "gains" of the record of a model trained with `rule`. Calls `at`

@@ -1,8 +1,8 @@
 // The distribution of the gradient mass over sampled rows of normal scores.
 //
-// The mean over rows (row_expectation.h) stays high however sharp the scale is, since a few rows
-// whose two largest scores nearly tie pass all of the gradient. A scale starves a model if most
-// rows pass none, which shows in the quantiles.
+// The mean over rows (row_expectation.h) stays high however sharp the scale is: a few rows whose
+// two largest scores nearly tie pass all of the gradient. A scale starves a model if most rows pass
+// none, which shows in the quantiles.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
-    """Reduces bits, saved statistics and upstream gradients to those that the backward pass needs, because a backward
-    kernel that expects the gradient of a statistic computes with it even if it is 0.
+    """Reduces bits, saved statistics and upstream gradients to those that the backward pass needs. A backward kernel
+    that expects the gradient of a statistic would compute with it even if it is 0.
 
     gradients: one for each slice of `statistics`; None if nothing depends on it.
     """

@@ -27,8 +27,9 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
 
     `output` is [batch, heads, queries, value_dim]; `statistics` must have lse, and the same names on every rank. This
     takes one exchange of value_dim numbers for each row and one for each statistic. It is differentiable: the gradient
-    of a state is the sum of the ranks' gradients of the merged one. Raises as `isentrope.merge` does, and RuntimeError
-    within the group's time limit if a rank does not make the call, or makes it with another shape or other names.
+    of a state is the sum of the ranks' gradients of the merged one. Raises as `isentrope.merge` does. Raises
+    RuntimeError within the group's time limit if a rank does not make the call, or makes it with another shape or other
+    names.
     """
     require_state("state", state)
     name = group_name(group)

@@ -62,7 +62,7 @@ def failure(group: ProcessGroup, peers: list[int], phase: str, error: object) ->
 
 
 Messages = dict[int, list[Tensor]]
-"""Of each peer, in the order in which they are sent; contiguous, and none of them empty."""
+"""Tensors for each peer, contiguous and non-empty, in sending order."""
 
 
 def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: Messages) -> Pending:

@@ -50,7 +50,7 @@ class KeyExchange:
         self.held = pieces(self.length, self.ranks, configuration.layout)
         found = iter(keys_seen(masks, configuration.batch, self.length, [piece for its in self.held for piece in its]))
         self.seen = [[next(found) for _ in its] for its in self.held]
-        """Of each rank and each of its pieces, what its rows see of each sequence of the batch."""
+        """Key ranges that each piece of each rank sees, one for each sequence of the batch."""
         shifts = range(self.ranks)
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 

@@ -43,12 +43,12 @@ class HeadExchange(NamedTuple):
     tag: int
     me: int
     heads: list[tuple[Range, Range]]
-    """Of each rank, its query heads and the key heads that they read."""
+    """Query heads of each rank and the key heads that they read."""
     held: list[list[Range]]
     order: list[tuple[int, Range]]
-    """The pieces in the order of the sequence: whose they are, and which of its rows."""
+    """(rank, range of its rows) of each piece, in the order of the sequence."""
     rule: str
-    """Of our heads."""
+    """Rule of the heads that this rank computes."""
 
     def to_heads(self, tensors: list[Tensor], key_heads: list[bool]) -> list[Tensor]:
         """Converts [batch, heads, this rank's rows, columns] to [batch, this rank's heads, all rows, columns]."""

@@ -73,11 +73,11 @@ def row_mask(
 ) -> Tensor | None:  # fmt: skip
     """Makes the mask of a model of transformers: [batch, 1, queries, keys], or None for one query that sees all keys.
 
-    Longer calls get no None outside of compiled models, because modules that say `is_causal = False` may be given a
-    causal mask (AIMv2, MetaCLIP 2) and causal ones a full mask (PaliGemma). Classes without support for sdpa get masks
-    like the eager attention's: never None, and additive in `dtype`. In compiled models None stands for a causal or a
-    full mask, which `is_causal` of the module tells apart. Compiled models that receive a mask from outside, also in
-    steps of one token, get a dense one.
+    Longer calls get no None outside of compiled models. Modules that say `is_causal = False` may be given a causal mask
+    (AIMv2, MetaCLIP 2), and causal ones a full mask (PaliGemma). Classes without support for sdpa get masks like the
+    eager attention's: never None, and additive in `dtype`. In compiled models None stands for a causal or a full mask,
+    which `is_causal` of the module tells apart. Compiled models that receive a mask from outside, also in steps of one
+    token, get a dense one.
     """
     as_eager = reads_mask_as_eager(config)
     if as_eager:

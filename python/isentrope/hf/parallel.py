@@ -31,7 +31,7 @@ class ContextParallel:
         self.sequence: dict[str, Any] = {}
         """Arguments of `attention` that are the same in every layer."""
         self.places = torch.empty(1, 0)
-        """Where the rows of this rank lie in the sequence: [1, rows]."""
+        """Positions of this rank's rows in the sequence, [1, rows]."""
         self.farthest = torch.zeros(())
         """The largest position of the sequence."""
 

@@ -23,8 +23,8 @@ def attend(
     """`attention` with the positions of its rows.
 
     positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops keys that are out of reach. Raises
-    ValueError if it may have dropped keys and there are no positions, and RuntimeError for packed documents in a
-    compiled model, whose graph cannot depend on where they begin.
+    ValueError if it may have dropped keys and there are no positions. Raises RuntimeError for packed documents in a
+    compiled model, because its graph cannot depend on where they begin.
     """
     queries, keys = q.shape[2], k.shape[2]
     if positions is not None and positions.dim() != 2:  # positions within images, not within a sequence

@@ -44,8 +44,8 @@ def attention_forward(
     sinks: [batch, heads, queries, 1], a logit of each row that joins the softmax without a value; statistics are those of
     the real keys.
 
-    Raises ValueError for an argument that may change the result and is not used, and for a rule of the position if the
-    architecture does not pass positions or chooses keys.
+    Raises ValueError for an argument that may change the result and is not used. Raises it for a rule of the position
+    if the architecture does not pass positions or chooses keys.
     """
     causal, options = call_options(module, **logits)
     observed(module, query, key, options)

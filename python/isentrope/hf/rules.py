@@ -95,7 +95,7 @@ def set_rule(
     Warns about a rule that counts `length=total` in a decoder, where every token changes the scale of earlier ones.
     Warns about a family that is not known (`model_rule`), which may scale by length itself.
 
-    Raises ValueError if the model does not use isentrope, if there is no such layer, or if the rule is invalid or has
+    Raises ValueError if the model does not use isentrope or has no such layer. Raises it if the rule is invalid or has
     numbers for a different number of heads. Raises it too if the model already scales by length (Llama 4, Ministral 3,
     YaRN, ...) and `force` is not set. Raises TypeError if `layers` are not indices, or `force` is no bool.
     """

@@ -43,16 +43,17 @@ class Bases:
     layers: list[int]
     lengths: list[int]
     base: Tensor
-    """Of each head, float64 [layers, heads]; NaN where no base of those tried keeps its entropy."""
+    """Base of each head, float64 [layers, heads]. NaN where no base that was tried keeps its entropy constant."""
     base_of_all: float
-    """That keeps the mean over heads; NaN where none does."""
+    """Base that keeps the mean entropy over heads constant. NaN if none that was tried does."""
     line: Tensor
-    """Of each head the a at which a scale of 1 + a ln(n / middle) times the model's keeps its entropy, float64 [layers, heads]."""
+    """Slope a of each head, float64 [layers, heads]: 1 + a ln(n / middle) times the model's scale keeps its entropy
+    constant. NaN as for `base`."""
     entropy: dict[str, Tensor]
-    """On the texts that fitted nothing, float64 [lengths, layers, heads], for each name of a rule: "standard", "base 512",
-    "one base", "a base per head", "a line per head"."""
+    """Entropy on the held-out texts in nats, float64 [lengths, layers, heads], by the name of the rule: "standard",
+    "base 512", "one base", "a base per head", "a line per head"."""
     texts: int
-    """That fitted, and as many or one less that show."""
+    """Number of texts used for fitting; as many, or one fewer, are held out."""
 
     def kept(self, rule: str) -> float:
         """Returns the share of heads whose entropy at any length is within `KEPT` nats of that at the first length."""

@@ -45,7 +45,7 @@ class Entropies:
     reach: Tensor
     """Mean attended distance as a share of the largest that a row's keys allow."""
     log_n: Tensor
-    """Of the keys a row sees."""
+    """Mean ln n of a block's rows; n is the number of keys that a row sees."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Calibration:
     kept: bool
     """Whether the rule has the gain: it was better than none on held-out passages by a t test, or there were no passages."""
     steps: list[dict[str, float]]
-    """Of each Newton step: mean log gain, mean difference in entropy and its standard error."""
+    """One dict for each Newton step: mean log gain, mean difference in entropy and its standard error."""
     before: Tensor
     stretched: Tensor
     calibrated: Tensor
@@ -197,8 +197,8 @@ def calibrate(
     model: a causal transformers model with RoPE; not changed.
     texts: int64 [tokens], ordinary text within the trained length.
     rope: the stretch, as for `isentrope.hf.rope.parse`.
-    per: "model" for one gain, "layer" or "head" for one each. A gain is kept only if it is better than none, and several
-        gains only if they are better than one, by a one-sided t test over the passages at 5 %.
+    per: "model" for one gain, "layer" or "head" for one each. A gain is kept only if it is better than none, by a
+        one-sided t test over the passages at 5 %. Several gains are kept only if they are better than one.
     passages, lengths: as for `isentrope.models.evaluate.evaluate`, from held-out text; the part beyond the trained
         length decides. Without passages there is no test, and the measured gain is kept.
 

@@ -81,8 +81,8 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
     """Returns the loss of every token from `first` on, float32 [tokens - first], in nats.
 
     tokens: int64 [tokens]; the token at 0 has no loss. The prompt is processed in chunks with a cache, so that memory
-    beyond the cache does not grow with the length, and logits exist for 256 positions at a time. Positions before
-    `first` are not computed: for a large vocabulary they are most of the work. Raises ValueError for a non-finite loss.
+    beyond the cache does not grow with the length. Logits exist for 256 positions at a time. Positions before `first`
+    are not computed: for a large vocabulary they are most of the work. Raises ValueError for a non-finite loss.
     """
     from transformers import DynamicCache
 

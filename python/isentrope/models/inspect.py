@@ -95,9 +95,9 @@ def inspect(
     Memory grows with layers x heads x tokens of one text, not with tokens squared, if each row of the model's masks sees
     one interval of keys. Causal masks, sliding windows and chunks do.
 
-    Raises ValueError if there is no text of at least two tokens, if a token is not in the model's vocabulary, or if
-    strings are passed without a tokenizer. Raises it too if the model cannot use isentrope's attention or computes NaN.
-    Raises TypeError for arguments of the wrong type, such as a single text that is not in a list.
+    Raises ValueError if no text has two tokens, if a token is not in the model's vocabulary, or if strings are passed
+    without a tokenizer. Raises it too if the model cannot use isentrope's attention or computes NaN. Raises TypeError
+    for arguments of the wrong type, such as a single text that is not in a list.
     """
     check_count("inspect", "max_length", max_length, 2)
     check_progress("inspect", progress)

@@ -54,7 +54,7 @@ class Reading(NamedTuple):
     max_probability: Tensor
     """Mean over rows: the mass of their largest key."""
     names: tuple[str, ...]
-    """Of the modules that called, a layer each, in the order of the calls."""
+    """Names of the modules that called, one for each layer, in call order."""
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose mean entropy is below the threshold: nearly all weight is on one key."""

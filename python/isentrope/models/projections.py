@@ -125,7 +125,7 @@ def fused(
 
     kv_heads: heads of keys and values; None: as many as those of queries.
     by_head: whether the rows are [kv_heads, (queries of the group, key, value), head_dim], as in GPT-NeoX, BLOOM and
-        Megatron, instead of all queries, all keys, all values.
+        Megatron. False: all queries, all keys, all values.
     names: attributes of weight and bias.
     """
     all_heads = _heads(qkv, head_dim, names[0])

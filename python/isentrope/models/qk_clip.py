@@ -57,8 +57,9 @@ class QKClip:
             `isentrope.models.projections` makes them. None: those of transformers' models and `nn.MultiheadAttention`.
         group: the process group of the ranks that have the same layers, over which maxima are reduced. None: all ranks.
 
-        Raises TypeError if model is no module, and ValueError if tau is not positive and finite, no module has projections,
-        or one normalises its queries and keys. Raises it too for projections that are shared, quantized or on meta.
+        Raises TypeError if model is no module, and ValueError if tau is not positive and finite. Raises ValueError if
+        no module has projections, or one normalises its queries and keys. Raises it too for projections that are
+        shared, quantized or on meta.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"[QKClip] model must be a torch.nn.Module; got {type(model).__name__}")

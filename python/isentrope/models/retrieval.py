@@ -32,7 +32,7 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
     """Returns the passage with a line inserted for each distance, followed by all questions in random order.
 
     A line is about `distance` tokens before its own question. Raises ValueError if there are more distances than names,
-    or if the passage is shorter than the longest of them, and TypeError for arguments of another type.
+    or if the passage is shorter than the longest distance. Raises TypeError for arguments of another type.
     """
     check_tokens("retrieval", "passage", passage)
     for distance in checked_list("retrieval", "distances", distances, "integers"):

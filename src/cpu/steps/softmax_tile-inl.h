@@ -45,8 +45,8 @@ inline unsigned weight_sums_of(const RowStatistics& wanted) {
   return sums;
 }
 
-// Compiled once in softmax_tile.cc for the forward pass, decode steps and `isentrope bench
-// --limits`, because the instances took two fifths of the compile time of each.
+// Returns the softmax for a set of sums. Compiled once, in softmax_tile.cc. Instances in the
+// forward pass, decode steps and `isentrope bench --limits` took two fifths of their compile time.
 [[nodiscard]] Softmax softmax_for(unsigned sums);
 
 }  // namespace isentrope::HWY_NAMESPACE

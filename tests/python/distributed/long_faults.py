@@ -1,5 +1,5 @@
 """Two hundred random schedules in which a rank is killed, stopped for half a minute or late, at a message or while
-arguments are compared. Every other rank must raise an error that names the phase within the group's time limit, none
+arguments are compared. Every other rank must raise an error that names the phase within the group's time limit. No rank
 may hang, and all returned results must be right."""
 
 import os

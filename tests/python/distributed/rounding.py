@@ -36,7 +36,7 @@ class Rounding:
         largest = products.amax(-1, keepdim=True) if products.numel() else products.sum(-1, keepdim=True)
         self.exponent = q.shape[3] * largest + s.lse.abs() + s.entropy
         self.each = ULP * (q.shape[2] * each + q.shape[3] + v.shape[3] + 2 * self.exponent)
-        """Of a term, and of its addition to the others."""
+        """Rounding error of one term and of adding it to the sum."""
         # Distances are rounded partial sums over the keys of a block, up to 256: docs/contributors/numerics.md.
         self.of_distance = ULP * min(q.shape[2], 256) ** 2 / 2
         # bf16 rounds p and its gradient in products, the ranks' messages, and the result.

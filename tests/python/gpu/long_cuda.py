@@ -1,7 +1,8 @@
 """isentrope_cuda without a device: its calls to an emulated driver against those of Triton's launcher.
 
-CUDA_PROGRAM calls it from C++, CUDA_EXAMPLE is that of examples, CUDA_DRIVER is the folder of a libcuda.so.1 that
-records its calls (tests/src/gpu). Kernels are compiled for the calls at hand, by src/gpu/kernels.py.
+The variable CUDA_PROGRAM names a program that calls it from C++, CUDA_EXAMPLE the program of examples. CUDA_DRIVER is
+the folder of a libcuda.so.1 that records its calls (tests/src/gpu). Kernels are compiled for the calls at hand, by
+src/gpu/kernels.py.
 """
 
 import io

@@ -1,5 +1,5 @@
-"""Counts the Python calls of a call with a stand-in for the launch, and compares launches of prepared and planned calls with each
-other and with those of Triton's dispatch."""
+"""Counts the Python calls of a call with a stand-in for the launch. Compares launches of prepared and planned calls
+with each other and with those of Triton's dispatch."""
 
 from contextlib import nullcontext
 

@@ -174,8 +174,9 @@ Outcomes run(const AttentionInput& in, const AttentionOptions& options) {
   return got;
 }
 
-// Bit for bit, on every path: decode steps of one row to eight, split or not, paged, strided
-// columns, groups smaller than a vector and groups of three, and more rows than a step takes.
+// Compares bit for bit on every path: decode steps of one row to eight, split or not, paged or with
+// strided columns. Groups are smaller than a vector or of three, and rows may be more than a step
+// takes.
 TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
   for (const char* line :
        {"dt=bf16 shape=2x8:2x1x300x64 cache=32", "dt=bf16 shape=1x4:1x1x4500x64 cache=64",
