@@ -129,10 +129,10 @@ class _Places:
         at, offset, address = self._allocations[x.untyped_storage().data_ptr()]
         return at, offset + x.data_ptr() - address
 
-    def picks(self, launches: list[list[tuple[int, int]]]) -> list[Callable[[list[Any]], tuple]]:
-        """Returns a function for each launch that takes what it passes from the list of values."""
+    def picks(self, launches: list[list[tuple[int, int]]]) -> list[Callable[[list[Any]], tuple] | None]:
+        """Returns a function for each launch that takes its arguments from the list of values; None without any."""
         first = [0, self.addresses, self.addresses + len(self.offsets), self.addresses + len(self.offsets) + len(self.numbers)]
-        return [itemgetter(*(first[kind] + at for kind, at in passed)) for passed in launches]
+        return [itemgetter(*(first[kind] + at for kind, at in passed)) if passed else None for passed in launches]
 
 
 class Prepared:
@@ -145,15 +145,16 @@ class Prepared:
         touched = {id(x) for function, xs in steps.sequence if function for x in xs} - {id(x) for x in results}
         separate = [*results, *(x for x in steps.allocations if id(x) in touched)]
         places = _Places(steps.given, separate, steps)
-        launches = [[places.value(x) for x in (*arguments, *compiled[1])] for compiled, _, arguments in steps.launches]
-        picks = places.picks(launches)
-        self._steps: list[tuple[Any, Any, Any]] = []
+        # Variants of a kernel share their arguments, and only the first picks them.
+        shared = [at > 0 and one[2] is steps.launches[at - 1][2] for at, one in enumerate(steps.launches)]
+        picks = places.picks([[] if same else [places.value(x) for x in one[2]] for same, one in zip(shared, steps.launches)])
+        self._steps: list[tuple[Any, Any, Any, tuple]] = []
         for function, what in steps.sequence:
             if function:
-                self._steps.append((function, None, [places.tensor(x) for x in what]))
+                self._steps.append((function, None, [places.tensor(x) for x in what], ()))
             else:
-                compiled, grid, _ = steps.launches[what]
-                self._steps.append((compiled[0], grid, picks[what]))
+                (compiled, constants), grid, _ = steps.launches[what]
+                self._steps.append((compiled, grid, picks[what], constants))
         self._device, self._constants, self._results = steps.given[0].device, steps.constants, len(results)
         # The allocation of torch's compiled code takes half the time of torch.empty_strided. It uses the current device.
         self._allocate = getattr(torch._C._dynamo.guards, f"_empty_strided_{self._device.type}")
@@ -171,12 +172,13 @@ class Prepared:
             values += [TensorDescriptor(tensors[at], *others) for at, *others in self._descriptors]
         if self._constants:
             _hold_if_captured(self._constants)
-        place = dispatch.place_of(self._device)
-        for step, grid, pick in self._steps:
+        place, passed = dispatch.place_of(self._device), ()
+        for step, grid, pick, constants in self._steps:
             if grid is None:
                 step(*[None if at is None else tensors[at] for at in pick])
             else:
-                dispatch.launch_compiled(step, grid, place, pick(values))
+                passed = pick(values) if pick else passed
+                dispatch.launch_compiled(step, grid, place, passed + constants)
         return tuple(allocated[: self._results])
 
 

@@ -79,10 +79,11 @@ def on_the_cpu(monkeypatch):
     operators._LIBRARIES[0]._destroy()
 
 
+@pytest.mark.parametrize("keys", gpu_host.PUBLIC_KEYS)
 @pytest.mark.parametrize("name", PUBLIC_BARS)
-def test_python_calls_of_a_public_function(name, on_the_cpu):
+def test_python_calls_of_a_public_function(name, keys, on_the_cpu):
     with torch.set_grad_enabled("backward" in name):
-        found = gpu_host.python_calls(gpu_host.public_steps()[name])
+        found = gpu_host.python_calls(gpu_host.public_steps(keys)[name])
     assert found <= PUBLIC_BARS[name], found
 
 
