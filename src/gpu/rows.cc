@@ -28,7 +28,8 @@ std::int64_t rounded_up(const char* name, std::int64_t needed) {
   return std::int64_t{1} << std::bit_width(static_cast<std::uint64_t>(needed));
 }
 
-// A table of scales stands for those of a rule that a call does not have.
+// Returns the tables of the rule. A call with lambda has no rule: its tables are placeholders at
+// the address of `scales`, which the kernel does not read.
 Tables tables_of(const Call& call, Address scales) {
   const Mask& mask = call.options.mask;
   if (call.options.lambda) {
@@ -75,7 +76,7 @@ Needs needs_of(const Call& call, std::int64_t tile, bool needs_lambda) {
 }
 
 void add_mask(const Mask& mask, Address anything, Arguments& arguments) {
-  // Beyond every position, and far from overflow.
+  // Larger numbers become 2^62, which is beyond every position and leaves room for sums.
   constexpr std::int64_t kFar = std::int64_t{1} << 62;
   arguments["causal"] = static_cast<std::int64_t>(mask.causal);
   for (const MaskNumber& part : kMaskNumbers) {

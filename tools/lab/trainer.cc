@@ -66,7 +66,8 @@ Trainer::Trainer(const TrainingPlan& plan, Transformer& model, std::span<const T
     : plan_(plan), model_(model), corpus_(corpus) {
   auto& [matrices, vectors, positions] = groups_;
   matrices.decay = kWeightDecay;
-  // Divided out, because decay is multiplied by the learning rate and must be the same for all.
+  // The optimizer multiplies decay by the learning rate of the group. The division keeps the decay
+  // of all groups the same.
   positions.learning_rate = plan.bias_learning_rate;
   positions.decay = kWeightDecay / plan.bias_learning_rate;
   const at::Tensor step_count = at::zeros({});

@@ -34,7 +34,10 @@ def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNam
         name = min(unknown)
         raise ValueError(f"[attention] {name} must be absent with jagged tensors; got {shown(given[name])}")
     if k.shape[2] != v.shape[2]:
-        raise ValueError("[attention] v must have the offsets of k; got others")
+        raise ValueError(
+            "[attention] v must have the offsets of k, as from nested_tensor_from_jagged(values, k.offsets()); got another "
+            f"tensor of offsets, for {len(v.offsets()) - 1} sequences"
+        )
     starts = q.offsets()
     call = call_of(
         *(x.values().unsqueeze(0) for x in (q, k, v)), cu_seqlens_q=starts, cu_seqlens_k=k.offsets(), **given

@@ -81,8 +81,8 @@ def _local(name: str, x: Any, mesh: DeviceMesh, placements: tuple) -> Any:
     if not isinstance(x, Tensor):
         return x
     # One-dimensional tensors are sharded like batch or heads; documents are replicated.
-    its = {"batch": Shard(0), "heads": Shard(1)}.get(AXES["cu_seqlens_q" if name == "documents" else name][0])
-    wanted = tuple(Shard(0) if placement == its else Replicate() for placement in placements)
+    split = {"batch": Shard(0), "heads": Shard(1)}.get(AXES["cu_seqlens_q" if name == "documents" else name][0])
+    wanted = tuple(Shard(0) if placement == split else Replicate() for placement in placements)
     if isinstance(x, DTensor):
         return x.redistribute(mesh, wanted).to_local()
     # A plain tensor is the same on every rank, which takes its own shard.

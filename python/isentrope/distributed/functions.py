@@ -130,10 +130,10 @@ def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[s
         for name, x in given.items():
             if x is not None:
                 listed = x.cpu() if isinstance(x, Tensor) and not x.is_meta else x
-                its = "documents" if name in _DOCUMENTS else name
-                found[name] = CHECKS[name](its, listed, like, like)
+                label = "documents" if name in _DOCUMENTS else name
+                found[name] = CHECKS[name](label, listed, like, like)
                 if found[name].dim() != 1:
-                    raise ValueError(f"[attention] {its} must have 1 dimension; got {found[name].dim()}")
+                    raise ValueError(f"[attention] {label} must have 1 dimension; got {found[name].dim()}")
     except Exception:
         refuse_arguments(given.items())
         raise

@@ -64,12 +64,12 @@ def overlap(a: Range, b: Range) -> Range:
     return begin, max(begin, min(a[1], b[1]))
 
 
-def local_slices(held: list[Range], wanted: list[Range]) -> list[slice]:
-    """Returns slices that select the rows `wanted` from those `held`. Each wanted range lies in one held range."""
+def local_slices(local: list[Range], wanted: list[Range]) -> list[slice]:
+    """Returns slices of a tensor of the rows `local` for the rows `wanted`, each of which lies in one local range."""
     found = []
     for begin, end in wanted:
         before = 0
-        for first, last in held:
+        for first, last in local:
             if first <= begin and end <= last:
                 found.append(slice(before + begin - first, before + end - first))
             before += last - first

@@ -47,19 +47,25 @@ class KeyExchange:
         self.group, self.k, self.v, self.phase = group, k, v, phase
         self.rank, self.ranks, self.tag = group.rank(), group.size(), configuration.tag
         self.length, self.documents = configuration.sequence_length, documents_of(masks, configuration.sequence_length)
-        self.held = pieces(self.length, self.ranks, configuration.layout)
-        found = iter(keys_seen(masks, configuration.batch, self.length, [piece for its in self.held for piece in its]))
-        self.seen = [[next(found) for _ in its] for its in self.held]
+        self.pieces_by_rank = pieces(self.length, self.ranks, configuration.layout)
+        every_piece = [piece for ranges in self.pieces_by_rank for piece in ranges]
+        found = iter(keys_seen(masks, configuration.batch, self.length, every_piece))
+        self.seen = [[next(found) for _ in ranges] for ranges in self.pieces_by_rank]
         """Key ranges that each piece of each rank sees, one for each sequence of the batch."""
         shifts = range(self.ranks)
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 
+    @property
+    def own_pieces(self) -> list[Range]:
+        """Ranges of rows of this rank."""
+        return self.pieces_by_rank[self.rank]
+
     def needed(self, rank: int, owner: int) -> list[Range]:
         """Returns the keys of `owner` that `rank` computes with."""
-        return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.held[owner])
+        return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.pieces_by_rank[owner])
 
     def own(self, ranges: list[Range]) -> list[Block]:
-        slices = local_slices(self.held[self.rank], ranges)
+        slices = local_slices(self.own_pieces, ranges)
         return [Block(range_, self.k[:, :, at], self.v[:, :, at]) for range_, at in zip(ranges, slices)]
 
     def blocks(self) -> Iterator[list[Block]]:
@@ -75,7 +81,7 @@ class KeyExchange:
     def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
         sends: Messages = {}
         receives: Messages = {}
-        blocks = self.own(self.held[self.rank]) if 0 in shifts else []
+        blocks = self.own(self.own_pieces) if 0 in shifts else []
         for to, owner in self._peers(shifts):
             if ranges := self.needed(to, self.rank):
                 sends[to] = [x.contiguous() for block in self.own(ranges) for x in block[1:]]
@@ -133,8 +139,8 @@ def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
 
 
 def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
-    for piece, its_keys in zip(exchange.held[exchange.rank], exchange.seen[exchange.rank]):
-        seen = overlap(block.keys, spanned(piece, its_keys))
+    for piece, key_ranges in zip(exchange.own_pieces, exchange.seen[exchange.rank]):
+        seen = overlap(block.keys, spanned(piece, key_ranges))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
             at = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
             yield segment, block.k[:, :, at], block.v[:, :, at]
@@ -176,13 +182,12 @@ def ring_attention(
     # Validates with the operator on every rank, also those without rows, before any waits for another.
     CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
     exchange = KeyExchange(c, listed, resolved(group), k, v, FORWARD)
-    held = exchange.held[exchange.rank]
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
     for blocks in exchange.blocks():
         for block in blocks:
             for segment, keys, values in calls(exchange, block):
-                (at,) = local_slices(held, [segment.queries])
+                (at,) = local_slices(exchange.own_pieces, [segment.queries])
                 call = call_of_segment(c, masks, segment, q[:, :, at], keys, values)
                 rows.add(at, segment.keys[0], CHECKED.attention(*call, wanted))
     return rows.results(sinks)
@@ -206,7 +211,6 @@ def ring_attention_backward(
     c = parsed(configuration)
     listed = _masks(c, lists)
     masks, exchange = listed.on(q.device), KeyExchange(c, listed, resolved(group), k, v, BACKWARD)
-    held = exchange.held[exchange.rank]
     upstream = upstream_of_blocks(sinks, with_needs(c.statistics), output, statistics, d_output, d_statistics, largest)
     totals = [torch.zeros_like(x, dtype=torch.float32, memory_format=torch.contiguous_format) for x in (q, k, v)]
 
@@ -214,7 +218,7 @@ def ring_attention_backward(
         """Returns the gradients of a block's keys from this rank's rows, and adds those of the rows to their total."""
         found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
         for segment, keys, values in calls(exchange, block):
-            (at,) = local_slices(held, [segment.queries])
+            (at,) = local_slices(exchange.own_pieces, [segment.queries])
             call = call_of_segment(c, masks, segment, q[:, :, at], keys, values, sinks)
             of_rows = upstream.of_rows(at, segment.keys[0])
             dq, dk, dv, *_ = CHECKED.attention_backward(*call, *of_rows, False, False, False, True)
@@ -226,7 +230,7 @@ def ring_attention_backward(
 
     def add(blocks: list[Block]) -> None:
         for block in blocks:
-            (at,) = local_slices(held, [block.keys])
+            (at,) = local_slices(exchange.own_pieces, [block.keys])
             totals[1][:, :, at] += block.k
             totals[2][:, :, at] += block.v
 
@@ -235,7 +239,7 @@ def ring_attention_backward(
     for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
         if 0 in exchange.steps[step]:
-            add(cut(gradients, held))
+            add(cut(gradients, exchange.own_pieces))
         under_way.wait()
         add(returned)
         returned, under_way = exchange.start_return(exchange.steps[step], gradients)

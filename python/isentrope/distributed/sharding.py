@@ -22,8 +22,8 @@ def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguo
     Differentiable; a view if the part is in one piece. Raises TypeError or ValueError that names the argument.
     """
     _check("shard", tensor, dim)
-    held = _held(tensor.shape[dim], group_name(group), layout)
-    parts = [tensor.narrow(dim, begin, end - begin) for begin, end in held]
+    ranges = _pieces_of_rank(tensor.shape[dim], group_name(group), layout)
+    parts = [tensor.narrow(dim, begin, end - begin) for begin, end in ranges]
     return parts[0] if len(parts) == 1 else torch.cat(parts or [tensor.narrow(dim, 0, 0)], dim)
 
 
@@ -42,8 +42,8 @@ def gather(
     ranks = resolved(name)
     dim = dim % tensor.dim()
     length = tensor.shape[dim] * ranks.size() if sequence_length is None else sequence_length
-    held = [pieces(length, ranks.size(), layout)[rank] for rank in range(ranks.size())]
-    part = rows_of(held[ranks.rank()])
+    pieces_by_rank = pieces(length, ranks.size(), layout)
+    part = rows_of(pieces_by_rank[ranks.rank()])
     if tensor.shape[dim] != part:
         raise ValueError(
             f"[gather] tensor must have {part} rows of {length} on rank {ranks.rank()}; got {tensor.shape[dim]}"
@@ -51,11 +51,11 @@ def gather(
     rest = [*tensor.shape[:dim], *tensor.shape[dim + 1 :]]
     columns = tensor.new_empty(rest).numel()
     rows = tensor.movedim(dim, 0).reshape(-1)
-    sizes = [rows_of(ranges) * columns for ranges in held]
+    sizes = [rows_of(ranges) * columns for ranges in pieces_by_rank]
     sent = [rows.numel()] * ranks.size()
     received = exchange(rows.repeat(ranks.size()), sent, sizes, _TAG, "as rows are gathered", name)
     parts = []
-    for ranges, values in zip(held, received.split(sizes)):
+    for ranges, values in zip(pieces_by_rank, received.split(sizes)):
         values = values.view(rows_of(ranges), *rest)
         parts += [(range_, values[at]) for range_, at in zip(ranges, local_slices(ranges, ranges))]
     ordered = [values for _, values in sorted(parts, key=lambda part: part[0])]
@@ -71,6 +71,6 @@ def _check(function: str, tensor: Tensor, dim: int) -> None:
         raise ValueError(f"[{function}] dim must be one of the {tensor.dim()} of tensor; got {dim}")
 
 
-def _held(length: int, name: str, layout: str) -> list:
+def _pieces_of_rank(length: int, name: str, layout: str) -> list:
     ranks = resolved(name)
     return pieces(length, ranks.size(), layout)[ranks.rank()]

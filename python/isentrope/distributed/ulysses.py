@@ -44,7 +44,7 @@ class HeadExchange(NamedTuple):
     me: int
     heads: list[tuple[Range, Range]]
     """Query heads of each rank and the key heads that they read."""
-    held: list[list[Range]]
+    pieces_by_rank: list[list[Range]]
     order: list[tuple[int, Range]]
     """(rank, range of its rows) of each piece, in the order of the sequence."""
     rule: str
@@ -53,9 +53,9 @@ class HeadExchange(NamedTuple):
     def to_heads(self, tensors: list[Tensor], key_heads: list[bool]) -> list[Tensor]:
         """Converts [batch, heads, this rank's rows, columns] to [batch, this rank's heads, all rows, columns]."""
         outgoing = [[x[:, slice(*self.heads[to][int(of_keys)])] for x, of_keys in zip(tensors, key_heads)]
-                    for to in range(len(self.held))]  # fmt: skip
-        shapes = [[(*x.shape[:2], rows_of(self.held[sender]), x.shape[3]) for x in outgoing[self.me]]
-                  for sender in range(len(self.held))]  # fmt: skip
+                    for to in range(len(self.pieces_by_rank))]  # fmt: skip
+        shapes = [[(*x.shape[:2], rows_of(self.pieces_by_rank[sender]), x.shape[3]) for x in outgoing[self.me]]
+                  for sender in range(len(self.pieces_by_rank))]  # fmt: skip
         incoming = self._exchanged(outgoing, shapes)
         return [
             torch.cat([incoming[rank][index][:, :, begin:end] for rank, (begin, end) in self.order] or [incoming[0][index]], 2)
@@ -65,9 +65,9 @@ class HeadExchange(NamedTuple):
     def to_rows(self, x: Tensor) -> Tensor:
         """Converts [batch, this rank's heads, all rows, columns] to [batch, heads, this rank's rows, columns]."""
         # A rank without rows takes part as well, also in the backward pass.
-        held = [ranges or [(0, 0)] for ranges in self.held]
-        outgoing = [[x[:, :, begin:end] for begin, end in ranges] for ranges in held]
-        shapes = [[(*x.shape[:2], end - begin, x.shape[3]) for begin, end in held[self.me]]] * len(held)
+        rows = [ranges or [(0, 0)] for ranges in self.pieces_by_rank]
+        outgoing = [[x[:, :, begin:end] for begin, end in ranges] for ranges in rows]
+        shapes = [[(*x.shape[:2], end - begin, x.shape[3]) for begin, end in rows[self.me]]] * len(rows)
         return torch.cat([torch.cat(parts, 2) for parts in self._exchanged(outgoing, shapes)], 1)
 
     def _exchanged(self, outgoing: list[list[Tensor]], shapes: list[list[tuple]]) -> list[list[Tensor]]:
@@ -84,18 +84,18 @@ class HeadExchange(NamedTuple):
 def head_exchange(text: str, name: str) -> HeadExchange:
     c, group = parsed(text), resolved(name)
     heads = heads_of_ranks(c.heads, c.kv_heads, group.size())
-    held = pieces(c.sequence_length, group.size(), c.layout)
+    pieces_by_rank = pieces(c.sequence_length, group.size(), c.layout)
     places = [
         (range_, rank, (at.start, at.stop))
-        for rank, ranges in enumerate(held)
+        for rank, ranges in enumerate(pieces_by_rank)
         for range_, at in zip(ranges, local_slices(ranges, ranges))
     ]
     order = [(rank, rows) for _, rank, rows in sorted(places)]
     (begin, end), _ = heads[group.rank()]
     # The operator refuses a rule for another number of heads.
-    its_own = CHECKED.rule_heads(c.rule) == c.heads
-    rule = CHECKED.rule_of_heads(c.rule, begin, end - begin) if its_own else c.rule
-    return HeadExchange(c, name, c.tag, group.rank(), heads, held, order, rule)
+    has_heads = CHECKED.rule_heads(c.rule) == c.heads
+    rule = CHECKED.rule_of_heads(c.rule, begin, end - begin) if has_heads else c.rule
+    return HeadExchange(c, name, c.tag, group.rank(), heads, pieces_by_rank, order, rule)
 
 
 def attention_by_heads(

@@ -82,7 +82,7 @@ def _applicable(where: str, found: Any, always: bool) -> tuple[Stretch, LayerRul
         rules = [ScaleRule(text) for text in ([texts] if isinstance(texts, str) else texts)]
         switched = [beyond(rule, trained) for rule in rules]
     except (KeyError, TypeError, ValueError):
-        fail("have rules that are gains", texts)
+        fail("have as rule standard or scaled(gain=...), or a list of these for the layers", texts)
     try:
         stretch = parse(json.dumps(rope["parameters"]))
     except (KeyError, TypeError, ValueError):

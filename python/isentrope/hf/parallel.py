@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from isentrope._core.values import shown
 from isentrope.distributed.exchange import Group
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
@@ -45,7 +46,10 @@ class ContextParallel:
         tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
         for refused in ("past_key_values", "logits_to_keep"):
             if inputs.get(refused) not in (None, 0):
-                raise ValueError(f"[context_parallel] {refused} must be None or 0, because rows are split over ranks; got another")
+                raise ValueError(
+                    f"[context_parallel] {refused} must be None or 0, because rows are split over ranks: pass the whole sequence "
+                    f"without a cache; got {shown(inputs[refused])}"
+                )
         batch, length = tokens.shape[:2]
         self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
         places = torch.arange(length, device=tokens.device)[None]

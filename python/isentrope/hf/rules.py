@@ -105,8 +105,8 @@ def set_rule(
     chosen = assign_rule(model, rule, layers, force)
     if rule is not None and not force and not model_rule(model).known:
         warnings.warn(
-            f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}: {rule.text} "
-            "multiplies the scale of its code, whatever that is (force=True if it does not depend on the length)",
+            f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}. "
+            f"{rule.text} multiplies the scale in the model's code. Pass force=True if that scale does not depend on the length",
             stacklevel=2,
         )
     if rule is not None and _counts_total(rule) and any(getattr(layer, "is_causal", True) for layer in chosen):

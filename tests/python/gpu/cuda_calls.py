@@ -148,13 +148,13 @@ def with_units(chip):
 
 def called(folder, wanted, line, tmp_path, **environment):
     """Returns the program's output, its errors, and the driver's recorded calls."""
-    told = tmp_path / "calls"
-    told.unlink(missing_ok=True)
-    environment = {"LD_LIBRARY_PATH": os.environ["CUDA_DRIVER"], "ISENTROPE_CUDA_CALLS": str(told), **environment}
+    log = tmp_path / "calls"
+    log.unlink(missing_ok=True)
+    environment = {"LD_LIBRARY_PATH": os.environ["CUDA_DRIVER"], "ISENTROPE_CUDA_CALLS": str(log), **environment}
     done = subprocess.run(
         [os.environ["CUDA_PROGRAM"], folder, wanted, line], env=os.environ | environment, capture_output=True, text=True
     )
-    return done, [json.loads(x) for x in told.read_text().splitlines()] if told.exists() else []
+    return done, [json.loads(x) for x in log.read_text().splitlines()] if log.exists() else []
 
 
 class Passed(NamedTuple):
@@ -185,7 +185,7 @@ def expected(case, target):
     return made, named
 
 
-def told_as(one, wanted):
+def recorded_parameters(one, wanted):
     """Returns the recorded parameters; `wanted` says which are addresses."""
     *passed, global_scratch, profile_scratch = one["parameters"]
     assert (int(global_scratch, 16), int(profile_scratch, 16)) == (0, 0)
@@ -209,17 +209,17 @@ def renamed(launches, named, left_out=()):
 def compare(case, folder, chip, tmp_path, **environment):
     """Compares the driver's calls with those of Triton's launcher. Returns them, the launches among them with those of
     Triton's, and addresses by name."""
-    done, told = called(folder, case.wanted, case.line, tmp_path, **environment)
+    done, recorded = called(folder, case.wanted, case.line, tmp_path, **environment)
     assert done.returncode == 0, done.stderr
     named = json.loads(done.stdout)
     stream = named.pop("stream")
-    made = [one for one in told if one["call"] == "launch"]
+    made = [one for one in recorded if one["call"] == "launch"]
     wanted, wanted_named = expected(case, with_units(chip))
     assert [(one["symbol"].partition("$")[0], one["grid"]) for one in made] == [(one.kernel.__name__, grid) for one, grid, _ in wanted]
     parameters = [x for _, _, x in wanted]
-    its = {name: named[name] for name in wanted_named}
+    addresses = {name: named[name] for name in wanted_named}
     # In other types bounds are a placeholder.
     left_out = () if case.type == "f16" else ("bounds",)
-    assert renamed(map(told_as, made, parameters), its, left_out) == renamed(parameters, wanted_named, left_out)
+    assert renamed(map(recorded_parameters, made, parameters), addresses, left_out) == renamed(parameters, wanted_named, left_out)
     assert all(one["stream"] == stream and not one["extra"] for one in made)
-    return told, [(one, kernel) for one, (kernel, *_) in zip(made, wanted)], named
+    return recorded, [(one, kernel) for one, (kernel, *_) in zip(made, wanted)], named

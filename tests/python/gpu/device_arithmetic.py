@@ -157,7 +157,7 @@ def _dot(self: Any, a: TensorHandle, b: TensorHandle, d: TensorHandle, *options:
 
 
 def tf32(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns x rounded to 10 bits of the mantissa, and those of the rest, of which tensor cores ignore the others."""
+    """Returns x rounded to tf32, 10 bits of the mantissa, and the remainder truncated to tf32 as tensor cores do."""
 
     def leading(x: np.ndarray, half: int) -> np.ndarray:
         return ((np.ascontiguousarray(x).view(np.uint32) + np.uint32(half)) & np.uint32(0xFFFFE000)).view(np.float32)

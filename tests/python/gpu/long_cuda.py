@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_the_driver_is_told_what_triton_would_tell_it(case, folder, tmp_path):
-    told, made, _ = compare(case, folder, "sm_90", tmp_path)
+    recorded, made, _ = compare(case, folder, "sm_90", tmp_path)
     assert {one["kind"] for one, _ in made} == {"cubin"}
     manifest = json.loads((folder / "kernels.json").read_text())["kernels"]
     of_forward = {(k["threads"], k["shared"]) for k in manifest if k["symbol"] == "forward_kernel" and k["chip"] == 90}
@@ -51,10 +51,10 @@ def test_the_driver_is_told_what_triton_would_tell_it(case, folder, tmp_path):
         if one["symbol"] == "forward_kernel":
             assert (one["block"][0], one["shared"]) in of_forward
             # Shared memory above the default must be requested.
-            asked = {x["value"] for x in told if x["call"] == "attribute" and x["attribute"] == 8}
+            asked = {x["value"] for x in recorded if x["call"] == "attribute" and x["attribute"] == 8}
             assert one["shared"] <= 48 << 10 or one["shared"] in asked
             assert one["shared"] <= TARGETS["sm_90"].shared
-    assert told[-1] == {"call": "release", "allocations": 0}
+    assert recorded[-1] == {"call": "release", "allocations": 0}
 
 
 def test_parameters_of_a_cubin_are_those_of_the_manifest(folder):
@@ -98,9 +98,9 @@ def test_a_later_chip_compiles_what_the_oldest_one_has(folder, tmp_path):
     ("dt=bf16 shape=1x1x4x4x64", {"ISENTROPE_CUDA_CAPABILITY": "75"}, "[cuda] kernels must have some for compute"),
 ])  # fmt: skip
 def test_errors_say_what_is_missing(words, environment, text, folder, tmp_path):
-    done, told = called(folder, "lse", words, tmp_path, **environment)
+    done, recorded = called(folder, "lse", words, tmp_path, **environment)
     assert done.returncode == 2 and text in done.stderr, done.stderr
-    assert not any(one["call"] == "launch" for one in told)
+    assert not any(one["call"] == "launch" for one in recorded)
 
 
 def test_the_example_runs_to_its_end(folder):

@@ -36,11 +36,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_cpp_makes_the_launches_of_python(case, folder, tmp_path):
     path, launches = folder
-    told, made, named = compare(case, path, "sm_90", tmp_path)
+    recorded, made, named = compare(case, path, "sm_90", tmp_path)
     for one, wanted in made:
         assert launches[int(one["symbol"].partition("$")[2])] == ("sm_90", wanted)
-    assert told[-1] == {"call": "release", "allocations": 0}
-    copies = [one for one in told if one["call"] == "copy"]
+    assert recorded[-1] == {"call": "release", "allocations": 0}
+    copies = [one for one in recorded if one["call"] == "copy"]
     if case.backward:
         # Statistics are read side by side, and so are their gradients.
         assert len(copies) == {"none": 1, "lse": 2, "entropy": 4, "all": 7 + 6}[case.wanted]

@@ -61,7 +61,7 @@ def test_the_users_table_comes_before_the_packages_and_that_before_the_plans(use
 def test_query_gradients_of_entropy_have_tiles_of_their_own_where_some_fit(user):
     moments = Key("query gradient", "bf16", 128, "moments")
     assert planned(moments) == plan._MOMENTS["sm90", "query gradient"][128] != planned(moments._replace(results="all"))
-    # Elsewhere they have those of all statistics, as measured or planned.
+    # If they have no tiles of their own, they use those of all statistics, measured or planned.
     narrow = moments._replace(columns=64)
     assert planned(narrow) == PACKAGE[narrow._replace(results="all")]
     a100 = plan.Chip("sm80", 108, "A100")
@@ -89,16 +89,16 @@ def test_a_table_that_cannot_be_used_is_ignored_and_named(user, text, reason):
 
 
 def test_doctor_names_the_table(user, monkeypatch):
-    def told(chip):
+    def line(chip):
         monkeypatch.setattr(plan, "chip_of", lambda _: chip)
         return doctor._on_a_gpu("cuda", 0)
 
-    assert "measured on one NVIDIA H200" in told(CHIP)
-    assert "not measured on this card; isentrope tune measures them" in told(plan.Chip("sm80", 108, "A100"))
+    assert "measured on one NVIDIA H200" in line(CHIP)
+    assert "not measured on this card; isentrope tune measures them" in line(plan.Chip("sm80", 108, "A100"))
     file = user(table({}))
-    assert told(CHIP).endswith(f"isentrope tune measures this card ({file} has none that gave right results)")
+    assert line(CHIP).endswith(f"isentrope tune measures this card ({file} has none that gave right results)")
     user(table({FORWARD: Tiles(16, 32, 2, 1)}))
-    assert f"measured on this card: {file}" in told(CHIP)
+    assert f"measured on this card: {file}" in line(CHIP)
 
 
 def test_the_packages_table_is_made_of_the_record():

@@ -43,7 +43,7 @@ class Work(TorchDispatchMode):
         return result
 
 
-class Beside:
+class Comparison:
     """Replaces the attention and its masks, and also calls the operator directly, layer by layer."""
 
     def __init__(self):
@@ -72,18 +72,18 @@ class Beside:
 def test_a_prefill_is_direct_calls_and_makes_no_square(name):
     model = AutoModelForCausalLM.from_config(CONFIGS[name]()).eval()
     ids, mask = torch.randint(128, (1, TOKENS)), torch.ones(1, TOKENS, dtype=torch.long)
-    beside = Beside()
+    comparison = Comparison()
     with torch.inference_mode():
         with Work() as whole:
             model(ids, attention_mask=mask)
         try:
-            AttentionInterface.register(hf.NAME, beside.attention)
-            AttentionMaskInterface.register(hf.NAME, beside.masks)
+            AttentionInterface.register(hf.NAME, comparison.attention)
+            AttentionMaskInterface.register(hf.NAME, comparison.masks)
             model(ids, attention_mask=mask)
         finally:
             AttentionInterface.register(hf.NAME, hf.attention_forward)
             AttentionMaskInterface.register(hf.NAME, hf.row_mask)
-    through_model, direct = beside.through_model, beside.direct
+    through_model, direct = comparison.through_model, comparison.direct
     print(name, through_model.bytes, direct.bytes, whole.largest, through_model.calls)
     # Without dense masks: the results check those given as numbers.
     assert len(direct.calls) == 2 and through_model.calls == direct.calls

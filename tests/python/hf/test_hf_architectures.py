@@ -93,7 +93,7 @@ def test_sinks_of_another_shape_are_refused():
         attention_forward(torch.nn.Module(), states, states, states, None, sinks=torch.zeros(4))
 
 
-# Modules of the first two contradict their masks by is_causal, those of the others do not say.
+# is_causal of the first two contradicts their masks; the others have no is_causal.
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["aimv2", "paligemma", "nllb-moe", "splinter"])
 def test_a_compiled_model_without_a_mask_is_the_eager_one(name):

@@ -131,7 +131,7 @@ def test_a_family_that_nobody_read_has_no_rule():
 def test_a_rule_on_a_family_that_nobody_read_warns_and_is_applied():
     model, ids = made_up(), tokens()
     before = model(input_ids=ids).logits
-    with pytest.warns(UserWarning, match="got 'made_up': logn.* multiplies the scale of its code"):
+    with pytest.warns(UserWarning, match=r"got 'made_up'\. logn.* multiplies the scale in the model's code. Pass force=True"):
         isentrope.hf.set_rule(model, "logn(2)")
     assert (model(input_ids=ids).logits - before).abs().max() > 1e-6
     with warnings.catch_warnings():
