@@ -33,24 +33,33 @@ def reads_mask_as_eager(config: Any) -> bool:
 
     True for classes without support for sdpa: their code may add a bias to the mask, or take a missing mask for a full
     one although they are causal. Classes that support sdpa are tested with boolean and missing masks in transformers.
+    A class tells it when it is built. Without one, as for unpickled models, transformers' list of classes decides.
     """
     if config is None:
         return False
     kind = type(config)
     if kind not in _SUPPORTS_SDPA:
-        _SUPPORTS_SDPA[kind] = _supports_sdpa(kind)
+        _SUPPORTS_SDPA[kind] = _is_listed_with_sdpa(kind)
     return not _SUPPORTS_SDPA[kind]
 
 
-# A dictionary, since torch.compile warns of functions behind functools.cache.
+# Whether all classes of a configuration support sdpa. A dictionary, since torch.compile warns of functions behind
+# functools.cache.
 _SUPPORTS_SDPA: dict[type, bool] = {}
 
 
-def _supports_sdpa(kind: type) -> bool:
+def _note_support(model: PreTrainedModel) -> None:
+    """Remembers whether the model's class supports sdpa, because transformers does not list classes of other packages."""
+    kind = type(model.config)
+    _SUPPORTS_SDPA[kind] = _SUPPORTS_SDPA.get(kind, True) and type(model)._supports_sdpa
+
+
+def _is_listed_with_sdpa(kind: type) -> bool:
     try:
         models = MODEL_MAPPING[kind]
     except (KeyError, ImportError, AttributeError):
-        return True  # a part of a model that transformers does not list by class
+        # Configurations of transformers that are not listed belong to parts of models, which are no classes of their own.
+        return kind.__module__.startswith("transformers.")
     first = models[0] if isinstance(models, tuple) else models
     return getattr(first, "_supports_sdpa", True)
 
@@ -116,15 +125,17 @@ def _eager_parameters(module: nn.Module) -> frozenset[str]:
     return frozenset() if code is None else frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
-def refuse_fixed_attentions(name: str) -> None:
+def check_models_when_built(name: str) -> None:
     """Makes transformers raise ValueError when a class with a fixed table of attentions is built with `name`.
 
-    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table, which raises a bare KeyError.
+    Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table, which raises a bare KeyError. Remembers
+    which classes support sdpa, whatever attention they are built with, since that can be set later.
     """
     choose = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(choose)
     def get_correct_attn_implementation(model: Any, requested: str | None, is_init_check: bool = False) -> str:
+        _note_support(model)
         if requested == name and is_init_check and (table := _fixed_attentions(type(model))):
             raise ValueError(
                 f"[isentrope.hf] the attention of {type(model).__name__} must be one of {', '.join(table)}; got {name!r}: "

@@ -18,9 +18,9 @@ from isentrope._core.masks import Masks
 from isentrope.hf import positions, saved_rules
 from isentrope.hf.architectures import (
     check_arguments,
+    check_models_when_built,
     keep_chosen_keys,
     refuse_boolean_mask,
-    refuse_fixed_attentions,
     refuse_weights,
     with_row_sinks,
 )
@@ -122,7 +122,7 @@ def _mask_and_bias(mask: Tensor | None, bias: Tensor | None, keys: int) -> tuple
 AttentionInterface.register(NAME, attention_forward)
 # Without a mask function an attention gets no masks at all, and padding would be visible.
 AttentionMaskInterface.register(NAME, row_mask)
-refuse_fixed_attentions(NAME)
+check_models_when_built(NAME)
 
 
 def _restore(model: nn.Module) -> None:

@@ -6,6 +6,8 @@ import transformers as hf
 from families import SIZES
 from sweep.cases import first_output, inputs_of, padding
 from sweep.judge import TOLERANCE, build, error_of
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import isentrope.hf
 from isentrope.hf.architectures import check_arguments
@@ -124,3 +126,49 @@ def test_block_indices_of_minimax_m3_are_refused_by_name():
 
     with pytest.raises(ValueError, match="MiniMaxM3VLAttention .*block_indices="):
         check_arguments(Attention.__new__(Attention), {"block_indices": torch.zeros(1)})
+
+
+class OwnConfig(hf.PretrainedConfig):
+    model_type = "not_registered"
+
+
+class OwnAttention(torch.nn.Module):
+    """Adds a bias to its mask, as classes without support for sdpa may."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.projection = config, torch.nn.Linear(16, 48)
+
+    def forward(self, states, attention_mask):
+        query, key, value = self.projection(states).view(*states.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        attention_mask = attention_mask + (0.1 * torch.arange(states.shape[1])).to(attention_mask.dtype)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
+        return attend(self, query, key, value, attention_mask)[0].flatten(2)
+
+
+def eager_attention(module, query, key, value, attention_mask):
+    weights = (query @ key.transpose(2, 3) * 8**-0.5 + attention_mask).softmax(-1)
+    return (weights @ value).transpose(1, 2), weights
+
+
+class OwnModel(hf.PreTrainedModel):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.attention = OwnAttention(config)
+        self.post_init()
+
+    def forward(self, states, mask=None):
+        return self.attention(states, create_causal_mask(self.config, states, mask, None))
+
+
+def test_a_class_that_transformers_does_not_list_gets_the_masks_of_the_eager_attention():
+    torch.manual_seed(0)
+    states = 3 * torch.randn(2, 6, 16)
+    model = OwnModel(OwnConfig()).eval()
+    want = model(states)
+    model.set_attn_implementation("isentrope")
+    assert error_of(model(states), want) < TOLERANCE
+    with pytest.raises(ValueError, match='attention_mask of OwnAttention must be additive.*attn_implementation="eager"'):
+        model.attention(states, torch.ones(2, 1, 6, 6, dtype=torch.bool).tril())
