@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from isentrope.statistics import unpack, wanted_bits
 
@@ -25,21 +27,27 @@ class Maxima:
         self.largest = torch.full((heads,), -torch.inf, dtype=dtype, device=like.device)
         """[heads]; -inf for heads without a call."""
         self.called = False
+        """Whether any call was read."""
+        self.missed = False
+        """Whether a forward pass since `reset` made no call that was read."""
+        self.pending = False
+        """Whether the running forward pass has made no call that was read."""
         self._first_head = first_head
         # Compiled code, and the CUDA graphs made of it, must update this tensor and not a copy.
         torch._dynamo.mark_static_address(self.largest)
 
     def reset(self) -> None:
         self.largest.fill_(-torch.inf)
+        self.missed = False
 
     @torch.no_grad()
     def hear(self, max_logit: Tensor, first_head: int | None) -> None:
         """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads."""
-        self.called = True
+        self.called, self.pending = True, False
         local = max_logit.to_local() if hasattr(max_logit, "placements") else max_logit
         if local.numel() == 0:
             return
-        largest = local.amax((0, 2)).to(self.largest.dtype)
+        largest = local.amax((0, 2)).to(self.largest)
         target = self.largest
         if (heads := largest.shape[0]) != target.shape[0]:
             target = target.narrow(0, self._first_head(heads) if first_head is None else first_head, heads)
@@ -47,15 +55,67 @@ class Maxima:
 
 
 class _Running:
-    maxima: Maxima | None = None
-    """Maxima of the module whose forward function is running; None if no maxima are collected."""
+    # Set for the instance, because compiled code has a guard on which attributes an instance has.
+    def __init__(self) -> None:
+        self.maxima: Maxima | None = None
+        """Maxima of the module whose forward function is running; None if no maxima are collected."""
+        self.outer: tuple | None = None
+        """(maxima, outer) of the module that called it; None outside of every watched module."""
 
 
 # An attribute instead of a global variable, because compilers trace assignments to it.
 running = _Running()
 
+_ATTRIBUTE = "_isentrope_maxima"
 
-def hear(wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None) -> None:
+
+def watch(watched: Iterable[tuple[nn.Module, Maxima]]) -> list[RemovableHandle]:
+    """Collects the maxima of forward passes in training mode. Returns the handles that end it.
+
+    Compiled code has guards on the ids of hooks and on functions. With one id and one function for all modules, blocks
+    that are compiled one by one share their graphs.
+    """
+    handles = []
+    first = RemovableHandle.next_id
+    for module, maxima in watched:
+        setattr(module, _ATTRIBUTE, maxima)
+        RemovableHandle.next_id = first
+        handles.append(module.register_forward_pre_hook(_enter))
+        handles.append(module.register_forward_hook(_leave, always_call=True))
+    return handles
+
+
+def is_watched(module: nn.Module, maxima: Maxima) -> bool:
+    """Returns whether these are the maxima that the module's forward passes update."""
+    return getattr(module, _ATTRIBUTE, None) is maxima
+
+
+def unwatch(module: nn.Module, maxima: Maxima) -> None:
+    """Ends the collection, unless other maxima have taken the place of these."""
+    if is_watched(module, maxima):
+        delattr(module, _ATTRIBUTE)
+
+
+def _enter(module: nn.Module, _: Any) -> None:
+    maxima = getattr(module, _ATTRIBUTE, None) if module.training else None
+    if maxima is not None:
+        maxima.pending = True
+    running.maxima, running.outer = maxima, (running.maxima, running.outer)
+
+
+def _leave(module: nn.Module, _: Any, output: Any) -> None:
+    if running.outer is None:  # an earlier hook raised an error before `_enter`
+        return
+    maxima = running.maxima
+    # A forward pass that ended with an error, as in checkpoints that stop early, has no output.
+    if maxima is not None and maxima.pending and output is not None:
+        maxima.missed = True
+    running.maxima, running.outer = running.outer
+
+
+def hear(
+    wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None
+) -> None:
     """Passes an operator's statistics for the bits `wanted` on, if a module's maxima are collected."""
     if running.maxima is not None:
         max_logit = unpack(_NAMES, wanted, statistics, support).max_logit

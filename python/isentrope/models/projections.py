@@ -59,7 +59,7 @@ class Part:
 
     def scale(self, gamma: Tensor) -> None:
         """Multiplies the rows of each head by gamma^exponent. gamma: [heads]; 1 leaves rows unchanged bit for bit."""
-        factors = gamma[self.head] ** self.exponent
+        factors = gamma.to(self.head.device).index_select(0, self.head) ** self.exponent
         for tensor, axis in self.parameters():
             shape = [1] * tensor.dim()
             shape[axis] = -1
@@ -67,7 +67,8 @@ class Part:
 
 
 def _placed(factors: Tensor, like: Tensor) -> Tensor:
-    """Returns the factors, replicated if `like` is a DTensor, so that scaling needs no communication."""
+    """Returns the factors on the device of `like`, replicated if it is a DTensor, so that scaling needs no communication."""
+    factors = factors.to(like.device)
     if not hasattr(like, "placements"):
         return factors
     from torch.distributed.tensor import DTensor, Replicate
@@ -194,9 +195,8 @@ def of_rows(
 ) -> Part:  # fmt: skip
     """A projection of any layout. rows: head, number of rows and exponent of each piece, in the order of the weight."""
     device = getattr(layer, names[0]).device
-    counts = torch.tensor([count for _, count, _ in rows])
-    head = torch.tensor([head for head, _, _ in rows]).repeat_interleave(counts)
-    exponent = torch.tensor([exponent for _, _, exponent in rows]).repeat_interleave(counts)
+    head = torch.tensor([head for head, count, _ in rows for _ in range(count)])
+    exponent = torch.tensor([exponent for _, count, exponent in rows for _ in range(count)])
     present = tuple(name for name in names if hasattr(layer, name))
     return Part(layer, present, head.to(device), exponent.to(device), _axis(layer))
 

@@ -15,6 +15,7 @@ Source: Kimi K2 (arXiv 2507.20534), algorithm 1.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from isentrope._core.maxima import Maxima, running
+from isentrope._core.maxima import Maxima, is_watched, running, unwatch, watch
 from isentrope._core.values import checked_number
 from isentrope.models.attention_layers import recognised
 from isentrope.models.projections import Projections, refuse_norms
@@ -47,7 +48,9 @@ class QKClip:
     The forward passes of modules in training mode are read: isentrope's functions, transformers with
     attn_implementation "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
     Inside these modules torch's function is computed by isentrope, because torch's kernels do not return the largest
-    logit. Nothing waits for a device.
+    logit. Nothing waits for a device, unless weights are on the CPU and their calls on a GPU.
+
+    A later clip of the same model takes the place of an earlier one.
     """
 
     def __init__(self, model: nn.Module, tau: float = 100.0, *, projections: Finder | None = None, group: Any = None) -> None:
@@ -68,39 +71,30 @@ class QKClip:
             raise ValueError(f"[QKClip] tau must be positive and finite; got {tau}")
         self._group = group
         self._layers: dict[str, Projections] = {}
-        self._maxima: list[Maxima] = []
-        self._hooks: list[Any] = []
+        self._modules: list[nn.Module] = []
         for name, module in model.named_modules():
+            if not _FORWARDING.isdisjoint(module._modules):
+                continue
             found = projections(name, module) if projections else recognised(module)
             if found is not None:
                 refuse_norms(name, module)
-                self._read(_plain_name(name), module, found)
+                plain = _plain_name(name)
+                self._layers[name if plain in self._layers else plain] = found
+                self._modules.append(module)
         if not self._layers:
             raise ValueError(
                 "[QKClip] model must have attention modules whose projections are known; got none. Pass projections=, for example "
                 "isentrope.models.projections.named(q='wq', k='wk', head_dim=64)"
             )
         self._check_parameters()
-        self.largest = torch.cat([maxima.largest for maxima in self._maxima])
+        self._maxima = [Maxima(found.heads, found.weight, found.first_head) for found in self._layers.values()]
+        self.largest = self._gathered(self._maxima[0].largest.device)
         """Largest logits before the last step, [heads of all layers], on the device; -inf before the first step."""
         self.clipped = torch.zeros_like(self.largest, dtype=torch.int64)
         """Steps that scaled each head, in the same order."""
+        self._warned: set[str] = set()
+        self._hooks = watch(zip(self._modules, self._maxima))
         _read_torchs_function()
-
-    def _read(self, name: str, module: nn.Module, found: Projections) -> None:
-        maxima = Maxima(found.heads, found.weight, found.first_head)
-        self._layers[name] = found
-        self._maxima.append(maxima)
-
-        def enter(module: nn.Module, _: Any) -> None:
-            if module.training:
-                running.maxima = maxima
-
-        def leave(*_: Any) -> None:
-            running.maxima = None
-
-        self._hooks.append(module.register_forward_pre_hook(enter))
-        self._hooks.append(module.register_forward_hook(leave, always_call=True))
 
     def _check_parameters(self) -> None:
         seen: set[int] = set()
@@ -118,15 +112,14 @@ class QKClip:
 
         Every rank of the group must call it. Arguments are ignored, so it can be an optimizer's post-step hook.
 
-        Raises ValueError if no call of any attention was read since the model is watched.
+        Modules that ran no forward pass since the last step stay as they are: unused heads, experts without tokens, and
+        towers in evaluation mode. Warns once for a module that was read before and then made no call that can be read.
+
+        Raises ValueError for a module that ran without ever making such a call. Raises it too if no module ever ran in
+        training mode, or if a later QKClip reads the model.
         """
-        if not any(maxima.called for maxima in self._maxima):
-            raise ValueError(
-                "[QKClip.step] attention must have been computed in training mode by isentrope's functions, torch's "
-                'scaled_dot_product_attention, or transformers with attn_implementation="isentrope" or "sdpa"; got no such call of '
-                f"{next(iter(self._layers))} or another module"
-            )
-        largest = torch.cat([maxima.largest for maxima in self._maxima])
+        self._check_calls()
+        largest = self._gathered(self.largest.device)
         self._reduce(largest)
         gamma = torch.where(largest.isfinite(), self.tau / largest.clamp(min=self.tau), 1)
         for projections, factors in zip(self._layers.values(), gamma.split([len(each.largest) for each in self._maxima])):
@@ -136,6 +129,31 @@ class QKClip:
             maxima.reset()
         self.largest.copy_(largest)
         self.clipped += gamma < 1
+
+    def _check_calls(self) -> None:
+        layers = list(zip(self._layers, self._modules, self._maxima))
+        if self._hooks and not all(is_watched(module, maxima) for _, module, maxima in layers):
+            raise ValueError("[QKClip.step] a model must have one QKClip; got a later one: call the step of that one")
+        if never := [name for name, _, maxima in layers if maxima.missed and not maxima.called]:
+            raise ValueError(
+                "[QKClip.step] attention must be computed by isentrope's functions, torch's scaled_dot_product_attention, or "
+                'transformers with attn_implementation="isentrope" or "sdpa"; got forward passes without such a call of '
+                f"{_shown(never)}: pass projections= that returns None for modules to leave alone"
+            )
+        if not any(maxima.called for maxima in self._maxima):
+            raise ValueError(
+                f"[QKClip.step] attention must run in training mode before the step; got no forward pass of {_shown(list(self._layers))}"
+            )
+        if partly := [name for name, _, maxima in layers if maxima.missed and name not in self._warned]:
+            self._warned.update(partly)
+            warnings.warn(
+                f"[QKClip.step] forward passes of {_shown(partly)} made no attention call that can be read: their logits do not count",
+                stacklevel=4,
+            )
+
+    def _gathered(self, device: torch.device) -> Tensor:
+        """Returns the largest logits of all layers, which may be on different devices."""
+        return torch.cat([maxima.largest.to(device) for maxima in self._maxima])
 
     def _reduce(self, largest: Tensor) -> None:
         distributed = torch.distributed
@@ -173,12 +191,11 @@ class QKClip:
         """Restores `state_dict()`. Raises ValueError if its modules or their heads are not those of the model."""
         shapes = {name: tuple(x.shape) for name, x in state["largest"].items()}
         wanted = {name: (projections.heads,) for name, projections in self._layers.items()}
-        if shapes != wanted or list(state["clipped"]) != list(wanted):
+        if shapes != wanted or {name: tuple(x.shape) for name, x in state["clipped"].items()} != wanted:
             raise ValueError(f"[QKClip.load_state_dict] state must be that of {list(wanted)}; got {list(shapes)}")
-        for maxima, (name, largest) in zip(self._maxima, state["largest"].items()):
-            maxima.largest.copy_(largest)
-            maxima.called = True
-        self.clipped.copy_(torch.cat(list(state["clipped"].values())))
+        for name, maxima in zip(self._layers, self._maxima):
+            maxima.largest.copy_(state["largest"][name])
+        self.clipped.copy_(torch.cat([state["clipped"][name] for name in self._layers]))
 
     def remove(self) -> None:
         """Stops reading the model. Calling it again does nothing."""
@@ -187,13 +204,22 @@ class QKClip:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        for module, maxima in zip(self._modules, self._maxima):
+            unwatch(module, maxima)
         _leave_torchs_function()
+
+
+# Children of torch's wrappers that forward attributes: the wrapper looks like the attention in it.
+_FORWARDING = frozenset(("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"))
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(name or "the model" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _plain_name(name: str) -> str:
     """Returns the name without prefixes of torch's wrappers, so that a state fits the model however it is wrapped."""
-    wrappers = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "module")
-    return ".".join(part for part in name.split(".") if part not in wrappers)
+    return ".".join(part for part in name.split(".") if part not in _FORWARDING | {"module"})
 
 
 _torchs_own: Callable[..., Tensor] = functional.scaled_dot_product_attention

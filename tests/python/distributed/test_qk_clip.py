@@ -75,10 +75,12 @@ PLAN = {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"} | {"self_
 
 def by_heads(rank):
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
-    for kv_heads in (4, 2):
+    for kv_heads, compiled in ((4, False), (2, False), (2, True)):
         model = model_of(kv_heads)
         for layer in model.model.layers:
             parallelize_module(layer, mesh, PLAN)
+            if compiled:
+                layer.compile(backend="eager", fullgraph=True)
         same(isentrope.QKClip(model, TAU), model, kv_heads, parts=tokens(2))
 
 
