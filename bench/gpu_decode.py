@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,8 @@ from isentrope.statistics import ALL
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 PAGES = (0, 16, 64, 256)
 _SEQUENCES, _KEYS, _HEADS, _KEY_HEADS = 8, 32768, 32, 8
+# Calls with 32 query heads whose waves of programs are counted.
+KEY_HEADS, SEQUENCES, KEYS = (8, 32, 16, 2), (1, 2, 4, 8, 16, 32, 64), (1024, 8192, 32768, 131072)
 # Bytes that a multiprocessor of an H200 needs in flight: 4.3 TB/s times a latency of 1 us, for each of 132.
 LATENT = 33_000
 # Instructions of all warps for each key, without statistics and with all of them.
@@ -105,22 +108,54 @@ def places(x: Decoding) -> Bar:
     return Bar(f"{x.dtype}, d {x.dim}, {x.results}, {x.chip}: programs on a multiprocessor that the plan counts on", x.places, x.programs)
 
 
-def waves() -> Iterator[Bar]:
-    """Yields the fullness of the waves of programs, for calls of 1 to 64 sequences with 8 key heads."""
-    chip = TARGETS["sm_90"].chip
-    tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
-    for sequences, keys in ((8, 32768), (16, 32768), (64, 8192), (64, 131072), (1, 131072)):
+class Wave(NamedTuple):
+    """A call's share of the places of an H100 that its programs fill. splittable: it has fewer programs than places, and enough keys
+    to split them among more."""
+
+    key_heads: int
+    sequences: int
+    keys: int
+    filled: float
+    splittable: bool
+
+    @classmethod
+    def of(cls, key_heads: int, sequences: int, keys: int) -> Wave:
+        chip = TARGETS["sm_90"].chip
+        tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
         held = plan.places_of(tiles, chip, torch.bfloat16, 128, 128)
-        blocks, wave = _KEY_HEADS * sequences, held * chip.units
+        blocks, wave = key_heads * sequences, held * chip.units
         programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, held)
-        filled = programs / (-(-programs // wave) * wave)
-        yield Bar(f"{sequences} x {keys} keys: share of the places that programs fill", filled, 0.85, at_least=True)
+        # A share has four tiles at least, and a call 128 shares at most.
+        most = blocks * min(128, max(1, keys // (4 * tiles.keys)))
+        return cls(key_heads, sequences, keys, programs / (-(-programs // wave) * wave), blocks < wave and most >= wave)
+
+
+def waves() -> list[Wave]:
+    return [Wave.of(*call) for call in product(KEY_HEADS, SEQUENCES, KEYS)]
+
+
+def bars_of_waves() -> Iterator[Bar]:
+    """Yields limits of the fullness of waves, for calls whose keys can be split as far as the limit asks."""
+    for x in waves():
+        if x.splittable:
+            about = f"{x.sequences} x {x.key_heads} x {x.keys} keys: share of the places that programs fill"
+            yield Bar(about, x.filled, 0.85, at_least=True)
+
+
+def table_of_waves() -> Iterator[str]:
+    """Yields the table of docs/contributors/gpu.md."""
+    found = {x[:3]: x.filled for x in waves()}
+    yield f"| key heads | keys | {' | '.join(map(str, SEQUENCES))} |"
+    yield f"|---|---|{'---|' * len(SEQUENCES)}"
+    for key_heads, keys in product(KEY_HEADS, KEYS):
+        cells = (f"{100 * found[key_heads, sequences, keys]:.0f} %" for sequences in SEQUENCES)
+        yield f"| {key_heads} | {keys} | {' | '.join(cells)} |"
 
 
 def main() -> int:
     print("| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    results = list(waves())
+    results = list(bars_of_waves())
     for dtype in DTYPES:
         for dim in INSTRUCTIONS:
             for statistics in (False, True):
@@ -131,6 +166,7 @@ def main() -> int:
                         f"| {dtype} | {dim} | {x.results} | {page} | {x.keys}, {x.warps} | {x.kernel.registers} | {x.kernel.shared} | "
                         f"{x.a_key:.1f} | {x.barriers} | {x.in_flight} | {x.programs} |"
                     )
+    print("", *table_of_waves(), sep="\n")
     for bar in results:
         print(bar, file=sys.stderr)
     return any(not bar.holds for bar in results)

@@ -1,10 +1,12 @@
 """Limits of bench/gpu_decode.py on the compiled decode step for sm_90, and programs of a multiprocessor on other chips."""
 
+from pathlib import Path
+
 import gpu_decode
 import pytest
 import torch
 from gpu_compiling import TARGETS
-from gpu_decode import bars, measured, places, waves
+from gpu_decode import bars, bars_of_waves, measured, places, table_of_waves, waves
 
 from isentrope.gpu import plan
 
@@ -55,4 +57,11 @@ def test_eight_warps_are_refused(page, monkeypatch):
 
 
 def test_programs_fill_whole_waves():
-    assert not [str(bar) for bar in waves() if not bar.holds]
+    found = list(bars_of_waves())
+    assert not [str(bar) for bar in found if not bar.holds]
+    assert len(waves()) == 112 and len(found) > 70
+
+
+def test_the_page_has_the_table_of_waves():
+    page = Path(__file__).parents[3] / "docs/contributors/gpu.md"
+    assert "\n".join(table_of_waves()) in page.read_text()
