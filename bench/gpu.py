@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,11 +25,10 @@ if not torch.cuda.is_available():
 
 import isentrope.gpu  # noqa: E402, after it is decided who interprets
 from errors import error_of, gradient_error_of  # noqa: E402
-from gpu_carried_work import CALLS  # noqa: E402
-from gpu_systems import Isentrope, Sdpa, all_systems  # noqa: E402
+from gpu_carried_work import CALLS, PAGED, TINY_SHAPES  # noqa: E402
+from gpu_systems import Isentrope, all_systems, small_systems  # noqa: E402
 from isentrope._core.files import write_text  # noqa: E402
 from isentrope.gpu.interpreter import speed_up  # noqa: E402
-from torch.nn.attention import SDPBackend  # noqa: E402
 from work import Work, square  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -46,10 +46,6 @@ STEPS = [
     (8, 8192, 32), (8, 32768, 16), (8, 131072, 2),
 ]
 TOKENS = 16384  # tokens of a call: longer sequences are fewer
-TINY = [
-    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient")),
-    Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
-]
 
 
 def all_work():
@@ -65,6 +61,7 @@ def all_work():
             yield square("entropy gradient", 4, 2048 // dim, 4096, dim, dtype, True)
         for batch, keys, key_heads in STEPS:
             yield Work("decode", batch, 32, 1, keys, 128, dtype, False, key_heads)
+        yield from (replace(work, dtype=dtype) for work in PAGED)
 
 
 def seconds_of(run, calls):
@@ -110,7 +107,7 @@ def tensors_of(work):
     torch.manual_seed(1)
     query = (work.batch, work.heads, work.queries, work.dim)
     key = (work.batch, work.key_heads, work.keys, work.dim)
-    return [torch.randn(shape).to(DTYPES[work.dtype]).to(DEVICE) for shape in (query, key, key, query)]
+    return [torch.randn(shape, device=DEVICE).to(DTYPES[work.dtype]) for shape in (query, key, key, query)]
 
 
 def prepared(system, work, tensors, notes):
@@ -196,7 +193,7 @@ def seconds_under_a_graph(step):
 def host_row(work, calls=HOST_CALLS):
     """Returns the host time of small calls and of scaled_dot_product_attention, and a forward pass's in a CUDA graph."""
     row = {"work": work.as_json(), "host_us": {}}
-    for system in (Isentrope(False), Isentrope(True), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION)):
+    for system in small_systems():
         try:
             step = system.prepare(work, *tensors_of(work))
             row["host_us"][system.name] = host_microseconds(step, calls)
@@ -224,7 +221,7 @@ def row_of(work, systems, limit):
 
 
 def print_row(row):
-    unit = 1e9 if row["work"]["kind"] == "decode" else 1e12
+    unit = 1e9 if row["work"]["kind"].startswith("decode") else 1e12
     print(f"{row['work']['name']}  of the limit {row['of_limit']:.1%}, statistics cost {row['statistics_cost']:.1%}")
     for system in sorted(row["systems"], key=lambda system: system["seconds"]):
         rate = f"{system['rate'] / unit:>10.1f} {'GB/s' if unit == 1e9 else 'TFLOP/s'}"
@@ -250,9 +247,9 @@ def main():
     arguments = parser.parse_args()
     if DEVICE == "cpu" and not arguments.tiny:
         sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
-    calls = {work.name: host_row(work, 2) for work in TINY[:1]} if arguments.tiny else {work.name: host_row(work) for work in CALLS}
+    calls = {work.name: host_row(work, 2) for work in TINY_SHAPES[:1]} if arguments.tiny else {work.name: host_row(work) for work in CALLS}
     limit, notes, rows = limits(), {}, []
-    for work in TINY if arguments.tiny else all_work():
+    for work in TINY_SHAPES if arguments.tiny else all_work():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
         rows.append(row_of(work, systems, limit))
         print_row(rows[-1])

@@ -12,7 +12,7 @@ import gpu_carried_work as carried
 import torch
 from gpu_carried_kernels import use_portable_keys
 from gpu_carried_run import Run
-from gpu_systems import Isentrope, all_systems
+from gpu_systems import all_systems, small_systems
 from work import Work
 
 from isentrope.gpu import tuning
@@ -83,10 +83,9 @@ def time_calls(run: Run, share: float) -> None:
 
 
 def time_decode(run: Run, share: float) -> None:
-    """Times decode steps as separate launches and as a graph, with lse alone and with all statistics."""
-    for work in run.until_budget("decode", carried.TINY_SHAPES[-1:] if run.tiny else carried.DECODED, share):
-        for statistics in (False, True):
-            system = Isentrope(statistics)
+    """Times decode steps as separate launches and as a graph, with lse alone and with all statistics, and their peer's."""
+    for work in run.until_budget("decode", carried.TINY_SHAPES[-2:] if run.tiny else carried.DECODED, share):
+        for system in small_systems():
             name = f"{work.name}, {system.name}"
             if name in run.decoded:
                 continue

@@ -25,17 +25,22 @@ SHAPES = [
 CALLS = [
     square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient", "entropy gradient")
 ]  # fmt: skip
+
+
+def decode_step(batch: int, keys: int, key_heads: int, page: int = 0) -> Work:
+    return Work("decode", batch, 32, 1, keys, 128, "bf16", False, key_heads, page)
+
+
+PAGED = [decode_step(8, 32768, 8, page) for page in (16, 64, 256)]
 DECODED = [
-    Work("decode", batch, 32, 1, keys, 128, "bf16", False, key_heads)
-    for batch, keys, key_heads in (
-        (8, 32768, 8), (1, 8192, 8), (8, 8192, 8), (64, 8192, 8), (1, 1024, 8), (1, 131072, 8), (64, 1024, 8), (8, 8192, 32), (8, 32768, 2)
-    )
+    decode_step(8, 32768, 8), *PAGED, decode_step(1, 8192, 8), decode_step(8, 8192, 8), decode_step(64, 8192, 8), decode_step(1, 1024, 8),
+    decode_step(1, 131072, 8), decode_step(64, 1024, 8), decode_step(8, 8192, 32), decode_step(8, 32768, 2),
 ]  # fmt: skip
 
 TINY_LINES = [f"dt={dtype} shape=1x2:1x17x33x16 mask=causal:bottom_right bwd=1" for dtype in ("bf16", "f32")]
 TINY_SHAPES = [
     *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient")),
-    Work("decode", 1, 2, 1, 20, 16, "f32", False, 1),
+    Work("decode", 1, 2, 1, 20, 16, "f32", False, 1), Work("decode", 2, 2, 1, 32, 16, "f32", False, 1, 16),
 ]
 
 

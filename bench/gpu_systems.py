@@ -26,6 +26,15 @@ def backward_of(work, run, q, k, v, upstream):
     return both
 
 
+def in_pages(k, v, page):
+    """Returns the same keys and values in pages that lie in a random order, their block table, and the keys of each sequence."""
+    batch, _, keys, _ = k.shape
+    order = torch.randperm(batch * keys // page, generator=torch.Generator().manual_seed(1)).to(k.device)
+    pages = (x.unflatten(2, (-1, page)).transpose(1, 2).flatten(0, 1)[order] for x in (k, v))
+    table, used = order.argsort().view(batch, -1).int(), torch.full((batch,), keys, dtype=torch.int32, device=k.device)
+    return *pages, table, used
+
+
 class Isentrope:
     """Isentrope with all statistics, none, or one, given by its name."""
 
@@ -44,9 +53,10 @@ class Isentrope:
         if self.reads_entropy(work):
             return self.with_entropy(work, q, k, v, upstream)
         wanted = [self.statistics] if isinstance(self.statistics, str) else self.statistics
+        function, cache = (isentrope.gpu.decode, in_pages(k, v, work.page)) if work.page else (isentrope.gpu.attention, (k, v))
 
         def run():
-            result = isentrope.gpu.attention(q, k, v, causal=work.causal, return_stats=wanted)
+            result = function(q, *cache, causal=work.causal, return_stats=wanted)
             return result[0] if wanted else result
 
         return backward_of(work, run, q, k, v, upstream)
@@ -166,6 +176,11 @@ class TwoPasses:
             return output
 
         return run
+
+
+def small_systems():
+    """Returns the systems of calls whose time on the host counts, and of decode steps."""
+    return [Isentrope(False), Isentrope(True), Sdpa("torch flash", SDPBackend.FLASH_ATTENTION)]
 
 
 def all_systems():

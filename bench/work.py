@@ -17,6 +17,7 @@ class Work:
     dtype: str = "f32"
     causal: bool = False
     kv_heads: int = 0  # 0: same as heads
+    page: int = 0  # keys of a page of a decode step's cache, which peers read contiguous; 0: contiguous for all
 
     @property
     def key_heads(self):
@@ -31,7 +32,8 @@ class Work:
         kv = f":{self.kv_heads}" if self.kv_heads else ""
         mask = "causal" if self.causal else "full"
         shape = f"{self.batch} x {self.heads}{kv} x {self.keys} x {self.dim}"
-        return f"{self.kind} {shape} {self.dtype} {mask}"
+        pages = f", pages of {self.page}, peers contiguous" if self.page else ""
+        return f"{self.kind} {shape} {self.dtype} {mask}{pages}"
 
     @property
     def flops(self):
@@ -45,7 +47,9 @@ class Work:
         return 2 * self.batch * self.key_heads * self.keys * self.dim * (4 if self.dtype == "f32" else 2)
 
     def as_json(self):
-        return asdict(self) | {"name": self.name}
+        # The report draws calls of one kind as one curve.
+        kind = f"{self.kind} in pages of {self.page}" if self.page else self.kind
+        return asdict(self) | {"kind": kind, "name": self.name}
 
 
 def square(kind, batch, heads, n, dim, dtype="f32", causal=False):

@@ -33,7 +33,7 @@ def test_it_runs_and_writes_what_the_report_reads(tmp_path):
     result = json.loads((tmp_path / "bench.json").read_text())
     torchs = {"torch flash", "torch FlexAttention"}
     peers = {"forward": torchs, "gradient": {"torch flash"}, "entropy": {"torch, dense in blocks"}, "statistics": torchs}
-    peers |= {"entropy gradient": {"torch flash"}, "decode": torchs}
+    peers |= {"entropy gradient": {"torch flash"}, "decode": torchs, "decode in pages of 16": torchs}
     assert result["calls"]["forward 1 x 2 x 20 x 16 f32 causal"]["host_us"]["isentrope"] > 0
     assert [row["work"]["kind"] for row in result["runs"][0]["rows"]] == list(peers)
     for row in result["runs"][0]["rows"]:

@@ -70,7 +70,9 @@ def test_calls_and_decode_steps_are_timed_once(run, tmp_path, monkeypatch, capsy
         assert all(row["host_us"][name] > 0 for name in ("isentrope", "isentrope, lse alone", "torch flash"))
     monkeypatch.setattr(steps.gpu, "host_microseconds", lambda *_: -1)
     status, second = run(*only)
-    assert status == 0 and second["calls"] == first["calls"] and len(second["decode"]) == 2
+    assert status == 0 and second["calls"] == first["calls"]
+    systems = {page: [row["system"] for row in second["decode"].values() if row["work"]["page"] == page] for page in (0, 16)}
+    assert systems == dict.fromkeys((0, 16), ["isentrope, lse alone", "isentrope", "torch flash"])
     assert second["checks"]["verdicts"] == {} and second["runs"][0]["rows"] == []
     for row in second["decode"].values():
         assert row["seconds"] > 0 and row["graph_error"] == "a CUDA graph needs a CUDA device; got none"
@@ -176,6 +178,11 @@ def test_the_lines_that_were_wrong_on_a_device_come_first():
     lines = work.problem_lines()
     assert lines[: len(pairwise.ONCE_FAILED)] == pairwise.ONCE_FAILED
     assert set(work.COMMON) < set(lines) and len(set(lines)) == len(lines) > 150
+
+
+def test_the_page_says_how_many_calls_are_timed():
+    page = (BENCH.parent / "docs/gpu.md").read_text()
+    assert f"{len(work.DECODED)} decode steps (also under a CUDA graph) and {len(work.SHAPES)} shapes" in page
 
 
 def test_kernels_of_timed_calls_are_compiled_before_most_checks(monkeypatch):
