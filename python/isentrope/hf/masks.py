@@ -81,13 +81,13 @@ def row_mask(
     """
     as_eager = reads_mask_as_eager(config)
     if as_eager:
-        allow_is_causal_skip = allow_is_bidirectional_skip = False
+        allow_is_causal_skip = False
 
     def dense(skip: bool = False) -> Tensor | None:
         if as_eager:
             return hf.eager_mask(
-                batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, dtype, device=device,
-                **rest,
+                batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, dtype,
+                skip and allow_is_bidirectional_skip, device=device, **rest,
             )  # fmt: skip
         return hf.sdpa_mask(
             batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, device=device,
@@ -109,6 +109,8 @@ def row_mask(
     given = None if bounds is None else _given(parts, bounds, batch_size)
     if given is None:
         return dense(skip=True)
+    if as_eager and allow_is_bidirectional_skip and not given:
+        return None
     first = _offset(q_offset)
     last, end = first + q_length, kv_offset + kv_length
     skips = allow_is_causal_skip if given else allow_is_bidirectional_skip

@@ -20,6 +20,7 @@ from isentrope.hf.architectures import (
     check_arguments,
     check_models_when_built,
     keep_chosen_keys,
+    reads_mask_as_eager,
     refuse_boolean_mask,
     refuse_weights,
     with_row_sinks,
@@ -48,6 +49,8 @@ def attention_forward(
     if the architecture does not pass positions or chooses keys.
     """
     causal, options = call_options(module, **logits)
+    if reads_mask_as_eager(getattr(module, "config", None)):
+        causal = False  # without a mask the eager attention is full, whatever the module says
     observed(module, query, key, options)
     options["dropout_p"] = dropout
     masks: Masks | None = None

@@ -16,6 +16,7 @@ from isentrope.hf.register import attention_forward
 RIGHT = [
     "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "axk2", "hy_v4", "nllb-moe", "bigbird_pegasus", "pegasus_x", "splinter",
     "llama", "qwen3", "gemma3_text", "gpt_oss", "gpt2", "phi3", "bert", "modernbert", "bart", "t5", "whisper", "clip", "llava",
+    "informer",
 ]  # fmt: skip
 
 
@@ -32,6 +33,11 @@ def one_thread():
 def test_an_architecture_is_right(name):
     found = judge(name)
     assert found["verdict"] == "right", found
+
+
+def test_an_attention_of_a_models_own_gets_the_masks_that_it_gets_under_eager():
+    found = judge("autoformer")
+    assert found["verdict"] == "no attention", found
 
 
 def test_a_fixed_table_of_attentions_is_refused():

@@ -51,10 +51,13 @@ def padding(side: str) -> Tensor:
 
 
 def inputs_of(model: nn.Module) -> dict[str, Tensor] | None:
-    """Inputs that this model's forward function takes: tokens, an image or a spectrogram; None if none of them does."""
+    """Inputs that this model's forward function takes: tokens, an image, a spectrogram or a time series; None if none of
+    them does."""
     names, config = parameters_of(model), model.config
     torch.manual_seed(4)
     inputs: dict[str, Tensor] = {}
+    if "past_time_features" in names:
+        return series_of(config)
     if "input_ids" in names:
         inputs["input_ids"] = tokens()
         if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
@@ -72,6 +75,16 @@ def inputs_of(model: nn.Module) -> dict[str, Tensor] | None:
     if "bbox" in names:
         inputs["bbox"] = torch.tensor([1, 2, 9, 11]).repeat(2, LENGTH, 1)
     return inputs or None
+
+
+def series_of(config: Any) -> dict[str, Tensor]:
+    """Values [batch, times] before and after the prediction begins, with features [batch, times, features] of each time."""
+    past, future, features = config.context_length + max(config.lags_sequence), config.prediction_length, config.num_time_features
+    return {
+        "past_values": torch.randn(2, past), "past_time_features": torch.randn(2, past, features),
+        "past_observed_mask": torch.ones(2, past), "future_values": torch.randn(2, future),
+        "future_time_features": torch.randn(2, future, features),
+    }  # fmt: skip
 
 
 def first_output(result: Any) -> Tensor:

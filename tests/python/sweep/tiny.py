@@ -39,7 +39,7 @@ DROPOUT = re.compile(r".*(dropout|layerdrop|pdrop|drop_path|drop_rate).*|drop_.*
 LAYER_LISTS = "layer_types", "layers_block_type", "mlp_layer_types", "block_types", "indexer_types"
 LAYER_COUNTS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 TOKENS = re.compile(r".*(_token_id|_token_index|_token)")
-LEFT_OUT = {"transformers_version", "id2label", "label2id", "attn_implementation", "ignore_keys_at_rope_validation"}
+LEFT_OUT = {"transformers_version", "feature_size", "id2label", "label2id", "attn_implementation", "ignore_keys_at_rope_validation"}
 KEPT = {"num_feat_extract_layers"}
 MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1}
@@ -48,6 +48,7 @@ MOE = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "
        "moe_intermediate_size": 16, "first_k_dense_replace": 1}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "partial_rotary_factor": 0.5,
         "mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}  # fmt: skip
+SERIES = {"prediction_length": 6, "context_length": 10, "lags_sequence": [1, 2], "num_time_features": 2, "moving_average": 3}
 CODEC = {"num_filters": 2}  # each stage doubles them
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
 OWN = {
@@ -55,7 +56,7 @@ OWN = {
     "paddleocr_vl_text": MROPE, "paddleocr_vl": MROPE, "glmga_text": MROPE,
     "glm4v_moe_text": {"rope_parameters": MROPE["rope_parameters"] | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
     "bamba": MAMBA, "granitemoehybrid": MAMBA | {"layer_types": ["mamba", "attention"]}, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
-    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1}, 
+    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1},
     "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "attention_layers": ["global", "local"]},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}, "gptj": {"rotary_dim": 4}, "codegen": {"rotary_dim": 4},
     "hunyuan_v1_dense": {"head_dim": 8}, "hunyuan_v1_moe": {"head_dim": 8}, "ministral": {"head_dim": 8}, "reformer": {"is_decoder": True},
@@ -65,6 +66,7 @@ OWN = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]}, "laguna": {"num_attention_heads_per_layer": [4, 4]},
     "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "expand": 2}, "xmod": {"default_language": "en_XX"},
     "esm": {"vocab_size": VOCAB, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": VOCAB - 1},
+    "informer": SERIES, "autoformer": SERIES, "time_series_transformer": SERIES,
     "siglip_text_model": {"projection_size": WIDTH}, "dia_decoder": {"cross_hidden_size": WIDTH},
     "vibevoice_acoustic_tokenizer": CODEC, "vibevoice_acoustic_tokenizer_encoder": CODEC, "vibevoice_acoustic_tokenizer_decoder": CODEC,
 }  # fmt: skip
