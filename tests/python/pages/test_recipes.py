@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(ROOT.glob("docs/recipes/*.md"))
@@ -150,6 +152,15 @@ def test_the_demo_counts_the_training_while_other_parts_run(demo, tmp_path, monk
     with progress.measuring("training"):
         pass
     assert done == pytest.approx([0, 6 + 75 * 0.225, 6 + 75 * 0.675, 6 + 75 * 0.725]) and progress.done() == 6 + 75
+
+
+def test_the_demo_counts_the_forward_passes_of_its_model(demo):
+    model, shares = SimpleNamespace(base_model=torch.nn.Identity()), []
+    with demo.counting_passes(model, 4, shares.append):
+        for _ in range(3):
+            model.base_model(0)
+    model.base_model(0)
+    assert shares == [0.25, 0.5, 0.75]
 
 
 def test_the_plan_of_the_demo_has_as_many_trainings_as_it_counts(demo):
