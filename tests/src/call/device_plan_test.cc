@@ -40,6 +40,12 @@ TEST(DevicePlan, RowsOfAKeyHeadAreInOneTileIfTheyAreFew) {
   EXPECT_TRUE(device_plan(paged, {}).packed);
 }
 
+TEST(DevicePlan, ACallMayHaveNoHeads) {
+  const DevicePlan plan = device_plan(call(0, 0, 4), {});
+  EXPECT_EQ(plan.lanes, 0);
+  EXPECT_EQ(plan.length, 0);
+}
+
 TEST(DevicePlan, ACallWithoutAMaskIsNotChecked) {
   const DevicePlan plan = plan_of(Mask{});
   EXPECT_FALSE(plan.masked || plan.rows_differ || plan.keys_differ);

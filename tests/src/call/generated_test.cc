@@ -47,6 +47,11 @@ TEST_P(GeneratedProblems, AreWithinBudget) {
   std::printf("largest error over budget: %.3f\n", worst);
 }
 
+TEST(Judge, AProblemMayAskForOneStatistic) {
+  for (const char* line : {"shape=1x2x9x9x8 bwd=1 stats=entropy", "shape=1x2x9x9x8 stats=lse"})
+    EXPECT_EQ(Judge(parse_problem(line)).judge().outcome, Outcome::passed) << line;
+}
+
 TEST(Generator, TheSameSeedNamesTheSameProblemsAndTheirLinesParse) {
   for (std::int64_t i = 0; i < 2000; ++i) {
     const Problem problem = generated_problem(1, i);

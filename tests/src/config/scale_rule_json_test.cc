@@ -215,13 +215,29 @@ TEST(ModelScale, FamiliesWithAScaleInTheirCode) {
   EXPECT_EQ(rule(R"({"model_type": "gpt2", "scale_attn_weights": false})"), ScaleRule::constant(1));
   EXPECT_EQ(rule(R"({"model_type": "deberta-v2", "pos_att_type": ["p2c", "c2p"]})"),
             ScaleRule::scaled({1 / std::sqrt(3.0)}));
+  EXPECT_EQ(rule(R"({"model_type": "deberta-v2", "pos_att_type": "c2p"})"),
+            ScaleRule::scaled({1 / std::sqrt(2.0)}));
+  EXPECT_EQ(rule(R"({"model_type": "deberta-v2"})"), ScaleRule::scaled({1}));
+  EXPECT_EQ(rule(R"({"model_type": "gpt2"})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "gpt2", "scale_attn_weights": true})"), ScaleRule::standard());
   EXPECT_EQ(rule(R"({"model_type": "zamba2"})"), ScaleRule::scaled({std::sqrt(2.0)}));
+  EXPECT_EQ(rule(R"({"model_type": "longcat_flash"})"), ScaleRule::standard());
+  EXPECT_EQ(rule(R"({"model_type": "longcat_flash", "hidden_size": 64})"), ScaleRule::standard());
   EXPECT_EQ(rule(R"({"model_type": "longcat_flash", "hidden_size": 64, "q_lora_rank": 16})"),
             ScaleRule::scaled({2}));
   EXPECT_EQ(
       rule(R"({"model_type": "phimoe", "rope_scaling": {"type": "longrope", "long_mscale": 1.5}})"),
       ScaleRule::scaled({2.25}));
   EXPECT_EQ(rule(R"({"model_type": "inkling_text"})"), ScaleRule::inverse_dim());
+  EXPECT_EQ(rule(R"({"model_type": "inkling_text", "log_scaling_n_floor": 128000})"),
+            ScaleRule::log_scaling());
+}
+
+TEST(ModelScale, LayersOfGpt2MayDivideByTheirNumberToo) {
+  const ModelScale model =
+      scale_of_config(R"({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": true})");
+  EXPECT_EQ(model.rule, ScaleRule::standard());
+  EXPECT_EQ(model.notes, std::vector<std::string>{"layer i, counted from 1, also divides by i"});
 }
 
 TEST(ModelScale, FamiliesWithALengthInTheirCode) {
@@ -264,6 +280,14 @@ TEST(ModelScale, YarnAsTransformersReadsIt) {
             ScaleRule::yarn_mscale(4) * ScaleRule::yarn_mscale(4, 1));
   EXPECT_EQ(rule("mistral4", R"(, "attention_factor": 2, "mscale_all_dim": 1)"),
             ScaleRule::scaled({4}) * ScaleRule::yarn_mscale(4, 1));
+  EXPECT_EQ(rule("longcat_flash", R"(, "mscale": 1, "mscale_all_dim": 1)"),
+            ScaleRule::yarn_mscale(4, 1));
+  // Inkling's rule by length already names the layers.
+  const ModelScale by_length = scale_of_config(
+      R"({"model_type": "inkling2_text",
+          "rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 4}}})");
+  EXPECT_EQ(by_length.layers, "global");
+  EXPECT_EQ(by_length.elsewhere, ScaleRule::standard());
   const ModelScale layered = scale_of_config(
       R"({"model_type": "gemma3_text", "rope_parameters": {"sliding_attention": {"rope_type": "default"},
           "full_attention": {"rope_type": "yarn", "factor": 4}}})");
