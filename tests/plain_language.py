@@ -21,7 +21,7 @@ CHECKED = [
 ]
 OPENINGS = re.compile(r"\W*(?:Of|What|Where|Those|That which)\b(?![^.?!]*\?)")
 WORDS = re.compile(r"\b(?:no numbers?\b|numbers? that (?:is|are) none\b|that (?:there )?are (?:not|none)(?=[.,;:)]|$))")
-LONGEST, LONGEST_ON_GPU = 25, 30  # words of a sentence; names count as words
+LONGEST = 25  # words of a sentence; names count as words
 ITEM = r"(?:[-*]|\d+\.) "
 
 
@@ -60,12 +60,12 @@ def sentences(comment: str) -> list[str]:
     return [" ".join(s.split()) for s in re.split(rf"(?<=[.:;?!])\s+|\n\s*\n|\n(?={ITEM})", prose) if s.strip()]
 
 
-def faults(sentence: str, longest: int) -> list[str]:
-    """Returns what is wrong with a sentence of at most `longest` words."""
+def faults(sentence: str) -> list[str]:
+    """Returns what is wrong with a sentence."""
     found = [f'begins with "{match[0]}"' for match in [OPENINGS.match(sentence)] if match]
     found += [f'says "{match[0]}"' for match in [WORDS.search(sentence)] if match]
     words = len(re.findall(r"[A-Za-z]{2,}", sentence))
-    return found + ([f"has {words} words"] if words > longest else [])
+    return found + ([f"has {words} words"] if words > LONGEST else [])
 
 
 def main() -> int:
@@ -80,9 +80,8 @@ def main() -> int:
             text = path.read_text()
         except UnicodeDecodeError:
             continue
-        longest = LONGEST_ON_GPU if name.startswith("python/isentrope/gpu/") else LONGEST
         for sentence in (s for comment in comments(path, text) for s in sentences(comment)):
-            for fault in faults(sentence, longest):
+            for fault in faults(sentence):
                 print(f"{name}: {fault}: {sentence[:100]}")
                 count += 1
     return count > 0

@@ -1,9 +1,9 @@
 """The operator on GPUs, in Triton: the same functions, rules, masks, statistics and gradients.
 
 `isentrope.attention` and the other functions use this package for tensors on a CUDA or XPU device. The functions below
-are the same, but raise an error for other tensors. If TRITON_INTERPRET=1 is set before torch is imported, Triton runs its
-kernels on the CPU. Importing this package then makes them the implementation for CPU tensors in the whole process, which
-is how their results are tested without a GPU (docs/contributors/gpu.md).
+are the same, but raise an error for other tensors. If TRITON_INTERPRET=1 is set before torch is imported, Triton runs
+its kernels on the CPU. Importing this package then makes them the implementation for CPU tensors in the whole process.
+Tests compare their results so without a GPU (docs/contributors/gpu.md).
 """
 
 from __future__ import annotations

@@ -58,9 +58,10 @@ def chip_of(device: Any) -> Chip:
 
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
-# Not measured: for chips, types and dimensions that no table has. They follow published kernels' tiles, cut down until nothing spills with all
-# statistics asked for, in bf16 at 64 and 128 (the tables in docs/contributors/gpu.md); the others are smaller still. By kernel, for the
-# widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take registers of their own.
+# Not measured: for chips, types and dimensions that no table has. They follow published kernels' tiles, cut down until
+# nothing spills with all statistics, in bf16 at 64 and 128 (docs/contributors/gpu.md); the others are smaller still. By
+# kernel, for the widest head dimension of each entry; "masked" with a boolean mask or a bias, whose addresses take
+# registers of their own.
 _HALVES = {
     "forward": {64: Tiles(128, 32, 8, 2), 128: Tiles(128, 32, 8, 2), 256: Tiles(64, 16, 8, 2)},
     "masked forward": {64: Tiles(64, 64, 8, 1), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},

@@ -1,7 +1,7 @@
 """Tables of tiles that were measured on a card: those of the package, and those that `isentrope tune` writes on this machine.
 
-A table is JSON: the card, its chip, the version of Triton, and a row for each kernel, type, padded head dimension and set of
-results, with the fastest tiles that were right. The user's table comes before the package's (`table_of`).
+A table is JSON: the card, its chip, the version of Triton, and rows. Each row has the fastest tiles that were right,
+for a kernel, type, padded head dimension and set of results. The user's table comes before the package's (`table_of`).
 """
 
 from __future__ import annotations

@@ -46,10 +46,10 @@ def test_sentences_are_found(check, name, text, wanted):
 
 
 def test_faults(check):
-    assert check.faults("- What else", 25) and check.faults("Of a type.", 25)
-    assert not check.faults("What is a type?", 25)
-    assert check.faults("word " * 26, 25) == ["has 26 words"] and not check.faults("word " * 25, 25)
-    assert check.faults("The rows that are not.", 25)
+    assert check.faults("- What else") and check.faults("Of a type.")
+    assert not check.faults("What is a type?")
+    assert check.faults("word " * 26) == ["has 26 words"] and not check.faults("word " * 25)
+    assert check.faults("The rows that are not.")
 
 
 def test_every_folder_with_text_is_checked(check):

@@ -1,6 +1,6 @@
 """Queries against their keys: dq, with the gradients of lambda and of the bias.
 
-Here and in key_gradient each result is summed by the one program that owns it, so there are no atomics, and its bits do
+Here and in key_gradient each result is summed by the one program that owns it. So there are no atomics, and its bits do
 not depend on scheduling. Weights are recomputed from logits and lse.
 """
 

@@ -162,10 +162,10 @@ def rows_kernel(
     ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x tile): stores scales, lengths and key ranges of its rows. For rows [batches, heads,
-    queries]: scales f32 [3, ...] (lambda in log2 before the soft-cap, the factor after it, that of the bias in log2), lengths
-    int64, and with TO_LAMBDA the statistic lambda f32. For rows [batches, queries]: begins, ends, own_keys int32, and for each tile of ROWS rows
-    tiles int32 [..., 4]: least begin, largest end, largest begin, least end. If keys are split, counters int32 [blocks]
-    become 0 (`shares`)."""
+    queries]: scales f32 [3, ...], lengths int64, and with TO_LAMBDA the statistic lambda f32. The scales are lambda in
+    log2 before the soft-cap, the factor after it, and that of the bias in log2. For rows [batches, queries]: begins,
+    ends, own_keys int32, and for each tile of ROWS rows tiles int32 [..., 4]: least begin, largest end, largest begin,
+    least end. If keys are split, counters int32 [blocks] become 0 (`shares`)."""
     for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
         block = first + tl.arange(0, 128)
         tl.store(counters + block, 0, mask=block < blocks)
