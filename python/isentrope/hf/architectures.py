@@ -74,10 +74,14 @@ def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
     named = (_names_in_forward(module) | _eager_parameters(module)) if unknown else frozenset()
     for name in unknown:
         if name in named:
-            raise ValueError(
-                f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
-                'change the result: load the model with attn_implementation="eager"'
-            )
+            raise _unused(module, name)
+
+
+def _unused(module: nn.Module, name: str) -> ValueError:
+    return ValueError(
+        f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
+        'change the result: load the model with attn_implementation="eager"'
+    )
 
 
 def refuse_weights(module: nn.Module, arguments: dict[str, Any]) -> None:
@@ -154,16 +158,35 @@ def _fixed_attentions(kind: type) -> list[str]:
     return []
 
 
-def keep_chosen_keys(mask: Tensor | None, indices: Tensor, keys: int) -> Tensor:
-    """Returns `mask` [batch, heads or 1, queries, keys] with all keys hidden that `indices` does not name.
+def chosen_keys(module: nn.Module, query: Tensor, keys: int, indices: Tensor | None, blocks: Tensor | None) -> Tensor | None:
+    """Returns which keys sparse attention chose, boolean [batch, heads or 1, queries, keys]; None if it chose none.
 
-    indices: [batch, queries, chosen], the keys that sparse attention chose for each query; repeats are allowed. A boolean
-    mask is intersected. An additive one becomes the lowest finite number at the hidden keys.
+    indices: [batch, queries, chosen], keys of each query; repeats are allowed.
+    blocks: [batch, groups, queries, chosen], blocks of keys of each query and group of heads; -1 stands for no block. The
+    module's `indexer` has their size. Raises ValueError if it has none.
     """
-    chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
-    chosen = chosen.scatter(-1, indices.long(), True)[:, None]
+    if indices is not None:
+        chosen = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+        return chosen.scatter(-1, indices.long(), True)[:, None]
+    if blocks is None:
+        return None
+    size = getattr(getattr(module, "indexer", None), "block_size", None)
+    if size is None:
+        raise _unused(module, "block_indices")
+    count = -(-keys // size)
+    seen = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=blocks.device)
+    seen = seen.scatter(-1, blocks.long().masked_fill(blocks < 0, count), True)[..., :count]
+    return seen.repeat_interleave(size, -1)[..., :keys].repeat_interleave(query.shape[1] // blocks.shape[1], 1)
+
+
+def keep_chosen_keys(mask: Tensor | None, chosen: Tensor, causal: bool) -> Tensor:
+    """Returns `mask` [batch, heads or 1, queries, keys] with all keys hidden that are not chosen.
+
+    A boolean mask is intersected. An additive one becomes the lowest finite number at the hidden keys. Without a mask, a
+    causal module's rows see the first keys, since a static cache is not filled past the queries; a single row sees all.
+    """
     if mask is None:
-        return chosen
+        return chosen.tril() if causal and chosen.shape[-2] > 1 else chosen
     if mask.dtype == torch.bool:
         return mask & chosen
     return mask.masked_fill(~chosen, torch.finfo(mask.dtype).min)

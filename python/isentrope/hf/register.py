@@ -19,6 +19,7 @@ from isentrope.hf import positions, saved_rules
 from isentrope.hf.architectures import (
     check_arguments,
     check_models_when_built,
+    chosen_keys,
     keep_chosen_keys,
     reads_mask_as_eager,
     refuse_boolean_mask,
@@ -36,12 +37,13 @@ from isentrope.statistics import StatisticNames
 def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     position_bias: Tensor | None = None, sliding_window: int | None = None, position_ids: Tensor | None = None,
-    indices: Tensor | None = None, sinks: Tensor | None = None, **logits: Any,
+    indices: Tensor | None = None, block_indices: Tensor | None = None, sinks: Tensor | None = None, **logits: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Computes attention for transformers: query [batch, heads, queries, dim], output [batch, queries, heads, dim].
 
     dropout: probability with which a weight is dropped from the output; statistics are those of all weights.
     indices: [batch, queries, chosen], the keys to which sparse attention restricts each query. n counts those alone.
+    block_indices: [batch, groups, queries, chosen], the blocks of keys to which it restricts each query of a group of heads.
     sinks: [batch, heads, queries, 1], a logit of each row that joins the softmax without a value; statistics are those of
     the real keys.
 
@@ -56,14 +58,15 @@ def attention_forward(
     masks: Masks | None = None
     if attention_mask is not None and not isinstance(attention_mask, RowMask):
         refuse_boolean_mask(module, attention_mask)
-    if indices is not None:
+    chosen = chosen_keys(module, query, key.shape[2], indices, block_indices)
+    if chosen is not None:
         if getattr(module, READS_POSITION, False):
             raise ValueError(
                 f"[isentrope.hf] the rule of {type(module).__name__}, which chooses keys for each query, must read the number of keys "
                 f"that a row sees; got {getattr(module, RULE)}: set a rule with length=visible"
             )
         dense = attention_mask.dense() if isinstance(attention_mask, RowMask) else attention_mask
-        attention_mask = keep_chosen_keys(dense, indices, key.shape[2])
+        attention_mask = keep_chosen_keys(dense, chosen, causal)
     if isinstance(attention_mask, RowMask):
         whole = attention_mask.shape[2:] == (query.shape[2], key.shape[2])
         masks, attention_mask = (attention_mask.masks, None) if whole else (None, attention_mask.dense())

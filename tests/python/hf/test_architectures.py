@@ -50,6 +50,13 @@ def test_rows_of_padding_that_reach_others_in_decoding_are_noticed():
     assert found["verdict"] == "right but for padding" and found["why"].startswith("greedy: rows that see no key"), found
 
 
+def test_blocks_of_keys_that_a_model_chooses_are_right_but_for_rows_without_a_key():
+    found = judge("minimax_m3_vl_text")
+    cases = {case for case, error in found["cases"].items() if isinstance(error, float)}
+    assert found["verdict"] == "right but for padding", found
+    assert cases == {"plain", "mask of ones", "right padding", "gradient", "training", "checkpointing", "float mask", "bool mask"}
+
+
 def without_mask(module, query, key, value, attention_mask, **options):
     return attention_forward(module, query, key, value, None, **options)
 

@@ -10,7 +10,7 @@ from transformers.masking_utils import create_causal_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import isentrope.hf
-from isentrope.hf.architectures import check_arguments
+from isentrope.hf.architectures import check_arguments, chosen_keys, keep_chosen_keys
 from isentrope.hf.register import attention_forward
 
 SPARSE = SIZES | dict(
@@ -97,7 +97,7 @@ def test_sinks_of_another_shape_are_refused():
 
 # is_causal of the first two contradicts their masks; the others have no is_causal.
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["aimv2", "paligemma", "nllb-moe", "splinter"])
+@pytest.mark.parametrize("name", ["aimv2", "paligemma", "nllb-moe", "splinter", "minimax_m3_vl_text"])
 def test_a_compiled_model_without_a_mask_is_the_eager_one(name):
     eager, ours = build(name, "eager"), build(name, "isentrope")
     inputs = inputs_of(eager)
@@ -121,11 +121,30 @@ def test_an_argument_that_the_module_names_is_refused():
         Sparse()(attend, chosen=torch.zeros(1))
 
 
-def test_block_indices_of_minimax_m3_are_refused_by_name():
-    from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLAttention as Attention
+def test_rows_see_only_the_blocks_that_minimax_m3_chooses():
+    model = build("minimax_m3_vl_text", "isentrope")  # blocks of 3 keys, 2 of which a row sees
+    with isentrope.hf.record("support") as records:
+        model(**inputs_of(model))
+    full, sparse = (record.statistics.support[0, 0].tolist() for record in records)
+    assert full == list(range(1, 13)) and sparse[:6] == full[:6]
+    assert sparse[6:] == [4, 5, 6] * 2, "a whole block, and the row's own up to the row"
 
-    with pytest.raises(ValueError, match="MiniMaxM3VLAttention .*block_indices="):
-        check_arguments(Attention.__new__(Attention), {"block_indices": torch.zeros(1)})
+
+def test_blocks_of_groups_of_heads_are_chosen_keys():
+    module, query = torch.nn.Module(), torch.zeros(1, 4, 2, 8)
+    module.indexer = torch.nn.Module()
+    module.indexer.block_size = 2
+    blocks = torch.tensor([[[[0, -1], [2, 0]], [[-1, -1], [1, 1]]]])
+    found = chosen_keys(module, query, 5, None, blocks)
+    first, second = [[1, 1, 0, 0, 0], [1, 1, 0, 0, 1]], [[0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
+    assert found.int().tolist() == [[first, first, second, second]]
+    assert keep_chosen_keys(None, found, causal=True).equal(found.tril())
+
+
+def test_blocks_without_a_size_are_refused_by_name():
+    states = torch.zeros(1, 4, 2, 8)
+    with pytest.raises(ValueError, match='of Module .*block_indices=.*attn_implementation="eager"'):
+        attention_forward(torch.nn.Module(), states, states, states, None, block_indices=torch.zeros(1, 2, 2, 1))
 
 
 class OwnConfig(hf.PretrainedConfig):

@@ -14,8 +14,13 @@ NAME = "eager_but_for_keyless_rows"
 
 def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float | None = None,
-    **_: Any,
+    block_indices: Tensor | None = None, position_ids: Tensor | None = None, **_: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
+    if block_indices is not None:  # MiniMax M3 restricts the masks of "eager" and "sdpa" itself
+        positions = position_ids.expand(query.shape[0], -1)
+        attention_mask = module.indexer.build_block_mask(
+            block_indices, attention_mask, key.shape[2], query.dtype, query.device, positions
+        )
     key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if attention_mask is None:

@@ -66,6 +66,7 @@ OWN = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]}, "laguna": {"num_attention_heads_per_layer": [4, 4]},
     "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 2, "expand": 2}, "xmod": {"default_language": "en_XX"},
     "esm": {"vocab_size": VOCAB, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": VOCAB - 1},
+    "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"], "index_block_size": 3, "index_topk_blocks": 2},
     "informer": SERIES, "autoformer": SERIES, "time_series_transformer": SERIES,
     "siglip_text_model": {"projection_size": WIDTH}, "dia_decoder": {"cross_hidden_size": WIDTH},
     "vibevoice_acoustic_tokenizer": CODEC, "vibevoice_acoustic_tokenizer_encoder": CODEC, "vibevoice_acoustic_tokenizer_decoder": CODEC,
