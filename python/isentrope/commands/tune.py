@@ -18,7 +18,7 @@ def _parser() -> Parser:
         prog="isentrope tune",
         description="Measures which tiles are the fastest for each GPU kernel on this card, and writes the table that later "
         "calls read. Candidates are compiled on all cores, checked against the float64 reference, and timed if they are right. "
-        "Without options: bfloat16 at head dimensions 64 and 128, about two minutes with 16 cores (an estimate). An interrupted "
+        "Without options: bfloat16 at head dimensions 64 and 128, about three minutes with 16 cores (an estimate). An interrupted "
         "run goes on where it stopped.",
         epilog="example: isentrope tune --types bf16 f16 --dims 128 --json tiles.json",
     )
@@ -45,17 +45,24 @@ def _device(index: int) -> torch.device:
     raise ValueError("a CUDA or XPU device is needed to time kernels; got none: isentrope doctor says why")
 
 
+def _options(tiles: dict[str, Any]) -> list[str]:
+    """Returns the fields of tiles that have no column, in words, if they are not at their default."""
+    counts = [f"{tiles[name]} {words}" for name, words in (("registers", "registers"), ("places", "programs")) if tiles.get(name)]
+    return [*counts, *(name for name in ("apart", "descriptors") if tiles.get(name))]
+
+
 def table(result: dict[str, Any]) -> str:
-    """Returns a table as text: tiles, milliseconds of the call, and time saved against the current tiles."""
+    """Returns a table as text: tiles, milliseconds of the call, time saved against the current tiles, and options of the tiles: most
+    registers of a thread, programs of a multiprocessor that shares fill, gradients apart, descriptors."""
     names = f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12}"
-    lines = [f"{names} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}"]
+    lines = [f"{names} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}  options"]
     for row in result["rows"]:
         tiles, planned = row["tiles"], row["planned_ms"]
         faster = "" if planned is None else f"{100 * (planned / row['ms'] - 1):.0f} %"
-        shape = f"{tiles['rows']} x {tiles['keys']}{' apart' if tiles.get('apart') else ''}"
+        shape = f"{tiles['rows']} x {tiles['keys']}"
         lines.append(
             f"{row['kernel']:<22} {row['dtype']:<5} {row['columns']:>4} {row['results']:<8} {shape:<12} {tiles['warps']:>5} "
-            f"{tiles['stages']:>6} {row['ms']:>9.4f} {faster:>7}"
+            f"{tiles['stages']:>6} {row['ms']:>9.4f} {faster:>7}  {', '.join(_options(tiles))}".rstrip()
         )
     failed = [trial for trial in result["trials"] if trial[2] is None]
     wrong = sum(trial[3].startswith("wrong") for trial in failed)

@@ -59,14 +59,15 @@ class Sizes(NamedTuple):
     keys: int
 
 
-def sizes_of(key: Key, timed: bool) -> Sizes:
+def sizes_of(key: Key, tiles: Tiles, timed: bool) -> Sizes:
     """Returns the shape of the timed call, or of the smaller checked one. Both compile to the same kernel."""
     if key.kernel == "few rows":
-        return Sizes(8, 32, 8, 1, 32768) if timed else Sizes(1, 32, 8, 1, 4096)
+        # With as many programs, the keys of both are split, or of neither.
+        return Sizes(8, 32, 8, 1, 32768 if timed else 2048)
     if not timed:
-        # Too few keys to be split into shares, like the timed call.
-        count = 240 if key.columns < 256 else 112
-        return Sizes(1, 4, 4, count, count)
+        # Like those of the timed call, the keys are not split, because two shares would have fewer than four tiles each. Queries
+        # are the last, so that they see whole tiles.
+        return Sizes(1, 4, 4, 240, 240) if tiles.keys >= 32 else Sizes(1, 4, 4, 48, 112)
     heads = max(2, 2048 // key.columns)
     return Sizes(1 if key.dtype == "f32" else 4, heads, heads, 4096, 4096)
 
@@ -118,9 +119,9 @@ def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, 
 
 
 def compile_candidate(key: Key, tiles: Tiles, chip: plan.Chip) -> None:
-    """Compiles the kernels of both calls into Triton's cache, in a process that `compile_instead_of_running` prepared."""
+    """Compiles the kernels of the checked call, which are those of the timed one, into Triton's cache, in a process that `compile_instead_of_running` prepared."""
     with tile_table.trying(chip.kind, chip.card, key, tiles):
-        prepared(key, Inputs.of(key, sizes_of(key, timed=False), "cpu"), launch)()
+        prepared(key, Inputs.of(key, sizes_of(key, tiles, timed=False), "cpu"), launch)()
 
 
 def _start_worker(target: tuple[str, Any, int], chip: plan.Chip, setup: Callable[[], None] | None) -> None:
@@ -159,7 +160,7 @@ class Device:
     ) -> None:  # fmt: skip
         self.device, self.chip, self._setup = device, plan.chip_of(device), setup
         self._operators, self._timer = operators, timer or _milliseconds
-        self._references: dict[Key, tuple[Inputs, list[Tensor]]] = {}
+        self._references: dict[tuple[Key, Sizes], tuple[Inputs, list[Tensor]]] = {}
 
     def compile_all(self, items: list[tuple[Key, Tiles]], jobs: int) -> Iterator[tuple[Key, Tiles, str]]:
         """Compiles candidates on `jobs` processes, and yields each with its error as soon as it is done."""
@@ -172,14 +173,14 @@ class Device:
 
     def measure(self, key: Key, tiles: Tiles) -> float:
         """Returns the milliseconds of a call with these tiles. Raises ValueError if its results are wrong."""
-        inputs, wanted = self._reference(key)
+        inputs, wanted = self._reference(key, sizes_of(key, tiles, timed=False))
         with tile_table.trying(self.chip.kind, self.chip.card, key, tiles):
             got = prepared(key, inputs.to(self.device), self._operators)()
             for index, (a, b) in enumerate(zip(got, wanted)):
                 error = float((a.cpu().double() - b).abs().max() / b.abs().max().clamp_min(1e-30))
                 if not error <= _TOLERANCE[key.dtype]:
                     raise ValueError(f"wrong: result {index} is off by {error:.2g} of its largest number")
-            timed = Inputs.of(key, sizes_of(key, timed=True), self.device)
+            timed = Inputs.of(key, sizes_of(key, tiles, timed=True), self.device)
             return self._timer(prepared(key, timed, self._operators))
 
     def require_working(self) -> None:
@@ -187,15 +188,15 @@ class Device:
         if self.device.type != "cpu":
             torch.get_device_module(self.device.type).synchronize(self.device)
 
-    def _reference(self, key: Key) -> tuple[Inputs, list[Tensor]]:
-        if key not in self._references:
+    def _reference(self, key: Key, sizes: Sizes) -> tuple[Inputs, list[Tensor]]:
+        if (key, sizes) not in self._references:
             self._references.clear()  # candidates of a key follow one another
-            inputs = Inputs.of(key, sizes_of(key, timed=False), "cpu")
+            inputs = Inputs.of(key, sizes, "cpu")
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*float64 is computed by the reference")
                 found = prepared(key, inputs.to("cpu", torch.float64), torch.ops.isentrope)()
-            self._references[key] = inputs, [x.double() for x in found]
-        return self._references[key]
+            self._references[key, sizes] = inputs, [x.double() for x in found]
+        return self._references[key, sizes]
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:

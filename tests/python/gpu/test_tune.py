@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
+from gpu_compiling import TARGETS, launches
 from stand_in_device import CHIP, StandIn
 from triton.backends.compiler import GPUTarget
 
-from isentrope.gpu import ahead, candidates, plan, tile_table, tuning
+from isentrope.gpu import ahead, candidates, launch, plan, tile_table, tuning
 from isentrope.gpu.tile_table import Key, Tiles
 
 KEYS = candidates.keys(dims=(64,))
@@ -126,6 +127,34 @@ def test_results_are_compared_with_the_reference(key, monkeypatch):
     wrong = SimpleNamespace(**{"attention": CPU.attention, name: changed})
     with pytest.raises(ValueError, match=r"wrong: result 0 is off by [0-9.]+ of its largest number"):
         tuning.Device(torch.device("cpu"), wrong, lambda run: 3.0).measure(key, tiles)
+
+
+def unwritten(key, sizes):
+    """Returns inputs of a call whose contents nothing reads."""
+    queries, keys = ((sizes.batch, heads, count, key.columns) for heads, count in ((sizes.heads, sizes.queries), (sizes.kv_heads, sizes.keys)))
+    q, k, v, d_output = (torch.empty(shape, dtype=tuning._TYPES[key.dtype]) for shape in (queries, keys, keys, queries))
+    masked = key.kernel.startswith("masked ")
+    mask = torch.empty(sizes.queries, sizes.keys, dtype=torch.bool).expand(*queries[:3], sizes.keys) if masked else None
+    return tuning.Inputs(q, k, v, d_output, mask)
+
+
+NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
+
+
+@pytest.mark.parametrize("chip", [pytest.param(chip, marks=() if chip == "sm_80" else pytest.mark.long) for chip in NVIDIA])
+def test_the_timed_kernel_is_the_checked_one(chip):
+    """Otherwise it would be neither compiled ahead nor checked. Forward passes before gradients are not timed."""
+    target = TARGETS[chip]
+    for key in candidates.keys() if chip == "sm_80" else candidates.all_keys():
+        for tiles in candidates.candidates(key, target.chip):
+            with launches(target) as found, tile_table.trying(target.chip.kind, target.chip.card, key, tiles):
+                kernels = []
+                for timed in (False, True):
+                    call = tuning.prepared(key, unwritten(key, tuning.sizes_of(key, tiles, timed)), launch)
+                    found.clear()
+                    call()
+                    kernels.append(found.copy())
+            assert kernels[0] == kernels[1], (key, tiles)
 
 
 def test_each_key_has_candidates_that_a_table_may_hold():

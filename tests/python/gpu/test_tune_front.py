@@ -48,6 +48,9 @@ sys.exit(tune.main(["--dims", "64", "--jobs", "2"]))
 """
 
 
+LINE = {"kernel": "few rows", "dtype": "bf16", "columns": 64, "results": "lse", "ms": 1.0, "planned_ms": None}
+
+
 @pytest.fixture
 def device(monkeypatch):
     """Makes the command measure on the stand-in that it returns."""
@@ -77,13 +80,22 @@ def test_the_help_has_an_example_that_runs(file, device, capsys, tmp_path, monke
 def test_it_prints_and_writes_what_it_chose(file, device, capsys):
     assert command.main(["--dims", "64"]) == 0
     out, err = capsys.readouterr()
-    assert "forward                bf16    64 lse      128 x 128        8      2    0.6103  1538 %" in out
+    assert "forward                bf16    64 lse      128 x 128        8      2    0.6103  1538 %\n" in out
     assert "gave wrong results and were left out" in out and out.endswith(f"wrote {file}\n")
     assert "[tune] checked and timed, " in err and "s left: " in err
     count = len(device.measured)
     assert command.main(["--dims", "64"]) == 0 and len(device.measured) == count, "a second run has nothing to do"
     assert "s left" not in capsys.readouterr().err
     assert command.main(["--dims", "64", "--again"]) == 0 and len(device.measured) == 2 * count
+
+
+def test_tiles_that_differ_in_options_look_different():
+    rows = [{"tiles": tile_table.as_json(tiles), **LINE} for tiles in (
+        Tiles(16, 32, 1, 3, places=0), Tiles(16, 32, 1, 3, places=12), Tiles(16, 32, 1, 3, places=0, descriptors=True),
+        Tiles(16, 32, 1, 3, 255), Tiles(16, 32, 1, 3, apart=True),
+    )]  # fmt: skip
+    shown = [line.partition("1.0000")[2].strip() for line in command.table({"rows": rows, "trials": []}).splitlines()[1:-1]]
+    assert shown == ["", "12 programs", "descriptors", "255 registers", "apart"]
 
 
 def test_json_is_all_of_standard_output_or_a_file(file, device, capsys, tmp_path):
