@@ -40,13 +40,23 @@ def worst() -> list[Variant]:
 
 
 def every() -> list[Variant]:
-    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation."""
+    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation. Pages,
+    documents with a boolean mask alone, and values of another dimension have calls of their own."""
     found = []
     for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
         for kind in ({}, {"few": True}, {"backward": True}):
             found.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
     found += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
-    return found
+    return found + others()
+
+
+def others() -> list[Variant]:
+    bf16 = torch.bfloat16
+    return [
+        Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True, dropout=True),
+        Variant(torch.float32, 64, documents=True, dropout=True, backward=True),
+        *(Variant(bf16, 192, value_dim=128, backward=backward) for backward in (False, True)),
+    ]  # fmt: skip
 
 
 def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterator[tuple[Launch, str]]:
