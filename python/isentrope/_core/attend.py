@@ -43,7 +43,7 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
     if listener is not None:
         heard = unpack(listener.names, wanted, statistics, support)
         listener.hear(Statistics(*(x if x is None else x.detach() for x in heard)))
-    maxima.hear(wanted, statistics, support, first_head)
+    maxima.hear(call, wanted, statistics, support, first_head)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from isentrope._core.call import Call
 from isentrope.statistics import unpack, wanted_bits
 
 _NAMES = ("max_logit",)
@@ -114,10 +115,26 @@ def _leave(module: nn.Module, _: Any, output: Any) -> None:
 
 
 def hear(
-    wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None
+    call: Call, wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None
 ) -> None:
-    """Passes an operator's statistics for the bits `wanted` on, if a module's maxima are collected."""
+    """Passes the statistics of a call for the bits `wanted` on, if a module's maxima are collected.
+
+    Raises ValueError for a soft-cap together with a bias, because the largest sum of both tells no logit before the cap.
+    """
     if running.maxima is not None:
         max_logit = unpack(_NAMES, wanted, statistics, support).max_logit
         assert max_logit is not None
-        running.maxima.hear(max_logit, first_head)
+        running.maxima.hear(_before_soft_cap(max_logit, call), first_head)
+
+
+def _before_soft_cap(max_logit: Tensor, call: Call) -> Tensor:
+    """Returns c artanh(z / c) of z = c tanh(s / c). s is at most 8.7 c in float32, where z rounds to c."""
+    cap = call.soft_cap if call.compiled_soft_cap is None else call.compiled_soft_cap
+    if isinstance(cap, (int, float)) and cap == 0:
+        return max_logit
+    if call.bias is not None:
+        raise ValueError("[QKClip] a call with a soft-cap must have no bias or float mask; got both: pass a boolean mask")
+    limit = 1 - torch.finfo(max_logit.dtype).eps / 2
+    before = cap * (max_logit / cap).clamp(-limit, limit).atanh()
+    # -inf marks a row without keys, and a cap in a tensor may be 0.
+    return torch.where(max_logit.isfinite() & before.isfinite(), before.to(max_logit.dtype), max_logit)

@@ -97,7 +97,7 @@ def attention(
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
         output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists().values(), text, name)
-        maxima.hear(with_needs(wanted), shared, support)
+        maxima.hear(call, with_needs(wanted), shared, support)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 

@@ -13,13 +13,15 @@ keeps its logits; grouped-query attention follows the same principle here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-_NORM_OF_QUERIES = re.compile(r"(q|k|qk|query|key)_?(layer_?)?norms?$")
+# Names of norms after the projections: q_norm, norm_k, query_layernorm, ln_q, q_b_norm; not q_a_layernorm, before a projection.
+_QUERIES, _NORM = "(q|k|qk|query|key|queries|keys)", "((layer|rms|group|l2)_?)?(norms?|ln)"
+_NORM_OF_QUERIES = re.compile(f"{_QUERIES}_?(b_)?{_NORM}|{_NORM}_?{_QUERIES}")
 
 
 @dataclass(eq=False)
@@ -181,13 +183,25 @@ def named(
 
 
 def refuse_norms(name: str, module: nn.Module) -> None:
-    """Raises ValueError if the module normalises its queries or keys after their projections."""
-    norms = [child for child in module._modules if _NORM_OF_QUERIES.match(child) and module._modules[child] is not None]
-    if norms:
+    """Raises ValueError if the module has a norm for its queries or keys after their projections, by its name.
+
+    Modules inside are searched too, unless they have matrices: these have projections of their own, as indexers do.
+    `nn.Identity` is no norm. A norm by a function, such as `functional.normalize(q)` in `forward`, cannot be seen.
+    """
+    if norms := list(_norms_of_queries(module)):
         raise ValueError(
             f"[QKClip] queries and keys of {name} must not be normalised after their projections, because scaling the "
             f"projections then changes no logit, and the norm bounds the logits already; got {norms[0]}: leave QKClip out"
         )
+
+
+def _norms_of_queries(module: nn.Module) -> Iterator[str]:
+    for name, child in module.named_children():
+        if _NORM_OF_QUERIES.fullmatch(name):
+            if not isinstance(child, nn.Identity):
+                yield name
+        elif all(parameter.dim() < 2 for parameter in child.parameters()):
+            yield from (f"{name}.{inner}" for inner in _norms_of_queries(child))
 
 
 def of_rows(

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from isentrope._core.maxima import Maxima, is_watched, running, unwatch, watch
 from isentrope._core.values import checked_number
-from isentrope.models.attention_layers import recognised
+from isentrope.models.attention_layers import recognised, unknown_attentions
 from isentrope.models.projections import Projections, refuse_norms
 from isentrope.sdpa.activation import active_rule
 from isentrope.sdpa.drop_in import under_rule
@@ -42,8 +42,10 @@ class QKClip:
         grouped queries                 query rows by gamma, so that other heads of the group keep their logits
         latent attention (MLA)          rows without rotation by sqrt(gamma), rotated query rows by gamma
 
-    Biases are scaled with their rows. Logits are those of the softmax, `Statistics.max_logit`: after the scale, the
-    soft-cap and the bias of positions. Only the part without bias scales by gamma. Heads with non-finite logits stay.
+    Biases are scaled with their rows. Logits are `Statistics.max_logit`, after the scale and the bias of positions; only
+    the part without bias scales by gamma. Heads with non-finite logits stay. With a soft-cap c, logits are those before
+    it: s = c artanh(z / c) from z = c tanh(s / c). Float32 tells s up to 8.7 c, so a larger one counts as that, and tau
+    must be below. A soft-cap together with a bias or a float mask is a ValueError in the call.
 
     The forward passes of modules in training mode are read: isentrope's functions, transformers with
     attn_implementation "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
@@ -57,12 +59,14 @@ class QKClip:
         """model: on its device, wrapped or not, before it is compiled code that ran.
         tau: the threshold, > 0.
         projections: maps the name of a module and the module to its `Projections`, or None for a module without attention;
-            `isentrope.models.projections` makes them. None: those of transformers' models and `nn.MultiheadAttention`.
+            `isentrope.models.projections` makes them. None: those of transformers' models and `nn.MultiheadAttention`; then
+            a warning names attention modules whose projections are not known.
         group: the process group of the ranks that have the same layers, over which maxima are reduced. None: all ranks.
 
         Raises TypeError if model is no module, and ValueError if tau is not positive and finite. Raises ValueError if
-        no module has projections, or one normalises its queries and keys. Raises it too for projections that are
-        shared, quantized or on meta.
+        no module has projections, or one has a module that normalises its queries and keys. Raises it too for
+        projections that are shared, quantized or on meta. A norm by a function in `forward` cannot be seen: leave QKClip
+        out there.
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"[QKClip] model must be a torch.nn.Module; got {type(model).__name__}")
@@ -87,6 +91,8 @@ class QKClip:
                 "isentrope.models.projections.named(q='wq', k='wk', head_dim=64)"
             )
         self._check_parameters()
+        if projections is None:
+            _warn_of_unknown(model, self._modules)
         self._maxima = [Maxima(found.heads, found.weight, found.first_head) for found in self._layers.values()]
         self.largest = self._gathered(self._maxima[0].largest.device)
         """Largest logits before the last step, [heads of all layers], on the device; -inf before the first step."""
@@ -217,6 +223,18 @@ def _shown(names: list[str]) -> str:
     return ", ".join(name or "the model" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def _warn_of_unknown(model: nn.Module, known: list[nn.Module]) -> None:
+    ids = set(map(id, known))
+    unknown = unknown_attentions(model, [name for name, module in model.named_modules() if id(module) in ids])
+    if unknown:
+        kinds = sorted({type(model.get_submodule(name)).__name__ for name in unknown})
+        warnings.warn(
+            f"[QKClip] projections of {_shown(unknown)} ({', '.join(kinds)}) are not known, so this attention is not read: "
+            "pass projections= to read it too",
+            stacklevel=3,
+        )
+
+
 def _plain_name(name: str) -> str:
     """Returns the name without prefixes of torch's wrappers, so that a state fits the model however it is wrapped."""
     return ".".join(part for part in name.split(".") if part not in _FORWARDING | {"module"})
@@ -249,14 +267,19 @@ def _leave_torchs_function() -> None:
 
 
 def callback(tau: float = 100.0, **options: Any) -> Any:
-    """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each step and logs its summary."""
+    """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each step and logs its summary.
+
+    Each training has a clip of its own, `clip`, which stays readable after it.
+    """
     from transformers import TrainerCallback
 
     class QKClipCallback(TrainerCallback):
         clip: QKClip | None = None
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
-            self.clip = self.clip or QKClip(model, tau, **options)
+            if self.clip is not None:
+                self.clip.remove()  # a training that ended with an error left it
+            self.clip = QKClip(model, tau, **options)
 
         def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.clip.step()

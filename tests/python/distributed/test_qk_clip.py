@@ -103,14 +103,29 @@ def along_the_sequence(rank):
 
 
 class Twins(nn.Module):
-    def __init__(self):
+    def __init__(self, function=isentrope.attention, **options):
         super().__init__()
+        self.function, self.options = function, options
         torch.manual_seed(0)
         self.wq, self.wk = (nn.Linear(16, 24) for _ in "qk")
 
     def forward(self, x):
         q, k = (layer(x).unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (self.wq, self.wk))
-        return isentrope.attention(q, k, k).transpose(1, 2).flatten(2)
+        return self.function(q, k, k, **self.options).transpose(1, 2).flatten(2)
+
+
+def soft_cap_along_the_sequence(rank):
+    torch.manual_seed(1)
+    x = 4 * torch.randn(2, 12, 16)
+    for method in ("ring", "all_gather"):
+        part = Twins(isentrope.distributed.attention, method=method, sequence_length=12, soft_cap=8.0)
+        clip = isentrope.QKClip(part, 1e9, projections=isentrope.models.projections.named(q="wq", k="wk", head_dim=8))
+        part(x[:, 6 * rank : 6 * rank + 6])
+        clip.step()
+        q, k = (layer(x).unflatten(-1, (-1, 8)).transpose(1, 2) for layer in (part.wq, part.wk))
+        logits = (q @ k.mT / 8**0.5).amax((0, 2, 3))
+        assert 10 < logits.min() and logits.max() < 48, logits  # the cap is 8
+        torch.testing.assert_close(clip.largest, logits, rtol=0.02, atol=0)
 
 
 def one_reduction(rank):
@@ -128,7 +143,10 @@ def one_reduction(rank):
     assert clip.clipped.any()
 
 
-@pytest.mark.parametrize("case", [replicated, sharded, by_heads, along_the_sequence, one_reduction], ids=lambda case: case.__name__)
+CASES = [replicated, sharded, by_heads, along_the_sequence, soft_cap_along_the_sequence, one_reduction]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_weights_over_two_ranks_are_those_of_one_process(case):
     run(2, case)
 

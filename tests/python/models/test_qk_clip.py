@@ -217,6 +217,57 @@ def test_torchs_module_and_function_are_read_and_left():
         assert torch.nn.functional.scaled_dot_product_attention is own
 
 
+@pytest.mark.parametrize("size", [None, 20])
+def test_the_further_keys_of_torchs_module(size):
+    torch.manual_seed(1)
+    x, tau = torch.randn(2, 9, 32), 0.05
+    model = nn.MultiheadAttention(32, 4, batch_first=True, add_bias_kv=True, add_zero_attn=True, kdim=size, vdim=size)
+    keys = x if size is None else torch.randn(2, 9, size)
+
+    def logits():  # relative to the logit 0 of the last key, that of add_zero_attn
+        weights = model(x, keys, keys, average_attn_weights=False)[1].log()
+        return weights - weights[..., -1:]
+
+    model.bias_k.data *= 30  # the largest logits are those of the bias
+    before, values = logits(), model.bias_v.clone()
+    clip = isentrope.QKClip(model, tau)
+    model(x, keys, keys, need_weights=False)
+    clip.step()
+    clip.remove()
+    torch.testing.assert_close(clip.largest, before.amax((0, 2, 3)))
+    assert (before[..., :-2].amax((0, 2, 3)) < clip.largest).all() and (clip.largest > tau).all()
+    gamma = (tau / clip.largest)[:, None, None]
+    torch.testing.assert_close(logits(), gamma * before, rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.bias_v, values)
+
+
+@pytest.mark.parametrize("tau", [1.0, 10.0])  # below the cap and above it
+def test_logits_are_read_before_the_soft_cap(tau):
+    torch.manual_seed(2)
+    model, x = blocks(1, soft_cap=3.0), torch.randn(2, 9, 32)
+    model[0].qkv.weight.data *= 1.5
+    clip = isentrope.QKClip(model, 1e9, projections=NAMED)
+    model(0.1 * x)
+    clip.step()
+    torch.testing.assert_close(clip.largest, model[0].logits(0.1 * x).amax((0, 2, 3)))
+    clip = isentrope.QKClip(model, tau, projections=NAMED)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if tau == 1.0 else model
+    assert model[0].logits(x).amax() > 40  # the cap holds these logits at 3, which reads as 26
+    for _ in range(8):
+        run(x)
+        clip.step()
+    assert 0.95 * tau < model[0].logits(x).amax() < 1.001 * tau
+
+
+def test_a_soft_cap_with_a_bias_is_refused():
+    model = blocks(1, soft_cap=3.0, bias=torch.zeros(9, 9))
+    clip = isentrope.QKClip(model, projections=NAMED)
+    with pytest.raises(ValueError, match="soft-cap must have no bias or float mask"):
+        model(torch.randn(2, 9, 32))
+    clip.remove()
+    model(torch.randn(2, 9, 32))
+
+
 def test_a_resumed_run_goes_on():
     batches = [torch.randn(2, 9, 32) for _ in range(2)]
 
@@ -251,6 +302,33 @@ def test_heads_with_nan_or_infinite_logits_are_left_alone():
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     model(torch.randn(0, 3, 32)), clip.step()
     assert (clip.largest == -torch.inf).all() and clip.summary()["qk_clip/clipped"] == 0
+
+
+class Normed(Attention):
+    def __init__(self, name, norm):
+        super().__init__()
+        place, _, leaf = name.rpartition(".")
+        if place:
+            setattr(self, place, nn.Module())
+        setattr(self.get_submodule(place), leaf, norm)
+
+
+NORMS = ["q_norm", "norm_k", "query_layernorm", "norm_query", "qk_layer_norms", "ln_q", "k_ln", "q_b_norm", "inner.k_norm"]
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_refused_by_their_names(name):
+    with pytest.raises(ValueError, match=f"must not be normalised after their projections.*got {name}: leave"):
+        isentrope.QKClip(Normed(name, nn.RMSNorm(8)), projections=NAMED)
+    isentrope.QKClip(Normed(name, nn.Identity()), projections=NAMED).remove()
+
+
+def test_norms_of_other_vectors_are_none_of_queries():
+    for name in ("q_a_layernorm", "kv_a_layernorm", "norm", "o_norm"):
+        isentrope.QKClip(Normed(name, nn.RMSNorm(8)), projections=NAMED).remove()
+    model = Normed("indexer.k_norm", nn.RMSNorm(8))
+    model.indexer.wk = nn.Linear(32, 8)
+    isentrope.QKClip(model, projections=NAMED).remove()
 
 
 def test_what_cannot_be_scaled_is_refused():

@@ -1,12 +1,15 @@
 """QK-clip in models of transformers: logits after a step follow the formula, for every layout of projections."""
 
 import copy
+import warnings
 
 import pytest
 import torch
 import transformers as hf
 from families import CAUSAL, ENCODERS, GQA, SIZES
 from torch import nn
+from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl
+from transformers.models.qwen2_vl import modeling_qwen2_vl
 
 import isentrope
 import isentrope.hf
@@ -192,6 +195,51 @@ def test_norms_of_queries_are_refused(name):
         isentrope.QKClip(model)
 
 
+QWEN = dict(depth=1, embed_dim=32, hidden_size=32, num_heads=4, patch_size=2, temporal_patch_size=1, spatial_merge_size=1,
+            intermediate_size=48, out_hidden_size=32)  # fmt: skip
+VISION = {
+    "qwen2_vl": lambda: modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel._from_config(
+        modeling_qwen2_vl.Qwen2VLVisionConfig(**QWEN)
+    ),
+    "qwen2_5_vl": lambda: modeling_qwen2_5_vl.Qwen2_5_VisionTransformerPretrainedModel._from_config(
+        modeling_qwen2_5_vl.Qwen2_5_VLVisionConfig(**QWEN, fullatt_block_indexes=[0])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_fused_projections_of_vision_models(name):
+    torch.manual_seed(3)
+    model = VISION[name]().train()
+    largen(model)
+    model.set_attn_implementation("isentrope")
+    clip, attention = isentrope.QKClip(model, tau=0.02), model.blocks[0].attn
+    calls = Calls([attention])
+    model(torch.randn(16, 12), grid_thw=torch.tensor([[1, 4, 4]]))
+    before, values = calls.logits(attention), attention.qkv.weight[64:].clone()
+    clip.step()
+    torch.testing.assert_close(clip.largest, before.amax((0, 2, 3)))
+    gamma = gammas(clip, "blocks.0.attn", 0.02).float()
+    assert (gamma < 1).any() and torch.equal(attention.qkv.weight[64:], values)
+    torch.testing.assert_close(calls.logits(attention), gamma[:, None, None] * before)
+
+
+class StrangeAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+
+def test_attention_with_unknown_projections_is_named():
+    model = nn.ModuleDict({"known": nn.MultiheadAttention(32, 4), "tower": nn.Sequential(StrangeAttention())})
+    with pytest.warns(UserWarning, match=r"projections of tower.0 \(StrangeAttention\) are not known"):
+        isentrope.QKClip(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for config in (hf.LlamaConfig(**GQA), CAUSAL["gpt2"](), hf.MiniMaxConfig(**GQA, layer_types=["linear_attention", "full_attention"])):
+            isentrope.QKClip(hf.AutoModelForCausalLM.from_config(config))
+
+
 @pytest.mark.parametrize("implementation", ["isentrope", "sdpa"])
 def test_the_trainer_clips(tmp_path, implementation):
     torch.manual_seed(3)
@@ -209,3 +257,8 @@ def test_the_trainer_clips(tmp_path, implementation):
     logged = [entry["qk_clip/max_logit"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(logged) == 3 and logged[0] > 50 and max(logged[1:]) < 3, logged
     assert clipping.clip.clipped.max() >= 1
+    first = clipping.clip
+    for name, parameter in model.named_parameters():
+        parameter.data *= 10 if "q_proj" in name or "k_proj" in name else 1
+    trainer.train()  # a second training clips too
+    assert clipping.clip is not first and clipping.clip.clipped.max() >= 1 and clipping.clip.largest.max() < 3
