@@ -247,7 +247,8 @@ def main():
     arguments = parser.parse_args()
     if DEVICE == "cpu" and not arguments.tiny:
         sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
-    calls = {work.name: host_row(work, 2) for work in TINY_SHAPES[:1]} if arguments.tiny else {work.name: host_row(work) for work in CALLS}
+    small, count = (TINY_SHAPES[:1], 2) if arguments.tiny else (CALLS, HOST_CALLS)
+    calls = {work.name: host_row(work, count) for work in small}
     limit, notes, rows = limits(), {}, []
     for work in TINY_SHAPES if arguments.tiny else all_work():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)

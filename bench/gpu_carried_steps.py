@@ -83,7 +83,7 @@ def time_calls(run: Run, share: float) -> None:
 
 
 def time_decode(run: Run, share: float) -> None:
-    """Times decode steps as separate launches and as a graph, with lse alone and with all statistics, and their peer's."""
+    """Times decode steps with lse alone, with all statistics and by their peer, as separate launches and as a graph."""
     for work in run.until_budget("decode", carried.TINY_SHAPES[-2:] if run.tiny else carried.DECODED, share):
         for system in small_systems():
             name = f"{work.name}, {system.name}"

@@ -33,8 +33,9 @@ def decode_step(batch: int, keys: int, key_heads: int, page: int = 0) -> Work:
 
 PAGED = [decode_step(8, 32768, 8, page) for page in (16, 64, 256)]
 DECODED = [
-    decode_step(8, 32768, 8), *PAGED, decode_step(1, 8192, 8), decode_step(8, 8192, 8), decode_step(64, 8192, 8), decode_step(1, 1024, 8),
-    decode_step(1, 131072, 8), decode_step(64, 1024, 8), decode_step(8, 8192, 32), decode_step(8, 32768, 2),
+    decode_step(8, 32768, 8), *PAGED, decode_step(1, 8192, 8), decode_step(8, 8192, 8), decode_step(64, 8192, 8),
+    decode_step(1, 1024, 8), decode_step(1, 131072, 8), decode_step(64, 1024, 8), decode_step(8, 8192, 32),
+    decode_step(8, 32768, 2),
 ]  # fmt: skip
 
 TINY_LINES = [f"dt={dtype} shape=1x2:1x17x33x16 mask=causal:bottom_right bwd=1" for dtype in ("bf16", "f32")]

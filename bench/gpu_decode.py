@@ -90,7 +90,8 @@ def measured(dtype: str, dim: int, statistics: bool, page: int = 0, chip: str = 
     shape, kernel = dict(forward.constants)["SHAPE"], compiled(forward, target)
     (loop,) = kernel.loops
     results = "all statistics" if statistics else "lse"
-    return Decoding(dtype, dim, results, page, shape.KEYS, dict(forward.options)["num_warps"], shape.PLACES, chip, kernel, loop)
+    warps = dict(forward.options)["num_warps"]
+    return Decoding(dtype, dim, results, page, shape.KEYS, warps, shape.PLACES, chip, kernel, loop)
 
 
 def bars(x: Decoding) -> Iterator[Bar]:
@@ -105,12 +106,13 @@ def bars(x: Decoding) -> Iterator[Bar]:
 
 
 def places(x: Decoding) -> Bar:
-    return Bar(f"{x.dtype}, d {x.dim}, {x.results}, {x.chip}: programs on a multiprocessor that the plan counts on", x.places, x.programs)
+    about = f"{x.dtype}, d {x.dim}, {x.results}, {x.chip}: "
+    return Bar(about + "programs on a multiprocessor that the plan counts on", x.places, x.programs)
 
 
 class Wave(NamedTuple):
-    """A call's share of the places of an H100 that its programs fill. splittable: it has fewer programs than places, and enough keys
-    to split them among more."""
+    """A call's share of the places of an H100 that its programs fill. splittable: it has fewer programs than places,
+    and enough keys to split them among more."""
 
     key_heads: int
     sequences: int

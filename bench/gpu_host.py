@@ -183,7 +183,9 @@ def steps_of_decoding(layers: int) -> float:
 
 
 def public_steps(keys: int, function: Callable[..., Any] = isentrope.attention) -> dict[str, Callable[[], Any]]:
-    """Calls through torch's dispatcher and autograd, by name; "statistics" for isentrope.attention alone. keys: also queries."""
+    """Calls through torch's dispatcher and autograd, by name; "statistics" for isentrope.attention alone.
+
+    keys: also queries."""
     q, k, v = (torch.zeros(1, HEADS, keys, DIM, dtype=torch.bfloat16) for _ in range(3))
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     call = partial(function, is_causal=True)
@@ -195,9 +197,9 @@ def public_steps(keys: int, function: Callable[..., Any] = isentrope.attention) 
 
 
 def public_functions() -> dict[str, dict[str, Any]]:
-    """Microseconds of isentrope.attention with each of PUBLIC_KEYS, and ratios to scaled_dot_product_attention with one key. Its
-    arithmetic runs on the CPU, so that more keys would take it longer. The statistics' peer is the forward pass. Runs take turns,
-    so that a busy machine slows all."""
+    """Microseconds of isentrope.attention with each of PUBLIC_KEYS, and ratios to scaled_dot_product_attention with one
+    key. Its arithmetic runs on the CPU, so that more keys would take it longer. The statistics' peer is the forward
+    pass. Runs take turns, so that a busy machine slows all."""
     ours, torchs = [public_steps(keys) for keys in PUBLIC_KEYS], public_steps(1, F.scaled_dot_product_attention)
     torchs["statistics"] = torchs["forward"]
     found = {}
@@ -221,7 +223,7 @@ def main() -> None:
     operators.register("CPU")
     with stand_in_launches():
         public = public_functions()
-        print(f"isentrope.attention, {PUBLIC_KEYS} keys, and scaled_dot_product_attention, 1 key, on this CPU with its arithmetic:")
+        print(f"isentrope.attention, {PUBLIC_KEYS} keys, and scaled_dot_product_attention, 1 key, with its arithmetic:")
         for name, row in public.items():
             print(f"  {name}: {row['us']} us, {row['ratios']} times the {row['peer']} us of torch's")
         for kind in ("plain", "plain statistics", "forward", "statistics", "plain backward", "backward"):

@@ -27,7 +27,7 @@ def backward_of(work, run, q, k, v, upstream):
 
 
 def in_pages(k, v, page):
-    """Returns the same keys and values in pages that lie in a random order, their block table, and the keys of each sequence."""
+    """Returns the same keys and values in pages in a random order, their block table, and the keys of each sequence."""
     batch, _, keys, _ = k.shape
     order = torch.randperm(batch * keys // page, generator=torch.Generator().manual_seed(1)).to(k.device)
     pages = (x.unflatten(2, (-1, page)).transpose(1, 2).flatten(0, 1)[order] for x in (k, v))
@@ -53,7 +53,9 @@ class Isentrope:
         if self.reads_entropy(work):
             return self.with_entropy(work, q, k, v, upstream)
         wanted = [self.statistics] if isinstance(self.statistics, str) else self.statistics
-        function, cache = (isentrope.gpu.decode, in_pages(k, v, work.page)) if work.page else (isentrope.gpu.attention, (k, v))
+        function, cache = isentrope.gpu.attention, (k, v)
+        if work.page:
+            function, cache = isentrope.gpu.decode, in_pages(k, v, work.page)
 
         def run():
             result = function(q, *cache, causal=work.causal, return_stats=wanted)

@@ -212,7 +212,8 @@ def decode(
         k_cache, v_cache: [pages, kv_heads, page_size, dim | value_dim] (vLLM's paged cache), of the type of q, or int8
             from `quantize`, on the CPU.
         block_table: int32 or int64 [batch, pages of a sequence]: the pages of each sequence, in order. None: sequence i
-            is page i. An invalid page number is a ValueError on the CPU; a GPU does not check it, and reads outside the cache.
+            is page i. An invalid page number is a ValueError on the CPU; a GPU does not check it, and reads outside the
+            cache.
         seqused_k: int32 or int64 [batch]: the number of keys of each sequence, including those of the queries. None: all
             keys of its pages.
         k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], for int8 caches, which are computed in float32.

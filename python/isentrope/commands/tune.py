@@ -47,13 +47,15 @@ def _device(index: int) -> torch.device:
 
 def _options(tiles: dict[str, Any]) -> list[str]:
     """Returns the fields of tiles that have no column, in words, if they are not at their default."""
-    counts = [f"{tiles[name]} {words}" for name, words in (("registers", "registers"), ("places", "programs")) if tiles.get(name)]
-    return [*counts, *(name for name in ("apart", "descriptors") if tiles.get(name))]
+    counts = {"registers": "registers", "places": "programs"}
+    found = [f"{tiles[name]} {words}" for name, words in counts.items() if tiles.get(name)]
+    return found + [name for name in ("apart", "descriptors") if tiles.get(name)]
 
 
 def table(result: dict[str, Any]) -> str:
-    """Returns a table as text: tiles, milliseconds of the call, time saved against the current tiles, and options of the tiles: most
-    registers of a thread, programs of a multiprocessor that shares fill, gradients apart, descriptors."""
+    """Returns a table as text: tiles, milliseconds of the call, time saved against the current tiles, and options.
+
+    Options are most registers of a thread, programs of a multiprocessor that shares fill, gradients apart, descriptors."""
     names = f"{'kernel':<22} {'type':<5} {'d':>4} {'results':<8} {'rows x keys':<12}"
     lines = [f"{names} {'warps':>5} {'stages':>6} {'ms':>9} {'faster':>7}  options"]
     for row in result["rows"]:

@@ -86,7 +86,8 @@ class Operands:
 
     def check(self) -> None:
         """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
-        device. Invalid documents are clamped to valid ranges instead; an invalid page number reads outside the cache."""
+        device. Invalid documents are clamped to valid ranges instead; an invalid page number reads outside the
+        cache."""
         device, like = self.q.device, []
         for name, x in zip(_NAMES, _arguments(self)):
             if isinstance(x, Tensor):

@@ -24,8 +24,8 @@ def padded(columns: int) -> int:
 
 class Chip(NamedTuple):
     """A kind of device. kind: "sm80" (Ampere, Ada, and Blackwell workstations), "sm90", "sm100", "gfx" (CDNA), "rdna",
-    "xpu" or "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for. shared: bytes
-    of shared memory of a multiprocessor, for NVIDIA; all later than 7.5 have the default at least."""
+    "xpu" or "interpreter". units: multiprocessors. card: its name, empty for chips that are only compiled for.
+    shared: bytes of shared memory of a multiprocessor, for NVIDIA; all later than 7.5 have the default at least."""
 
     kind: str
     units: int
@@ -34,10 +34,11 @@ class Chip(NamedTuple):
 
 
 def nvidia(major: int, minor: int, units: int, card: str = "") -> Chip:
-    """Returns the chip of a compute capability. Shared memory is that of the CUDA programming guide, table of compute capabilities."""
+    """Returns the chip of a compute capability. Its shared memory stands in the CUDA programming guide."""
     kind = {9: "sm90", 10: "sm100"}.get(major, "sm80")
-    large = {(8, 0): 164 << 10, (8, 7): 164 << 10}
-    return Chip(kind, units, card, 228 << 10 if kind != "sm80" else large.get((major, minor), Chip._field_defaults["shared"]))
+    if kind != "sm80":
+        return Chip(kind, units, card, 228 << 10)
+    return Chip(kind, units, card, 164 << 10) if (major, minor) in ((8, 0), (8, 7)) else Chip(kind, units, card)
 
 
 @lru_cache
@@ -224,8 +225,8 @@ def decisions(heads: int, kv_heads: int, queries: int, paged: bool, given: tuple
 
 
 def programs_of(chip: Chip, registers: int, shared: int, warps: int) -> int:
-    """Returns the programs that a multiprocessor of an NVIDIA chip runs at once: it has 65536 registers, which warps get by
-    the 256, and each program takes 1 KiB more shared memory than it requests.
+    """Returns the programs that a multiprocessor of an NVIDIA chip runs at once: it has 65536 registers, which warps
+    get by the 256, and each program takes 1 KiB more shared memory than it requests.
 
     registers: of a thread. shared: bytes of a program."""
     by_registers = 65536 // (-(-registers * 32 // 256) * 256 * warps)
@@ -233,8 +234,8 @@ def programs_of(chip: Chip, registers: int, shared: int, warps: int) -> int:
 
 
 def places_of(tiles: Tiles, chip: Chip, dtype: torch.dtype, dim: int, columns: int) -> int:
-    """Returns the programs of a decode step that a multiprocessor runs at once, for tiles with places 0. With one warp, or two, a
-    program has the shared memory of its queries and of the tiles of keys and values that it loads ahead.
+    """Returns the programs of a decode step that a multiprocessor runs at once, for tiles with places 0. A program has
+    the shared memory of its queries and of the tiles of keys and values that it loads ahead.
 
     dim, columns: padded head dimensions of keys and of values."""
     if tiles.places or not chip.kind.startswith("sm"):

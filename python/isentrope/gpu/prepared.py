@@ -147,7 +147,8 @@ class Prepared:
         places = _Places(steps.given, separate, steps)
         # Variants of a kernel share their arguments, and only the first picks them.
         shared = [at > 0 and one[2] is steps.launches[at - 1][2] for at, one in enumerate(steps.launches)]
-        picks = places.picks([[] if same else [places.value(x) for x in one[2]] for same, one in zip(shared, steps.launches)])
+        launches = [[] if same else [places.value(x) for x in one[2]] for same, one in zip(shared, steps.launches)]
+        picks = places.picks(launches)
         self._steps: list[tuple[Any, Any, Any, tuple]] = []
         for function, what in steps.sequence:
             if function:

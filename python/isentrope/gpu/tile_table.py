@@ -35,8 +35,8 @@ class Tiles(NamedTuple):
 
     rows, keys: queries and keys of a tile. warps: of a program. stages: tiles whose loads are in flight. registers: most that a
     thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
-    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill; 0: as many as fit it
-    (`plan.places_of`).
+    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill; 0: as many as fit
+    it (`plan.places_of`).
     descriptors: forward and few rows: whole tiles of keys and values are loaded by tensor descriptors where strides allow it.
     """
 

@@ -65,8 +65,8 @@ def sizes_of(key: Key, tiles: Tiles, timed: bool) -> Sizes:
         # With as many programs, the keys of both are split, or of neither.
         return Sizes(8, 32, 8, 1, 32768 if timed else 2048)
     if not timed:
-        # Like those of the timed call, the keys are not split, because two shares would have fewer than four tiles each. Queries
-        # are the last, so that they see whole tiles.
+        # Like those of the timed call, the keys are not split, because two shares would have fewer than four tiles
+        # each. Queries are the last, so that they see whole tiles.
         return Sizes(1, 4, 4, 240, 240) if tiles.keys >= 32 else Sizes(1, 4, 4, 48, 112)
     heads = max(2, 2048 // key.columns)
     return Sizes(1 if key.dtype == "f32" else 4, heads, heads, 4096, 4096)
@@ -119,7 +119,9 @@ def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, 
 
 
 def compile_candidate(key: Key, tiles: Tiles, chip: plan.Chip) -> None:
-    """Compiles the kernels of the checked call, which are those of the timed one, into Triton's cache, in a process that `compile_instead_of_running` prepared."""
+    """Compiles the kernels of the checked call, which are those of the timed one, into Triton's cache.
+
+    The process must have been prepared by `compile_instead_of_running`."""
     with tile_table.trying(chip.kind, chip.card, key, tiles):
         prepared(key, Inputs.of(key, sizes_of(key, tiles, timed=False), "cpu"), launch)()
 

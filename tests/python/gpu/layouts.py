@@ -40,8 +40,8 @@ def worst() -> list[Variant]:
 
 
 def every() -> list[Variant]:
-    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation. Pages,
-    documents with a boolean mask alone, and values of another dimension have calls of their own."""
+    """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation.
+    Pages, documents with a boolean mask alone, and values of another dimension have calls of their own."""
     found = []
     for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
         for kind in ({}, {"few": True}, {"backward": True}):

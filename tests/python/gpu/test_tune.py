@@ -131,7 +131,8 @@ def test_results_are_compared_with_the_reference(key, monkeypatch):
 
 def unwritten(key, sizes):
     """Returns inputs of a call whose contents nothing reads."""
-    queries, keys = ((sizes.batch, heads, count, key.columns) for heads, count in ((sizes.heads, sizes.queries), (sizes.kv_heads, sizes.keys)))
+    queries = sizes.batch, sizes.heads, sizes.queries, key.columns
+    keys = sizes.batch, sizes.kv_heads, sizes.keys, key.columns
     q, k, v, d_output = (torch.empty(shape, dtype=tuning._TYPES[key.dtype]) for shape in (queries, keys, keys, queries))
     masked = key.kernel.startswith("masked ")
     mask = torch.empty(sizes.queries, sizes.keys, dtype=torch.bool).expand(*queries[:3], sizes.keys) if masked else None
@@ -141,7 +142,7 @@ def unwritten(key, sizes):
 NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
 
 
-@pytest.mark.parametrize("chip", [pytest.param(chip, marks=() if chip == "sm_80" else pytest.mark.long) for chip in NVIDIA])
+@pytest.mark.parametrize("chip", ["sm_80", *(pytest.param(chip, marks=pytest.mark.long) for chip in NVIDIA[1:])])
 def test_the_timed_kernel_is_the_checked_one(chip):
     """Otherwise it would be neither compiled ahead nor checked. Forward passes before gradients are not timed."""
     target = TARGETS[chip]
