@@ -15,13 +15,23 @@ namespace isentrope {
 class Config {
  public:
   Config(const Json& json, std::string prefix, std::vector<std::string>& keys)
-      : json_(json), prefix_(std::move(prefix)), keys_(&keys) {}
+      : json_(&json), prefix_(std::move(prefix)), keys_(&keys) {}
+
+  // The same keys, noted in another list.
+  [[nodiscard]] Config reporting_to(std::vector<std::string>& keys) const {
+    return {*json_, prefix_, keys};
+  }
 
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
 
   [[nodiscard]] bool is_list(const std::string& key) const {
     const Json* const found = find(key);
     return found != nullptr && found->is_array();
+  }
+
+  [[nodiscard]] bool is_object(const std::string& key) const {
+    const Json* const found = find(key);
+    return found != nullptr && found->is_object();
   }
 
   // A number that decides: null counts as absent, anything but a number is an error.
@@ -60,20 +70,18 @@ class Config {
   // The object under a key; empty when it is absent.
   Config part(const std::string& key) const {
     static const Json kEmpty = {};
-    const Json* const found = find(key);
-    const bool object = found != nullptr && found->is_object();
-    return {object ? *found : kEmpty, prefix_ + key + ".", *keys_};
+    return {is_object(key) ? *find(key) : kEmpty, prefix_ + key + ".", *keys_};
   }
 
   void note(const std::string& key) const { keys_->push_back(prefix_ + key); }
 
  private:
   const Json* find(const std::string& key) const {
-    const Json* const found = json_.find(key);
+    const Json* const found = json_->find(key);
     return found == nullptr || found->value.is_null() ? nullptr : found;
   }
 
-  const Json& json_;
+  const Json* json_;
   std::string prefix_;
   std::vector<std::string>* keys_;
 };

@@ -13,6 +13,11 @@
 namespace isentrope {
 namespace {
 
+// Keys of the objects that hold the language model of a model of several parts. One may hold
+// another.
+constexpr std::array<const char*, 6> kLanguageParts = {
+    "text_config", "thinker_config", "vlm_config", "llm_config", "language_config", "decoder"};
+
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 double yarn_attention(double factor, double mscale) {
@@ -155,6 +160,19 @@ std::string without_infinities(std::string_view text) {
   return json;
 }
 
+// Returns the language model's keys, and sets model_type to the innermost one.
+Config language_config(const Json& json, ModelScale& model) {
+  Config config(json, "", model.keys);
+  while (true) {
+    if (std::string type = config.text("model_type"); !type.empty())
+      model.model_type = std::move(type);
+    const auto* const key = std::ranges::find_if(
+        kLanguageParts, [&](const char* name) { return config.is_object(name); });
+    if (key == kLanguageParts.end()) return config;
+    config = config.part(*key);
+  }
+}
+
 }  // namespace
 
 ModelScale scale_of_config(std::string_view text) {
@@ -163,15 +181,9 @@ ModelScale scale_of_config(std::string_view text) {
     throw Error("[scale_of_config] a config must be an object; got " + shortened(json));
   ModelScale model;
   model.layers = "all";
-  // Models of several media keep the language model's keys in an object of their own.
-  const Json* const text_config = json.find("text_config");
-  const bool nested = text_config != nullptr && text_config->is_object();
-  const Json& root = nested ? *text_config : json;
+  const Config config = language_config(json, model);
   std::vector<std::string> width_keys;
-  model.dim = dim_of(Config(root, "", width_keys));
-  const Config config(root, nested ? "text_config." : "", model.keys);
-  model.model_type = config.text("model_type");
-  if (model.model_type.empty()) model.model_type = Config(json, "", width_keys).text("model_type");
+  model.dim = dim_of(config.reporting_to(width_keys));
   const std::optional<FamilyScale> family = family_scale(model.model_type);
   model.known = family.has_value();
   const Config rope =

@@ -187,6 +187,22 @@ TEST(ModelScale, KnowsOnlyFamiliesThatWereRead) {
   }
 }
 
+TEST(ModelScale, TheLanguageModelMayLieInAPartOfAPart) {
+  const ModelScale omni = scale_of_config(
+      R"({"model_type": "qwen3_omni_moe", "head_dim": 64, "thinker_config": {"model_type": "t",
+          "audio_config": {"head_dim": 32}, "text_config": {"head_dim": 128,
+          "rope_scaling": {"rope_type": "yarn", "factor": 4}, "model_type": "qwen3_omni_moe_text"}}})");
+  EXPECT_EQ(omni.rule, ScaleRule::yarn_mscale(4));
+  EXPECT_EQ(omni.dim, 128);
+  EXPECT_EQ(omni.model_type, "qwen3_omni_moe_text");
+  EXPECT_EQ(omni.keys.front(), "thinker_config.text_config.rope_scaling.rope_type");
+  for (const char* key : {"vlm_config", "llm_config", "language_config", "decoder"}) {
+    const ModelScale model = scale_of_config(std::string(R"({"model_type": "llama", ")") + key +
+                                             R"(": {"model_type": "gemma4_text"}})");
+    EXPECT_EQ(model.rule, ScaleRule::constant(1)) << key;
+  }
+}
+
 TEST(ModelScale, FamiliesWithAScaleInTheirCode) {
   const auto rule = [](const char* json) {
     const ModelScale model = scale_of_config(json);
