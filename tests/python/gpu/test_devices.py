@@ -114,6 +114,18 @@ def test_a_device_too_old_is_an_error(monkeypatch):
         plan.chip_of.__wrapped__(torch.device("cuda"))
 
 
+@pytest.mark.parametrize("capability, kind, shared", [
+    ((8, 0), "sm80", 164), ((8, 6), "sm80", 100), ((8, 7), "sm80", 164), ((8, 9), "sm80", 100), ((9, 0), "sm90", 228),
+    ((10, 0), "sm100", 228), ((12, 0), "sm80", 100),
+])  # fmt: skip
+def test_a_chip_has_the_tiles_and_the_shared_memory_of_its_capability(capability, kind, shared, monkeypatch):
+    major, minor = capability
+    card = type("Card", (), {"major": major, "minor": minor, "name": "Card", "multi_processor_count": 40})
+    monkeypatch.setattr(plan, "INTERPRETED", type("No", (), {"value": False}))
+    monkeypatch.setattr(torch, "get_device_module", lambda _: type("M", (), {"get_device_properties": lambda _: card}))
+    assert plan.chip_of.__wrapped__(torch.device("cuda")) == plan.Chip(kind, 40, "Card", shared << 10)
+
+
 @pytest.mark.parametrize("name, wrong, message", [
     ("k", torch.zeros(1, 2, 6, 8), "k must have shape"),
     ("rule", "lgn(512)", "did you mean logn"),
