@@ -195,6 +195,7 @@ def test_weights_and_biases_gets_every_head_offline(tmp_path):
     run = wandb.init(mode="offline", dir=tmp_path, project="test")
     monitor_logs.WeightsAndBiases(run)(7, found)
     run.finish()
+    wandb.teardown()  # its service may still write after the end of a run
     (written,) = (path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert all(name.encode() in written for name in (*found.summary(), *found.heads()))
 
