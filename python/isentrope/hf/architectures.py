@@ -6,6 +6,7 @@ import dis
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -130,7 +131,8 @@ def _eager_parameters(module: nn.Module) -> frozenset[str]:
 
 
 def check_models_when_built(name: str) -> None:
-    """Makes transformers raise ValueError when a class with a fixed table of attentions is built with `name`.
+    """Makes transformers raise ValueError when a class with a fixed table of attentions is built with `name`, and warn when
+    a built one is set to it.
 
     Such classes (GIT, GPT-J, Falcon, ...) look their attention up in a table, which raises a bare KeyError. Remembers
     which classes support sdpa, whatever attention they are built with, since that can be set later.
@@ -140,19 +142,22 @@ def check_models_when_built(name: str) -> None:
     @functools.wraps(choose)
     def get_correct_attn_implementation(model: Any, requested: str | None, is_init_check: bool = False) -> str:
         _note_support(model)
-        if requested == name and is_init_check and (table := _fixed_attentions(type(model))):
-            raise ValueError(
-                f"[isentrope.hf] the attention of {type(model).__name__} must be one of {', '.join(table)}; got {name!r}: "
-                'load the model with attn_implementation="eager"'
-            )
-        return choose(model, requested, is_init_check)
+        if requested != name or not (table := _fixed_attentions(type(model))):
+            return choose(model, requested, is_init_check)
+        wanted = f"the attention of {type(model).__name__} must be one of {', '.join(table)}; got {name!r}"
+        if is_init_check:
+            raise ValueError(f'[isentrope.hf] {wanted}: load the model with attn_implementation="eager"')
+        # It may be a part of a model whose other parts can use it.
+        used = model.config._attn_implementation
+        warnings.warn(f"[isentrope.hf] {wanted}: it keeps {used!r}", stacklevel=4)
+        return used
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
 
 
 def _fixed_attentions(kind: type) -> list[str]:
     """Returns the names in the table of attentions of a model's class; empty if there is no such table."""
-    for name, table in vars(sys.modules.get(kind.__module__)).items():
+    for name, table in getattr(sys.modules.get(kind.__module__), "__dict__", {}).items():
         if name.endswith("_ATTENTION_CLASSES") and isinstance(table, dict) and "eager" in table:
             return sorted(table)
     return []

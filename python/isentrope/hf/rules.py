@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from isentrope._core.library import CHECKED
 from isentrope._core.values import check_bool, shown
@@ -29,7 +30,7 @@ def config_of(model: nn.Module) -> Any:
 
 
 def attentions(model: nn.Module) -> list[nn.Module]:
-    """Returns the attention modules in the order of the layers. Raises ValueError unless they use isentrope."""
+    """Returns the attention modules that use isentrope, in the order of the layers. Raises ValueError if none does."""
     used = getattr(config_of(model), "_attn_implementation", None)
     if used not in (NAME, CONTEXT_PARALLEL):
         raise ValueError(
@@ -41,7 +42,28 @@ def attentions(model: nn.Module) -> list[nn.Module]:
     found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
     if not found:
         raise ValueError(f"[isentrope.hf] the model must have attention modules; got {type(model).__name__}")
-    return found
+    owners = {module: owner for owner in model.modules() if isinstance(owner, PreTrainedModel) for module in owner.modules()}
+    using = [m for m in found if _uses_isentrope(m, owners.get(m))]
+    if not using:
+        raise ValueError(
+            f"[isentrope.hf] the model must have a replaceable attention; got {type(model).__name__}, whose "
+            f"{type(found[0]).__name__} computes its own"
+        )
+    return using
+
+
+def _uses_isentrope(module: nn.Module, owner: PreTrainedModel | None) -> bool:
+    """Returns False for a module that is set to another attention, or whose class `owner` never looks one up.
+
+    transformers reads the source of the class to find out. A class without one, as in notebooks, is believed to.
+    """
+    if owner is None:
+        return True
+    used = getattr(getattr(module, "config", owner.config), "_attn_implementation", None)
+    if used not in (NAME, CONTEXT_PARALLEL):
+        return False
+    kind = type(owner)
+    return kind._can_set_attn_implementation() or not hasattr(kind, "_can_set_attn_implementation_cached_value")
 
 
 class ModelRule(NamedTuple):

@@ -147,6 +147,28 @@ def test_blocks_without_a_size_are_refused_by_name():
         attention_forward(torch.nn.Module(), states, states, states, None, block_indices=torch.zeros(1, 2, 2, 1))
 
 
+@pytest.mark.parametrize("name", ["mpt", "bloom", "xglm"])
+def test_a_rule_is_refused_where_no_attention_would_read_it(name):
+    model = build(name, "isentrope")
+    with pytest.raises(ValueError, match=f"must have a replaceable attention; got {type(model).__name__}, whose .*Attention computes"):
+        isentrope.hf.set_rule(model, "logn(4)")
+
+
+def test_a_rule_is_set_in_the_parts_whose_attention_is_replaceable():
+    model = build("got_ocr2", "isentrope")  # its images have an attention of their own
+    isentrope.hf.set_rule(model, "logn(4)")
+    ruled = {type(module).__name__ for module in model.modules() if hasattr(module, "isentrope_rule")}
+    assert ruled == {"Qwen2Attention"}
+
+
+def test_a_built_class_with_a_fixed_table_keeps_its_attention():
+    model = build("git", "eager")
+    with pytest.warns(UserWarning, match="attention of GitForCausalLM must be one of eager; got 'isentrope': it keeps 'eager'"):
+        model.set_attn_implementation("isentrope")
+    with pytest.raises(ValueError, match="must use attn_implementation=\"isentrope\"; got 'eager'"):
+        isentrope.hf.set_rule(model, "logn(4)")
+
+
 class OwnConfig(hf.PretrainedConfig):
     model_type = "not_registered"
 
@@ -191,3 +213,10 @@ def test_a_class_that_transformers_does_not_list_gets_the_masks_of_the_eager_att
     assert error_of(model(states), want) < TOLERANCE
     with pytest.raises(ValueError, match='attention_mask of OwnAttention must be additive.*attn_implementation="eager"'):
         model.attention(states, torch.ones(2, 1, 6, 6, dtype=torch.bool).tril())
+
+
+def test_a_class_whose_source_cannot_be_read_may_have_a_rule(monkeypatch):
+    monkeypatch.setattr(OwnModel, "__module__", "of_a_notebook")
+    model = OwnModel._from_config(OwnConfig(), attn_implementation="isentrope")
+    isentrope.hf.set_rule(model, "logn(4)", force=True)
+    assert model.attention.isentrope_rule == isentrope.ScaleRule("logn(4)")
