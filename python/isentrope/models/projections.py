@@ -91,6 +91,11 @@ class Projections:
         """Weight of the queries, whose device and type are those of the module."""
         return getattr(self.parts[0].module, self.parts[0].names[0])
 
+    @property
+    def frozen(self) -> bool:
+        """Whether no parameter of the projections has a gradient, those of adapters in them included."""
+        return not any(parameter.requires_grad for part in self.parts for parameter in part.module.parameters())
+
     def first_head(self, heads: int) -> int:
         """Index of this rank's first head, from its shard of the query weight; calls have `heads` heads."""
         index, shards = 0, 1

@@ -52,7 +52,8 @@ class QKClip:
     Inside these modules torch's function is computed by isentrope, because torch's kernels do not return the largest
     logit. Nothing waits for a device, unless weights are on the CPU and their calls on a GPU.
 
-    A later clip of the same model takes the place of an earlier one.
+    Modules whose projections are frozen when the clip is made are neither read nor scaled: a checkpoint of adapters
+    needs the weights that it was trained on. A later clip of the same model takes the place of an earlier one.
     """
 
     def __init__(self, model: nn.Module, tau: float = 100.0, *, projections: Finder | None = None, group: Any = None) -> None:
@@ -64,7 +65,7 @@ class QKClip:
         group: the process group of the ranks that have the same layers, over which maxima are reduced. None: all ranks.
 
         Raises TypeError if model is no module, and ValueError if tau is not positive and finite. Raises ValueError if
-        no module has projections, or one has a module that normalises its queries and keys. Raises it too for
+        no module has projections that train, or one has a module that normalises its queries and keys. Raises it too for
         projections that are shared, quantized or on meta. A norm by a function in `forward` cannot be seen: leave QKClip
         out there.
         """
@@ -76,15 +77,20 @@ class QKClip:
         self._group = group
         self._layers: dict[str, Projections] = {}
         self._modules: list[nn.Module] = []
+        frozen: list[nn.Module] = []
         for name, module in model.named_modules():
             if not _FORWARDING.isdisjoint(module._modules):
                 continue
             found = projections(name, module) if projections else recognised(module)
-            if found is not None:
+            if found is not None and found.frozen:
+                frozen.append(module)
+            elif found is not None:
                 refuse_norms(name, module)
                 plain = _plain_name(name)
                 self._layers[name if plain in self._layers else plain] = found
                 self._modules.append(module)
+        if frozen and not self._layers:
+            raise ValueError("[QKClip] model must have attention modules whose projections train; got frozen ones alone")
         if not self._layers:
             raise ValueError(
                 "[QKClip] model must have attention modules whose projections are known; got none. Pass projections=, for example "
@@ -92,7 +98,7 @@ class QKClip:
             )
         self._check_parameters()
         if projections is None:
-            _warn_of_unknown(model, self._modules)
+            _warn_of_unknown(model, self._modules + frozen)
         self._maxima = [Maxima(found.heads, found.weight, found.first_head) for found in self._layers.values()]
         self.largest = self._gathered(self._maxima[0].largest.device)
         """Largest logits before the last step, [heads of all layers], on the device; -inf before the first step."""

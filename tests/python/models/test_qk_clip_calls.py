@@ -145,6 +145,21 @@ def test_modules_that_do_not_run_stay_as_they_are():
     assert (clip.largest[4:] == -torch.inf).all()
 
 
+def test_frozen_projections_are_left_alone():
+    model = blocks(2)
+    model[0].qkv.requires_grad_(False)
+    before = model[0].qkv.weight.clone()
+    clip = isentrope.QKClip(model, 1e-3, projections=NAMED)
+    model(torch.randn(2, 9, 32))
+    clip.step()
+    assert torch.equal(model[0].qkv.weight, before) and set(clip.state_dict()["largest"]) == {"1"}
+    clip.remove()
+    with pytest.raises(ValueError, match="got frozen ones alone"):
+        isentrope.QKClip(model[:1], projections=NAMED)
+    model[0].qkv.adapter = nn.Linear(3, 3)
+    assert set(isentrope.QKClip(model[:1], projections=NAMED).state_dict()["largest"]) == {"0"}
+
+
 def test_a_later_clip_takes_the_place_of_an_earlier_one():
     model = blocks(1)
     first = isentrope.QKClip(model, projections=NAMED)
