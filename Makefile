@@ -24,20 +24,23 @@ COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_t
 # Oldest supported torch, and the newest one tested.
 TORCH := 2.10.0 2.14.1
 
+# Newest transformers tested. The oldest supported one is that of scripts/setup, which make test uses.
+TRANSFORMERS_VERSIONS := 5.24.0
+
 # One test for each processor at a time.
 CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
 # Spinning threads of torch take processors from other tests: a training of one recipe took 45 s of processor time
 # instead of 11.
-run-tests test-all test-torch test-peers coverage mutants: export OMP_WAIT_POLICY := passive
+run-tests test-all test-torch test-transformers test-peers coverage mutants: export OMP_WAIT_POLICY := passive
 
 # Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
   inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
-  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch coverage mutants test-peers \
-  test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
+  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers coverage \
+  mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
@@ -64,12 +67,14 @@ help:
 	@echo 'make bench-distributed  time attention over 1, 2 and 4 processes, with bytes sent and transfers hidden'
 	@echo 'make test       build, and run some tests of every part, in minutes'
 	@echo 'make test-all   run every test: also every mutant and variant, wheels, many more problems,'
-	@echo '                memory at 65536 keys, coverage, test-torch (an hour); TORCH= leaves out test-torch'
+	@echo '                memory at 65536 keys, coverage, test-transformers, test-torch (an hour); TORCH= leaves out test-torch'
 	@echo 'make coverage   measure the branches of the library that its tests take, and compare with docs/results/coverage.json'
 	@echo 'make mutants    change random tokens, a hundred times, which a test should notice; continues from'
 	@echo '                docs/results/mutants.json'
 	@echo "make test-torch run the Python tests of make test under the oldest supported and the newest torch, TORCH='$(TORCH)':"
 	@echo '                7 GB of disk each'
+	@echo 'make test-transformers'
+	@echo "                run the tests of models of make test under TRANSFORMERS_VERSIONS='$(TRANSFORMERS_VERSIONS)': 130 MB of disk each"
 	@echo 'make test-peers run the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout)'
 	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without, and the published'
 	@echo "                attention cases of ONNX, torch's OpInfo, ggml, diffusers and timm; counts into docs/results/peers.json"
@@ -210,6 +215,7 @@ test-all: configure
 	@cmake --build $(BUILD)
 	@ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" $(CTEST)
 	@$(MAKE) coverage
+	@$(MAKE) test-transformers
 	@$(if $(TORCH),$(MAKE) test-torch)
 
 # For AVX-512 only.
@@ -236,6 +242,15 @@ test-torch: configure
 	    PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 PATH="$$PWD/$(BUILD)/bin:$$PATH" \
 	      "$$python" -m pytest -q -m "not long" $$files || exit 1; \
 	  done || exit 1; \
+	done
+
+# The installed torch serves all versions of transformers, each in a folder in front of it.
+test-transformers: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+	@for version in $(TRANSFORMERS_VERSIONS); do \
+	  folder="$$(scripts/setup --transformers $$version)" && echo "== transformers $$version" && \
+	  PYTHONPATH="$$folder:$(BUILD)/python" PYTHONDONTWRITEBYTECODE=1 \
+	    "$$(scripts/setup --print)" -m pytest -q -m "not long" tests/python/hf || exit 1; \
 	done
 
 # Table and figure of docs/contributors/numerics.md, measured on this machine.
