@@ -57,6 +57,17 @@ def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
     return table(["family", "transformers", "why"], rows) if rows else ["None."]
 
 
+def left_out(record: dict[str, dict[str, dict]]) -> list[str]:
+    """Cases of families in which the eager attention raises an error, with the same words in one row."""
+    rows = []
+    for version in record:
+        for name, x in record[version].items():
+            raised = [(words, case) for case, words in x.get("cases", {}).items() if str(words).startswith("eager raises")]
+            for words, cases in groupby(sorted(raised), lambda pair: pair[0]):
+                rows.append([f"`{name}`", version, "; ".join(case for _, case in cases), shortened(words)])
+    return table(["family", "transformers", "cases", "why"], rows) if rows else ["None."]
+
+
 def shortened(why: str) -> str:
     words = why.replace("`", "'").replace("<", "&lt;")
     return words if len(words) <= 160 else words[:157] + "..."
@@ -76,6 +87,7 @@ if __name__ == "__main__":
     for verdict in ("right", "no attention"):
         text = put(text, verdict, names(record, verdict))
     text = put(put(text, "scales", scales(record)), "not measured", not_measured(record))
+    text = put(text, "left out", left_out(record))
     for verdict in ("wrong", "right but for padding", "refused", "not made"):
         text = put(text, verdict, reasons(record, verdict))
     sys.exit(main({PAGE: text}))

@@ -15,18 +15,28 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.utils import output_capturing
-from transformers.utils.generic import TransformersKwargs
 
 from isentrope.statistics import StatisticNames, statistic_names
 
 # Arguments that attention modules of transformers name in their calls and that change no attention weight.
-_HARMLESS = frozenset(TransformersKwargs.__annotations__) | {
-    "cu_seqlens",  # packed images: models call once for each of them unless the attention is a flash kernel
-    "max_seqlen",
+_HARMLESS = frozenset({
+    "num_items_in_batch",  # divides the loss
+    "output_hidden_states",  # what the model returns beside its output
+    "output_router_logits",  # the same
+    "output_attentions",  # refuse_weights() reads it
+    "cu_seq_lens_q",  # packed sequences for flash kernels; the eager attention reads their mask, or one call for each
+    "cu_seq_lens_k",  # the same
+    "max_length_q",  # the same
+    "max_length_k",  # the same
+    "cu_seqlens",  # the same for packed images
+    "max_seqlen",  # the same
+    "seq_idx",  # packed sequences for convolutions and state spaces
+    "position_ids",  # in the mask and in rotated queries and keys; rules read them by an argument of their own
+    "is_causal",  # call_options() reads it
     "deterministic",  # ModernBERT's flag for flash kernels
     "past_key_values",  # keys and values already come out of it
     "position_embeddings",  # queries and keys are already rotated
-}
+})  # fmt: skip
 
 
 def reads_mask_as_eager(config: Any) -> bool:
@@ -98,8 +108,17 @@ def refuse_weights(module: nn.Module, arguments: dict[str, Any]) -> None:
         )
 
 
-def refuse_boolean_mask(module: nn.Module, mask: Tensor) -> None:
-    """Raises ValueError for a caller's boolean mask that the module's forward function adds to, which would turn it round."""
+def refuse_mask(module: nn.Module, mask: Tensor) -> None:
+    """Raises ValueError for a caller's mask that would be misread.
+
+    Masks of integers may mean weights or visible keys. Boolean ones are turned round if the module's forward function
+    adds to them.
+    """
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(
+            f"[isentrope.hf] attention_mask of {type(module).__name__} must be boolean, or floating point and added to the "
+            f"logits; got {mask.dtype}: write mask.bool() if it is nonzero at visible keys"
+        )
     if mask.dtype == torch.bool and not torch.compiler.is_compiling() and _changes_mask(module):
         raise ValueError(
             f"[isentrope.hf] attention_mask of {type(module).__name__} must be additive, 0 or the lowest finite number, since its "

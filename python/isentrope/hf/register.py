@@ -22,7 +22,7 @@ from isentrope.hf.architectures import (
     chosen_keys,
     keep_chosen_keys,
     reads_mask_as_eager,
-    refuse_boolean_mask,
+    refuse_mask,
     refuse_weights,
     with_row_sinks,
 )
@@ -57,7 +57,7 @@ def attention_forward(
     options["dropout_p"] = dropout
     masks: Masks | None = None
     if attention_mask is not None and not isinstance(attention_mask, RowMask):
-        refuse_boolean_mask(module, attention_mask)
+        refuse_mask(module, attention_mask)
     chosen = chosen_keys(module, query, key.shape[2], indices, block_indices)
     if chosen is not None:
         if getattr(module, READS_POSITION, False):

@@ -52,6 +52,17 @@ def test_blocks_of_keys_that_a_model_chooses_are_right_but_for_rows_without_a_ke
     assert cases == {"plain", "mask of ones", "right padding", "gradient", "training", "checkpointing", "float mask", "bool mask"}
 
 
+@pytest.mark.parametrize("name", ["t5", "clip"])
+def test_gradients_of_models_are_compared_whatever_their_embeddings_are_called(name):
+    cases = judge(name)["cases"]
+    assert all(isinstance(cases[case], float) for case in ("gradient", "training", "checkpointing")), cases
+
+
+def test_cases_in_which_eager_raises_are_recorded():
+    found = judge("esm")
+    assert found["verdict"] == "right" and found["cases"]["float mask"].startswith("eager raises RuntimeError: The size of tensor")
+
+
 def without_mask(module, query, key, value, attention_mask, **options):
     return attention_forward(module, query, key, value, None, **options)
 

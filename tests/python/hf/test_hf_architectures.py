@@ -8,8 +8,10 @@ from sweep.cases import first_output, inputs_of, padding
 from sweep.judge import TOLERANCE, build, error_of
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import TransformersKwargs
 
 import isentrope.hf
+from isentrope.hf import architectures
 from isentrope.hf.architectures import check_arguments, chosen_keys, keep_chosen_keys
 from isentrope.hf.register import attention_forward
 
@@ -145,6 +147,19 @@ def test_blocks_without_a_size_are_refused_by_name():
     states = torch.zeros(1, 4, 2, 8)
     with pytest.raises(ValueError, match='of Module .*block_indices=.*attn_implementation="eager"'):
         attention_forward(torch.nn.Module(), states, states, states, None, block_indices=torch.zeros(1, 2, 2, 1))
+
+
+def test_every_argument_that_transformers_lists_was_read():
+    """A failure means: read what the new argument does, and list it with the reason, or use it."""
+    assert set(TransformersKwargs.__annotations__) <= architectures._HARMLESS
+
+
+def test_a_mask_of_integers_is_refused_by_name():
+    model, ids = build("llama", "isentrope"), torch.randint(3, 60, (2, 6))
+    mask = torch.ones(2, 1, 6, 6, dtype=torch.long).tril()
+    with pytest.raises(ValueError, match=r"attention_mask of LlamaAttention must be boolean, .*; got torch.int64: write mask.bool\(\)"):
+        model(ids, attention_mask=mask)
+    assert error_of(model(ids, attention_mask=mask.bool()).logits, model(ids).logits) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["mpt", "bloom", "xglm"])

@@ -121,7 +121,7 @@ def padded(side: str) -> Callable:
 
 
 def gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
-    """Gradient of a scalar loss with respect to the embeddings of the input."""
+    """Gradient of a scalar loss with respect to what the model's embeddings return."""
     return _gradient(model, inputs)
 
 
@@ -146,21 +146,23 @@ def checkpointed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
 
 
 def _gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
-    if "input_ids" not in inputs or model.get_input_embeddings() is None:
+    if "input_ids" not in inputs:
         return None
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, arguments: Any, output: Tensor) -> Tensor:
         seen.append(output.detach().requires_grad_())
-        return seen[-1]
+        return seen[-1].clone()  # some models change it in place
 
-    handle = model.get_input_embeddings().register_forward_hook(keep)
+    handles = [module.register_forward_hook(keep) for module in model.modules() if isinstance(module, nn.Embedding)]
     try:
         output = run(model, **inputs)
         weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(9))
-        return torch.autograd.grad((output * weights).mean(), seen[0])[0]
+        found = torch.autograd.grad((output * weights).mean(), seen, allow_unused=True)
+        return torch.cat([x.flatten() for x in found if x is not None])
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def packed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:

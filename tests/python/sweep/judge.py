@@ -20,6 +20,7 @@ from sweep.tiny import tiny
 
 TOLERANCE = 5e-5  # of the largest value: eager and fused sums of float32 differ by 1e-6 and grow through two sharp layers
 KEYLESS = "rows that see no key are 0, as in every fused attention; eager takes a mean there, and others depend on them:"
+EAGER_RAISES = "eager raises"
 MAPPINGS = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_MAPPING")
 
 
@@ -98,8 +99,11 @@ def judge(name: str) -> dict[str, Any]:
     calls = measured_calls(ours, inputs)
     for case, got in results(ours, inputs):
         want = wanted[case]
-        if want is None or isinstance(want, Exception):
-            continue  # eager has no such case
+        if want is None:
+            continue  # the model has no such case
+        if isinstance(want, Exception):
+            found["cases"][case] = f"{EAGER_RAISES} {words(want)}"
+            continue
         error = outcome(got, want)
         if isinstance(error, float) and error > TOLERANCE:
             error = min(error, error_in_float64(name, case, got, inputs))
@@ -145,14 +149,15 @@ def outcome(got: Tensor | Exception | None, want: Tensor) -> float | str:
 def verdict_of(cases: dict[str, float | str], scale: str | None) -> dict[str, str]:
     """Right unless a case has a large error, other words or another scale; refused if the plain case is."""
     wrong = {case: x for case, x in cases.items()
-             if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", KEYLESS)))}  # fmt: skip
+             if (x > TOLERANCE if isinstance(x, float) else not x.startswith(("refused", KEYLESS, EAGER_RAISES)))}  # fmt: skip
     if scale and not scale.startswith((AGREES, NOT_KNOWN, NOT_MEASURED)):
         wrong["scale"] = scale
     if wrong:
         return {"verdict": "wrong", "why": "; ".join(f"{case}: {x if isinstance(x, str) else format(x, '.1e')}" for case, x in wrong.items())}
     if isinstance(cases["plain"], str) and cases["plain"].startswith("refused"):
         return {"verdict": "refused", "why": cases["plain"]}
-    notes = sorted({f"{case}: {x}" for case, x in cases.items() if isinstance(x, str) and case != "attention weights"})
+    notes = sorted({f"{case}: {x}" for case, x in cases.items()
+                    if isinstance(x, str) and case != "attention weights" and not x.startswith(EAGER_RAISES)})
     verdict = "right but for padding" if any(KEYLESS in note for note in notes) else "right"
     return {"verdict": verdict, "why": "; ".join(notes)} if notes else {"verdict": verdict}
 
