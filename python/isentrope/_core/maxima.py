@@ -114,6 +114,11 @@ def _leave(module: nn.Module, _: Any, output: Any) -> None:
     running.maxima, running.outer = running.outer
 
 
+def end_reading() -> None:
+    """Forgets the running modules, for calls outside of every forward pass. Torch runs no hooks after KeyboardInterrupt."""
+    running.maxima, running.outer = None, None
+
+
 def hear(
     call: Call, wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None
 ) -> None:
@@ -128,7 +133,7 @@ def hear(
 
 
 def _before_soft_cap(max_logit: Tensor, call: Call) -> Tensor:
-    """Returns c artanh(z / c) of z = c tanh(s / c). s is at most 8.7 c in float32, where z rounds to c."""
+    """Returns c artanh(z / c) of z = c tanh(s / c). In float32 s is exact to 1 % up to 8 c; from 8.7 c on z rounds to c."""
     cap = call.soft_cap if call.compiled_soft_cap is None else call.compiled_soft_cap
     if isinstance(cap, (int, float)) and cap == 0:
         return max_logit

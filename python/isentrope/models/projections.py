@@ -59,6 +59,13 @@ class Part:
             found.append((tensor, axis))
         return found
 
+    def trains(self) -> bool:
+        """Returns whether a tensor to scale, or an adapter inside the layer, has a gradient."""
+        tensors = [getattr(self.module, name) for name in self.names]
+        if not isinstance(self.module, nn.MultiheadAttention):  # its child projects the output
+            tensors += [parameter for child in self.module.children() for parameter in child.parameters()]
+        return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
     def scale(self, gamma: Tensor) -> None:
         """Multiplies the rows of each head by gamma^exponent. gamma: [heads]; 1 leaves rows unchanged bit for bit."""
         factors = gamma.to(self.head.device).index_select(0, self.head) ** self.exponent
@@ -93,8 +100,8 @@ class Projections:
 
     @property
     def frozen(self) -> bool:
-        """Whether no parameter of the projections has a gradient, those of adapters in them included."""
-        return not any(parameter.requires_grad for part in self.parts for parameter in part.module.parameters())
+        """Whether nothing that makes queries and keys has a gradient, adapters inside the projections included."""
+        return not any(part.trains() for part in self.parts)
 
     def first_head(self, heads: int) -> int:
         """Index of this rank's first head, from its shard of the query weight; calls have `heads` heads."""

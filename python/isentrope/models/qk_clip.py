@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from isentrope._core.maxima import Maxima, is_watched, running, unwatch, watch
+from isentrope._core.maxima import Maxima, end_reading, is_watched, running, unwatch, watch
 from isentrope._core.values import checked_number
 from isentrope.models.attention_layers import recognised, unknown_attentions
 from isentrope.models.projections import Projections, refuse_norms
@@ -44,16 +44,17 @@ class QKClip:
 
     Biases are scaled with their rows. Logits are `Statistics.max_logit`, after the scale and the bias of positions; only
     the part without bias scales by gamma. Heads with non-finite logits stay. With a soft-cap c, logits are those before
-    it: s = c artanh(z / c) from z = c tanh(s / c). Float32 tells s up to 8.7 c, so a larger one counts as that, and tau
-    must be below. A soft-cap together with a bias or a float mask is a ValueError in the call.
+    it: s = c artanh(z / c) from z = c tanh(s / c). Float32 tells s up to about 8 c, and a larger one counts as that, so a
+    larger tau clips nothing. A soft-cap together with a bias or a float mask is a ValueError in the call.
 
     The forward passes of modules in training mode are read: isentrope's functions, transformers with
     attn_implementation "isentrope" or "sdpa", torch's `scaled_dot_product_attention` and `nn.MultiheadAttention`.
     Inside these modules torch's function is computed by isentrope, because torch's kernels do not return the largest
     logit. Nothing waits for a device, unless weights are on the CPU and their calls on a GPU.
 
-    Modules whose projections are frozen when the clip is made are neither read nor scaled: a checkpoint of adapters
-    needs the weights that it was trained on. A later clip of the same model takes the place of an earlier one.
+    Modules whose projections are frozen when the clip is made are neither read nor scaled. A projection that trains in
+    part, as with adapters, is a ValueError: a checkpoint of adapters needs the weights that it was trained on. A later
+    clip of the same model takes the place of an earlier one.
     """
 
     def __init__(self, model: nn.Module, tau: float = 100.0, *, projections: Finder | None = None, group: Any = None) -> None:
@@ -90,7 +91,7 @@ class QKClip:
                 self._layers[name if plain in self._layers else plain] = found
                 self._modules.append(module)
         if frozen and not self._layers:
-            raise ValueError("[QKClip] model must have attention modules whose projections train; got frozen ones alone")
+            raise ValueError("[QKClip] model must have attention modules whose projections to scale train; got frozen ones alone")
         if not self._layers:
             raise ValueError(
                 "[QKClip] model must have attention modules whose projections are known; got none. Pass projections=, for example "
@@ -114,6 +115,11 @@ class QKClip:
             for tensor, _ in (pair for part in projections.parts for pair in part.parameters()):
                 if id(tensor) in seen:
                     raise ValueError(f"[QKClip] each projection must belong to one attention; got one of {name} twice")
+                if not tensor.requires_grad:
+                    raise ValueError(
+                        f"[QKClip] what QK-clip scales in {name or 'the model'} must train as a whole, or not at all; got a frozen "
+                        "parameter: merge adapters first, or pass projections= that returns None for this module"
+                    )
                 if tensor.is_meta:
                     raise ValueError(f"[QKClip] parameters must have data; got those of {name} on the meta device")
                 seen.add(id(tensor))
@@ -130,6 +136,7 @@ class QKClip:
         Raises ValueError for a module that ran without ever making such a call. Raises it too if no module ever ran in
         training mode, or if a later QKClip reads the model.
         """
+        end_reading()  # Ctrl-C in a forward pass may have left a module
         self._check_calls()
         largest = self._gathered(self.largest.device)
         self._reduce(largest)
@@ -211,6 +218,7 @@ class QKClip:
 
     def remove(self) -> None:
         """Stops reading the model. Calling it again does nothing."""
+        end_reading()
         if not self._hooks:
             return
         for hook in self._hooks:

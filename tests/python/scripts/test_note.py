@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -106,6 +107,14 @@ def test_a_finished_model_of_another_command_is_refused(text, tmp_path, capsys, 
     assert run(text, tmp_path, "--tokens", "2048", "--rules", "standard") == 0
     assert run(text, tmp_path, "--rules", "standard", *more) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_finished_model_of_another_text_is_refused(text, tmp_path, capsys):
+    assert run(text, tmp_path, "--tokens", "64", "--rules", "standard") == 0
+    other = shutil.copytree(text, tmp_path / "other")
+    (other / "corpus.json").write_text((text / "corpus.json").read_text().replace('"sha256": "', '"sha256": "0'))
+    assert run(other, tmp_path, "--tokens", "64", "--rules", "standard") == 2
+    assert "is a model of corpus" in capsys.readouterr().err
 
 
 def test_seed_0_is_a_seed(text, tmp_path):

@@ -37,13 +37,23 @@ TEST_TOKENS, TINY_TEST_TOKENS = 1 << 19, 1 << 13
 SAY_EVERY = 5  # seconds
 
 
+def description(folder: Path) -> dict:
+    """Returns what corpus.py says of its tokens."""
+    return json.loads((folder / "corpus.json").read_text())
+
+
+def name_of(corpus: dict) -> str:
+    """Returns the beginning of the hash of the text that models are trained on."""
+    return corpus["parts"]["train"]["sha256"][:16]
+
+
 class Corpus:
     """Tokens of corpus.py, on a device."""
 
     def __init__(self, folder: Path, device: torch.device, test_tokens: int) -> None:
-        about = json.loads((folder / "corpus.json").read_text())
+        about = description(folder)
         self.vocabulary = Vocabulary(about["vocabulary"], about["mask"], about["first_ordinary"])
-        self.name = about["parts"]["train"]["sha256"][:16]
+        self.name = name_of(about)
         test = about["parts"]["test"]
         self.bytes_per_token = test["characters"] / test["tokens"]
         self.train = self._read(folder / "train.npy", device)
@@ -187,13 +197,14 @@ def read_record(file: Path, steps: int | None, options: argparse.Namespace) -> d
     """Returns the record of a finished model. Raises ValueError if this command would have trained another one."""
     record = json.loads(file.read_text())
     size, windows = size_of(options)
-    wanted = {"objective": options.objective, "layers": size.layers, "width": size.width, "batch": windows}
+    wanted = {"objective": options.objective, "layers": size.layers, "width": size.width, "batch": windows,
+              "corpus": name_of(description(options.corpus))}  # fmt: skip
     if steps is not None:
         wanted["steps"] = steps
     for key, value in wanted.items():
-        if record["configuration"][key] != value:
-            raise ValueError(f"{file} is a model of {key} {record['configuration'][key]}; this command trains {key} {value}. "
-                             "Choose another --output")  # fmt: skip
+        found = record["configuration"].get(key)
+        if found != value:
+            raise ValueError(f"{file} is a model of {key} {found}; this command trains {key} {value}. Choose another --output")
     return record
 
 
