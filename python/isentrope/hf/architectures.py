@@ -44,7 +44,7 @@ def reads_mask_as_eager(config: Any) -> bool:
 
     True for classes without support for sdpa: their code may add a bias to the mask, or take a missing mask for a full
     one although they are causal. Classes that support sdpa are tested with boolean and missing masks in transformers.
-    A class tells it when it is built. Without one, as for unpickled models, transformers' list of classes decides.
+    transformers' list of classes decides. The configuration of other packages has the classes that were built with it.
     """
     if config is None:
         return False
@@ -60,8 +60,14 @@ _SUPPORTS_SDPA: dict[type, bool] = {}
 
 
 def _note_support(model: PreTrainedModel) -> None:
-    """Remembers whether the model's class supports sdpa, because transformers does not list classes of other packages."""
+    """Remembers whether the model's class supports sdpa, unless transformers lists a class of its configuration.
+
+    A class of another package with a listed configuration is mostly a wrapper of the listed one. One with an attention of
+    its own that adds to a boolean mask raises an error (`RowMask`).
+    """
     kind = type(model.config)
+    if kind in MODEL_MAPPING:
+        return
     _SUPPORTS_SDPA[kind] = _SUPPORTS_SDPA.get(kind, True) and type(model)._supports_sdpa
 
 
@@ -69,7 +75,7 @@ def _is_listed_with_sdpa(kind: type) -> bool:
     try:
         models = MODEL_MAPPING[kind]
     except (KeyError, ImportError, AttributeError):
-        # Configurations of transformers that are not listed belong to parts of models, which are no classes of their own.
+        # Configurations of parts, such as a vision tower, may have no class in the list.
         return kind.__module__.startswith("transformers.")
     first = models[0] if isinstance(models, tuple) else models
     return getattr(first, "_supports_sdpa", True)

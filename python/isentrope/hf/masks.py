@@ -58,11 +58,25 @@ class RowMask(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if function.overloadpacket in _SUMS:
+            _refuse_boolean(args)
         args, kwargs = _pytree.tree_map_only(cls, cls.dense, (args, kwargs or {}))
         return function(*args, **kwargs)
 
     def __repr__(self, *, tensor_contents: None = None) -> str:
         return f"RowMask({list(self.shape)}, {self.masks})"
+
+
+_SUMS = (torch.ops.aten.add, torch.ops.aten.add_)
+
+
+def _refuse_boolean(terms: tuple) -> None:
+    """Raises ValueError for a sum with a boolean mask: True would become 1 and hide no key."""
+    if any(isinstance(term, RowMask) and term.dtype == torch.bool for term in terms):
+        raise ValueError(
+            "[isentrope.hf] a mask must be additive where a model adds to it; got the boolean one of classes that support sdpa: "
+            'load the model with attn_implementation="eager"'
+        )
 
 
 def row_mask(
@@ -75,7 +89,7 @@ def row_mask(
 
     Longer calls get no None outside of compiled models. Modules that say `is_causal = False` may be given a causal mask
     (AIMv2, MetaCLIP 2), and causal ones a full mask (PaliGemma). Classes without support for sdpa get masks like the
-    eager attention's: never None, and additive in `dtype`. In compiled models None stands for a causal or a full mask,
+    eager attention's: additive in `dtype`, and None only for a full mask that the caller allows to skip. In compiled models None stands for a causal or a full mask,
     which `is_causal` of the module tells apart. Compiled models that receive a mask from outside, also in steps of one
     token, get a dense one.
     """

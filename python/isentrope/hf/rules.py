@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -63,7 +65,10 @@ def _uses_isentrope(module: nn.Module, owner: PreTrainedModel | None) -> bool:
     if used not in (NAME, CONTEXT_PARALLEL):
         return False
     kind = type(owner)
-    return kind._can_set_attn_implementation() or not hasattr(kind, "_can_set_attn_implementation_cached_value")
+    if kind._can_set_attn_implementation() or not hasattr(kind, "_can_set_attn_implementation_cached_value"):
+        return True
+    # transformers looks for the newer way of code that looks an attention up.
+    return "ALL_ATTENTION_FUNCTIONS[" in inspect.getsource(sys.modules[kind.__module__])
 
 
 class ModelRule(NamedTuple):

@@ -13,6 +13,7 @@ from transformers.utils.generic import TransformersKwargs
 import isentrope.hf
 from isentrope.hf import architectures
 from isentrope.hf.architectures import check_arguments, chosen_keys, keep_chosen_keys
+from isentrope.hf.masks import row_mask
 from isentrope.hf.register import attention_forward
 
 SPARSE = SIZES | dict(
@@ -228,6 +229,42 @@ def test_a_class_that_transformers_does_not_list_gets_the_masks_of_the_eager_att
     assert error_of(model(states), want) < TOLERANCE
     with pytest.raises(ValueError, match='attention_mask of OwnAttention must be additive.*attn_implementation="eager"'):
         model.attention(states, torch.ones(2, 1, 6, 6, dtype=torch.bool).tril())
+
+
+class Wrapper(hf.PreTrainedModel):
+    config_class = hf.LlamaConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = hf.LlamaModel(config)
+        self.post_init()
+
+
+def test_a_wrapper_of_a_listed_class_changes_no_mask():
+    config = hf.LlamaConfig(vocab_size=61, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    Wrapper._from_config(config, attn_implementation="isentrope")
+    assert row_mask(2, 1, 5, 4, config=config) is None and row_mask(2, 5, 5, config=config).dtype == torch.bool
+
+
+def test_an_own_class_with_a_listed_configuration_is_refused():
+    config = hf.LlamaConfig(hidden_size=16, num_attention_heads=2)
+    model = OwnModel._from_config(config, attn_implementation="isentrope")
+    with pytest.raises(ValueError, match='must be additive where a model adds to it.*attn_implementation="eager"'):
+        model(torch.randn(2, 6, 16))
+
+
+class OlderAttention(OwnAttention):
+    def forward(self, states, attention_mask):
+        query, key, value = self.projection(states).view(*states.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        return ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation](self, query, key, value, attention_mask)[0].flatten(2)
+
+
+def test_a_class_that_indexes_the_table_of_attentions_may_have_a_rule(monkeypatch):
+    monkeypatch.setattr(OwnModel, "_can_set_attn_implementation_cached_value", False, raising=False)
+    model = OwnModel._from_config(OwnConfig(), attn_implementation="isentrope")
+    model.attention = OlderAttention(model.config)
+    isentrope.hf.set_rule(model, "logn(4)", force=True)
+    assert model.attention.isentrope_rule == isentrope.ScaleRule("logn(4)")
 
 
 def test_a_class_whose_source_cannot_be_read_may_have_a_rule(monkeypatch):
