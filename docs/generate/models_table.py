@@ -58,11 +58,11 @@ def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
 
 
 def left_out(record: dict[str, dict[str, dict]]) -> list[str]:
-    """Cases of families in which the eager attention raises an error, with the same words in one row."""
+    """Cases of families that the eager attention cannot judge, with the same words in one row."""
     rows = []
     for version in record:
         for name, x in record[version].items():
-            raised = [(words, case) for case, words in x.get("cases", {}).items() if str(words).startswith("eager raises")]
+            raised = [(words, case) for case, words in x.get("cases", {}).items() if str(words).startswith(("eager raises", "as under sdpa"))]
             for words, cases in groupby(sorted(raised), lambda pair: pair[0]):
                 rows.append([f"`{name}`", version, "; ".join(case for _, case in cases), shortened(words)])
     return table(["family", "transformers", "cases", "why"], rows) if rows else ["None."]

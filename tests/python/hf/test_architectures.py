@@ -1,13 +1,15 @@
-"""Some twenty architectures of transformers give the eager attention's numbers; long_architectures has all."""
+"""Some thirty architectures of transformers give the eager attention's numbers; long_architectures has all."""
 
 import math
 
 import pytest
 import torch
-from sweep.cases import inputs_of
+import transformers
+from sweep.inputs import inputs_of
 from sweep.judge import build, judge
 from sweep.scale import factor_on, measured_calls
 from transformers import AttentionInterface
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import isentrope.hf
 from isentrope.hf.register import attention_forward
@@ -16,7 +18,7 @@ from isentrope.hf.register import attention_forward
 RIGHT = [
     "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "axk2", "hy_v4", "nllb-moe", "bigbird_pegasus", "pegasus_x", "splinter",
     "llama", "qwen3", "gemma3_text", "gpt_oss", "gpt2", "phi3", "bert", "modernbert", "bart", "t5", "whisper", "clip", "llava",
-    "informer",
+    "informer", "dbrx", "zamba2", "parakeet_encoder", "qwen3_vl_vision",
 ]  # fmt: skip
 
 
@@ -33,6 +35,19 @@ def one_thread():
 def test_an_architecture_is_right(name):
     found = judge(name)
     assert found["verdict"] == "right", found
+
+
+@pytest.mark.parametrize("name", ["beam", "inkling2_text", "mistral_large4_text", "muse_spark_text"])
+def test_an_architecture_of_newer_transformers_is_right(name):
+    if name not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}; make test-transformers runs this")
+    found = judge(name)
+    assert found["verdict"] == "right" and found["scale"] == "agrees", found
+
+
+def test_a_family_that_turns_the_mask_of_eager_round_is_compared_with_sdpa():
+    found = judge("nemotron_asr_streaming_encoder")
+    assert found["verdict"] == "right" and found["cases"]["plain"].startswith("as under sdpa"), found
 
 
 def test_an_attention_of_a_models_own_gets_the_masks_that_it_gets_under_eager():

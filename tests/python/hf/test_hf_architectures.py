@@ -4,7 +4,8 @@ import pytest
 import torch
 import transformers as hf
 from families import SIZES
-from sweep.cases import first_output, inputs_of, padding
+from sweep.cases import first_output
+from sweep.inputs import inputs_of, padding
 from sweep.judge import TOLERANCE, build, error_of
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

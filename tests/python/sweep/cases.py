@@ -1,8 +1,7 @@
-"""Cases in which a model must give the eager attention's results: inputs, masks, training, caches."""
+"""Cases in which a model must give the eager attention's results: masks, training, caches."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sweep.inputs import LENGTH, padding, parameters_of
 from sweep.tiny import VOCAB
 
-LENGTH, NEW_TOKENS, PAD, START = 12, 6, 5, 1
-# A configuration that has one of these takes images in place of tokens, and runs without any.
-IMAGE_TOKENS = {"image_token_id", "image_token_index", "boi_token_id", "im_start_token_id"}
+NEW_TOKENS, START = 6, 1
 SHARP = re.compile(r"(^|[._])(q|k|query|key|qk|qkv|q_proj|k_proj|wq|wk|to_q|to_k|c_attn|query_key_value|qkv_proj|q_b_proj|kv_b_proj|"
                    r"in_proj|in_proj_weight|query_proj|key_proj|q_lin|k_lin|wqkv|Wqkv|att_proj)(_proj|_layer)?\.(weight|dense\.weight)$")  # fmt: skip
 
@@ -33,58 +31,6 @@ def sharpen(model: nn.Module) -> None:
                 parameter.normal_()
             if name.endswith("qk_norm.temp"):  # ZAYA's factors on keys, which are 0 before training
                 parameter.normal_(1, 0.3)
-
-
-def parameters_of(model: nn.Module) -> set[str]:
-    return set(inspect.signature(model.forward).parameters)
-
-
-def tokens(batch: int = 2, length: int = LENGTH, seed: int = 4) -> Tensor:
-    return torch.randint(3, VOCAB - 40, (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def padding(side: str) -> Tensor:
-    """A mask [batch, keys] that hides the first or last keys of the second row, or with the side "no" none."""
-    mask = torch.ones(2, LENGTH, dtype=torch.long)
-    mask[1, {"left": slice(PAD), "right": slice(-PAD, None), "no": slice(0)}[side]] = 0
-    return mask
-
-
-def inputs_of(model: nn.Module) -> dict[str, Tensor] | None:
-    """Inputs that this model's forward function takes: tokens, an image, a spectrogram or a time series; None if none of
-    them does."""
-    names, config = parameters_of(model), model.config
-    torch.manual_seed(4)
-    inputs: dict[str, Tensor] = {}
-    if "past_time_features" in names:
-        return series_of(config)
-    if "input_ids" in names:
-        inputs["input_ids"] = tokens()
-        if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
-            inputs["decoder_input_ids"] = tokens(length=9, seed=5)
-    if "pixel_values" in names and not (inputs and IMAGE_TOKENS & set(vars(config))):
-        vision = getattr(config, "vision_config", config)
-        size = getattr(vision, "image_size", 32)
-        height, width = (size, size) if isinstance(size, int) else (size.values() if isinstance(size, dict) else size[:2])
-        inputs["pixel_values"] = torch.randn(2, getattr(vision, "num_channels", 3), height, width)
-    if not inputs and "input_features" in names:
-        bins, length = getattr(config, "num_mel_bins", 16), getattr(config, "max_source_positions", 64)
-        inputs["input_features"] = torch.randn(2, bins, 2 * length)
-    if not inputs and "input_values" in names:
-        inputs["input_values"] = torch.randn(2, 2000)
-    if "bbox" in names:
-        inputs["bbox"] = torch.tensor([1, 2, 9, 11]).repeat(2, LENGTH, 1)
-    return inputs or None
-
-
-def series_of(config: Any) -> dict[str, Tensor]:
-    """Values [batch, times] before and after the prediction begins, with features [batch, times, features] of each time."""
-    past, future, features = config.context_length + max(config.lags_sequence), config.prediction_length, config.num_time_features
-    return {
-        "past_values": torch.randn(2, past), "past_time_features": torch.randn(2, past, features),
-        "past_observed_mask": torch.ones(2, past), "future_values": torch.randn(2, future),
-        "future_time_features": torch.randn(2, future, features),
-    }  # fmt: skip
 
 
 def first_output(result: Any) -> Tensor:

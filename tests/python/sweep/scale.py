@@ -20,10 +20,13 @@ PRECISION = 1e-4  # relative
 GROWTH = 0.02  # a factor by length grows by less over so few tokens
 AGREES, NOT_KNOWN, NOT_MEASURED = "agrees", "not known", "not measured"
 # Families whose queries are no module's output times a number. The scale that they pass is compared alone.
+BIASES = "learned biases of the relative position are added to queries"
 REASONS = {
     "jetmoe": "experts make the queries of their tokens, and a function outside of modules puts them in order",
-    "wav2vec2-conformer": "learned biases of the relative position are added to queries",
-}
+    "nemotron3_5_asr": BIASES, "nemotron_asr_streaming": BIASES, "nemotron_asr_streaming_encoder": BIASES,
+    "parakeet_ctc": BIASES, "parakeet_encoder": BIASES, "parakeet_rnnt": BIASES, "parakeet_tdt": BIASES,
+    "wav2vec2-conformer": BIASES,
+}  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -119,7 +122,12 @@ def factor_on(states: Tensor, outputs: list[Tensor], split: int | None = None) -
 
 
 def heads_of(output: Tensor, batch: int, length: int, dim: int) -> Tensor | None:
-    """Returns a view [batch, tokens, heads, dim] of all columns that may be a head; None for another number of tokens."""
+    """Returns a view [batch, tokens, heads, dim] of all columns that may be a head; None for another number of tokens.
+
+    Models of packed images call their attention once for each, so that the first one's patches are the first rows.
+    """
+    if batch == 1 and output.dim() - (output.shape[0] == 1) == 2:
+        output = output.reshape(-1, output.shape[-1])[:length]
     columns, rest = divmod(output.numel(), batch * length)
     if rest or columns < dim:
         return None

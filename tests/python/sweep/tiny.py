@@ -41,14 +41,20 @@ LAYER_COUNTS = "num_hidden_layers", "n_layer", "n_layers", "num_layers"
 TOKENS = re.compile(r".*(_token_id|_token_index|_token)")
 LEFT_OUT = {"transformers_version", "feature_size", "id2label", "label2id", "attn_implementation", "ignore_keys_at_rope_validation"}
 KEPT = {"num_feat_extract_layers"}
-MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+ROPE = {"rope_type": "default", "rope_theta": 1e4}
+MROPE = {"rope_parameters": ROPE | {"mrope_section": [2, 1, 1]}}
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1}
 MLA = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_head_dim": 16}
+HEAD_DIMS = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "kv_lora_rank": 16}
 MOE = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
        "moe_intermediate_size": 16, "first_k_dense_replace": 1}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "partial_rotary_factor": 0.5,
         "mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}  # fmt: skip
 SERIES = {"prediction_length": 6, "context_length": 10, "lags_sequence": [1, 2], "num_time_features": 2, "moving_average": 3}
+SWIN = {"embed_dim": 16, "hidden_size": 32, "depths": [1, 1], "num_heads": [2, 4], "window_size": 2, "patch_size": 4, "num_layers": 2}
+MIMI = {"num_filters": 8, "upsampling_ratios": [4, 2], "vector_quantization_hidden_dimension": 16, "codebook_dim": 16,
+        "codebook_size": 32, "num_quantizers": 2, "num_semantic_quantizers": 1, "upsample_groups": 32}  # fmt: skip
+ZAMBA = {"attention_head_dim": 16, "attention_hidden_size": 64, "num_key_value_heads": 4}
 CODEC = {"num_filters": 2}  # each stage doubles them
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
 OWN = {
@@ -68,6 +74,26 @@ OWN = {
     "esm": {"vocab_size": VOCAB, "position_embedding_type": "rotary", "pad_token_id": 1, "mask_token_id": VOCAB - 1},
     "minimax_m3_vl_text": {"layer_types": ["full_attention", "minimax_m3_sparse"], "index_block_size": 3, "index_topk_blocks": 2},
     "informer": SERIES, "autoformer": SERIES, "time_series_transformer": SERIES,
+    "mistral_large4_text": HEAD_DIMS | {
+        "num_hidden_layers": 3, "kv_source_layers": [0, 0, 2], "indexer_types": ["full", "shared", "full"], "no_rope_layers": [1, 1, 0],
+        "layer_types": ["indexed_attention"] * 3, "mlp_layer_types": ["dense", "sparse", "sparse"]},
+    "hunyuan_vl_text": {"head_dim": HEAD_DIM} | MROPE,
+    "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE}},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 4, "indexer_compress_ratio": 2},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"], "hybrid_layer_ids": [1], "mamba_headdim": 8} | ZAMBA,
+    "esmc": {"vocab_size": VOCAB},
+    "chameleon": {"vocabulary_map": {"<image>": 100}, "num_key_value_heads": 4},
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0}},
+    "emu3_text_model": {"vocab_size": VOCAB}, "emu3": {"vocabulary_map": {"<image>": 100}},
+    "bros": {"dim_bbox_sinusoid_emb_1d": 2, "dim_bbox_sinusoid_emb_2d": 16, "dim_bbox_projection": 8},
+    "lilt": {"hidden_size": 48, "channel_shrink_ratio": 2},
+    "qwen2_5_omni_text": MROPE, "qwen3_omni_moe_text": MROPE,
+    "zamba": {"num_hidden_layers": 3, "layers_block_type": ["mamba", "hybrid", "hybrid"]} | ZAMBA,
+    "neomme": {"rope_parameters": {"full_attention": ROPE | {"partial_rotary_factor": 0.5}, "sliding_attention": ROPE}},
+    "swin": SWIN, "swinv2": SWIN, "donut-swin": SWIN, "maskformer-swin": SWIN,
+    "mimi": MIMI, "mimi_encoder": MIMI, "mimi_decoder": MIMI,
+    "speech_to_text": {"input_feat_per_channel": 16, "conv_channels": 32},
     "siglip_text_model": {"projection_size": WIDTH}, "dia_decoder": {"cross_hidden_size": WIDTH},
     "vibevoice_acoustic_tokenizer": CODEC, "vibevoice_acoustic_tokenizer_encoder": CODEC, "vibevoice_acoustic_tokenizer_decoder": CODEC,
 }  # fmt: skip
