@@ -38,15 +38,16 @@ def inputs_of(model: nn.Module) -> dict[str, Tensor] | None:
     """Inputs that this model's forward function takes; None if it takes none of these kinds."""
     names, config = parameters_of(model), model.config
     torch.manual_seed(4)
+    text_alone = "input_ids" in names and IMAGE_TOKENS & set(vars(config))
     for name, make in MADE_BY.items():
-        if name in names:
+        if name in names and not text_alone:
             return make(names, config)
     inputs: dict[str, Tensor] = {}
     if "input_ids" in names:
         inputs["input_ids"] = tokens()
         if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
             inputs["decoder_input_ids"] = tokens(length=TARGETS, seed=5)
-    if "pixel_values" in names and not (inputs and IMAGE_TOKENS & set(vars(config))):
+    if "pixel_values" in names and not text_alone:
         inputs["pixel_values"] = images_of(config)
     sounds = {"input_features": spectrogram_of, "input_values": wave_of}
     sound = next((name for name in sounds if name in names), None)

@@ -51,9 +51,9 @@ MOE = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "partial_rotary_factor": 0.5,
         "mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}  # fmt: skip
 SERIES = {"prediction_length": 6, "context_length": 10, "lags_sequence": [1, 2], "num_time_features": 2, "moving_average": 3}
-SWIN = {"embed_dim": 16, "hidden_size": 32, "depths": [1, 1], "num_heads": [2, 4], "window_size": 2, "patch_size": 4, "num_layers": 2}
+SWIN = {"embed_dim": 16, "hidden_size": 128, "depths": [1] * 4, "num_heads": [2, 2, 4, 4], "window_size": 2, "patch_size": 2, "num_layers": 4}
 MIMI = {"num_filters": 8, "upsampling_ratios": [4, 2], "vector_quantization_hidden_dimension": 16, "codebook_dim": 16,
-        "codebook_size": 32, "num_quantizers": 2, "num_semantic_quantizers": 1, "upsample_groups": 32}  # fmt: skip
+        "codebook_size": 32, "num_quantizers": 8, "num_semantic_quantizers": 1, "upsample_groups": 32}  # fmt: skip
 ZAMBA = {"attention_head_dim": 16, "attention_hidden_size": 64, "num_key_value_heads": 4}
 CODEC = {"num_filters": 2}  # each stage doubles them
 # Values of single families whose sizes belong together in a way of their own, or whose default configuration lacks one.
