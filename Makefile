@@ -3,12 +3,10 @@
 BUILD := build/release
 PROGRAM := $(BUILD)/bin/isentrope
 
-# Seconds that each fuzz target runs, and the targets.
 FUZZ_TIME := 60
 FUZZ := rule problem merge c_api forward backward
 
-# Other toolchains, in separate Debian trees. SUITE is the tree that cross-compiles for Arm: trixie has GCC 14 and
-# Highway 1.2, bookworm GCC 12 and Highway 1.0.
+# Debian tree that cross-compiles for Arm: trixie has GCC 14 and Highway 1.2, bookworm GCC 12 and Highway 1.0.
 SUITE := trixie
 IN_TREE := cmake ninja-build ccache python3 libcli11-dev nlohmann-json3-dev libjs-vega
 LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-math-dev libfmt-dev
@@ -27,11 +25,9 @@ TORCH := 2.10.0 2.14.1
 # Newest transformers tested. The oldest supported one is that of scripts/setup, which make test uses.
 TRANSFORMERS_VERSIONS := 5.24.0
 
-# One test for each processor at a time.
 CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
-# Spinning threads of torch take processors from other tests: a training of one recipe took 45 s of processor time
-# instead of 11.
+# Spinning threads of torch take processors from other tests: a recipe's training took 45 s of processor time, not 11.
 run-tests test-all test-torch test-transformers test-peers coverage mutants: export OMP_WAIT_POLICY := passive
 
 # Tests in other trees, without those named long, which take hours there.
@@ -200,8 +196,7 @@ bench-distributed: configure
 test:
 	@scripts/steps setup-compile-tests configure-compile begin-tests configure build-tests run-tests --show run-tests
 
-# torch and what only running tests needs are installed while everything else is compiled. The next configuration finds
-# the tests that lacked it.
+# torch and what running tests need are installed while others compile. The next configuration finds tests without them.
 begin-tests:
 	@cmake --build $(BUILD) --target fast_tests & building=$$!; scripts/setup && wait $$building
 
@@ -232,8 +227,7 @@ coverage:
 mutants: setup
 	@"$$(scripts/setup --print)" scripts/mutate --record docs/results/mutants.json $(ARGS)
 
-# Python tests of the first tier under other versions of torch, each in its own environment. Tests of ranks have files of
-# the same names as others, which one process cannot import.
+# Each torch has its own environment. Tests of ranks share file names with others, which one process cannot import.
 test-torch: configure
 	@cmake --build $(BUILD) --target fast_tests
 	@for version in $(TORCH); do \

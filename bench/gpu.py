@@ -40,8 +40,7 @@ ISENTROPE_LSE_ONLY = ISENTROPE + ", lse alone"
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
 HOST_CALLS = 100  # small calls that the host makes in a row
-# Decode steps: sequences, keys, key heads of 32 query heads.
-STEPS = [
+STEPS = [  # decode steps: sequences, keys, key heads of 32 query heads
     (1, 1024, 8), (1, 8192, 8), (1, 131072, 8), (8, 1024, 8), (8, 8192, 8), (8, 32768, 8), (8, 131072, 8), (64, 1024, 8), (64, 8192, 8),
     (8, 8192, 32), (8, 32768, 16), (8, 131072, 2),
 ]

@@ -36,8 +36,7 @@ def steps(text: str) -> list[str]:
 def begun(given: argparse.Namespace) -> Run:
     """Returns a run whose results can be written. Raises ImportError, OSError or ValueError if nothing can be
     measured."""
-    # After the arguments, so that --help needs no torch.
-    import gpu
+    import gpu  # after the arguments, so that --help needs no torch
     import torch
     from gpu_carried_kernels import unpack, use_portable_keys
     from gpu_carried_run import Run, versions

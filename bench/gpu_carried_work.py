@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from work import Work, square
 
-# Calls that models make, in every type, with and without gradients.
-COMMON = [
+COMMON = [  # calls that models make, in every type, with and without gradients
     f"dt={dtype} shape=1x2:1x257x300x{dim} mask=causal:bottom_right{bwd}"
     for bwd in (" bwd=1", "") for dtype in ("bf16", "f16", "f32") for dim in (64, 128)
 ]  # fmt: skip
-# Seed, number and size of the generated problems, which are checked last.
-SEED, GENERATED, SIZE = 40, 280, 200_000
+SEED, GENERATED, SIZE = 40, 280, 200_000  # seed, number and size of the generated problems, which are checked last
 SHAPES = [
     square("forward", 4, 32, 4096, 64, "bf16", True), square("forward", 4, 16, 4096, 128, "bf16", True),
     square("gradient", 4, 32, 4096, 64, "bf16", True), square("gradient", 4, 16, 4096, 128, "bf16", True),
@@ -21,8 +19,7 @@ SHAPES = [
     square("forward", 4, 16, 4096, 128, "f16", True), square("gradient", 4, 16, 4096, 128, "f16", True),
     square("gradient", 1, 16, 16384, 128, "bf16", True), Work("decode", 1, 32, 1, 131072, 128, "bf16", False, 8),
 ]  # fmt: skip
-# Calls whose time is spent on the host.
-CALLS = [
+CALLS = [  # calls whose time is spent on the host
     square(kind, 1, 8, n, 64, "bf16", True) for n in (1, 128, 1024) for kind in ("forward", "gradient", "entropy gradient")
 ]  # fmt: skip
 

@@ -185,8 +185,7 @@ def stages_until(last: str, launch: Launch, target: Target) -> Any:
     return module
 
 
-# The name of a layout of mma of version 2; a product: rows and columns of its first operand, their type, the name of its
-# layout, and the contiguous columns of a lane.
+# A layout of mma version 2: its name. A product: its first operand's rows, columns, type, layout and columns of a lane.
 _LAYOUT = re.compile(r"^(#\w+) = #ttg\.nvidia_mma<\{versionMajor = 2,", re.MULTILINE)
 _PRODUCT = re.compile(r"tt\.dot .*?tensor<(\d+)x(\d+)x(\w+), #ttg\.dot_op<\{opIdx = 0, parent = (#\w+), kWidth = (\d+)\}>>")
 
@@ -231,8 +230,7 @@ def of_cubin(kernel: Any) -> Compiled:
     counts = collections.Counter(word.partition(".")[0] for word, _ in disassembly.instructions(code) if word)
     products = {name: counts[name] for name in ("HGMMA", "HMMA", "UTCHMMA", "UTCQMMA") if counts[name]}
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    # Some kernels have an unused stack of 8 bytes.
-    spilled = stack if counts["LDL"] + counts["STL"] else 0
+    spilled = stack if counts["LDL"] + counts["STL"] else 0  # some kernels have an unused stack of 8 bytes
     loops = tuple(disassembly.loops(code))
     return Compiled(registers, spilled, kernel.metadata.shared, sum(counts.values()), products, loops)
 

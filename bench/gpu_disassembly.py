@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 _LABEL = re.compile(r"^(\.L_x_\d+):$")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)(.*?);")
-# A branch names its label in the last operand.
-_BRANCH = re.compile(r"`\((\.L_x_\d+)\)")
-# One instruction of a warp group: 64 rows by N columns, 16 deep for 16-bit types; and of a warp, rows x columns x
-# depth.
+_BRANCH = re.compile(r"`\((\.L_x_\d+)\)")  # a branch names its label in the last operand
+# A product of a warp group: 64 rows by N columns, 16 deep for 16-bit types; and of a warp: rows x columns x depth.
 _OF_WARP_GROUP = re.compile(r"^HGMMA\.(\d+)x(\d+)x(\d+)\.")
 _OF_WARP = re.compile(r"^HMMA\.(16)(8)(8|16)\.")
 

@@ -165,8 +165,7 @@ def _rendered(text: str, masks: set[int], dim: int, constants: dict[str, Any], a
 
 
 def _module(source: str) -> Any:
-    # Triton reads a kernel's source from its file.
-    path = Path(tempfile.mkdtemp(prefix="flex-")) / "flex_kernels.py"
+    path = Path(tempfile.mkdtemp(prefix="flex-")) / "flex_kernels.py"  # Triton reads a kernel's source from its file
     path.write_text(source)
     spec = importlib.util.spec_from_file_location("flex_kernels", path)
     module = importlib.util.module_from_spec(spec)

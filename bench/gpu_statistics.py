@@ -35,8 +35,7 @@ STATISTICS = {
     "all": ALL,
 }
 PASSES = "forward", "backward"
-# Largest ratio to the pass without statistics, by pass, statistic, type and dimension.
-LIMITS = {
+LIMITS = {  # largest ratio to the pass without statistics, by pass, statistic, type and dimension
     ("forward", "entropy"): {("bf16", 64): 1.125, ("bf16", 128): 1.10, ("f16", 64): 1.24, ("f16", 128): 1.19},
     ("forward", "all"): {("bf16", 64): 1.59, ("bf16", 128): 1.49, ("f16", 64): 1.69, ("f16", 128): 1.57},
     ("backward", "entropy"): {("bf16", 64): 1.13, ("bf16", 128): 1.07, ("f16", 64): 1.13, ("f16", 128): 1.07},

@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Work:
-    # forward, gradient (forward and backward), decode or entropy (forward with row entropy); on a GPU also statistics
-    # (forward with each) and entropy gradient (of a loss that reads it); small calls from Python: call, call gradient,
-    # call entropy
+    # forward, gradient (with forward), decode, entropy (forward with row entropy); on a GPU also statistics (forward
+    # with each), entropy gradient (of a loss that reads it); small calls from Python: call, call gradient, call entropy
     kind: str
     batch: int
     heads: int

@@ -24,13 +24,12 @@ if(ISENTROPE_SANITIZE)
   add_compile_options(-fsanitize=${ISENTROPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ISENTROPE_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND ISENTROPE_SANITIZE MATCHES address AND ISENTROPE_SANITIZE MATCHES undefined)
-    # With these checks GCC does not treat function addresses as constants (PR 71962). The address sanitizer finds null
-    # dereferences as well.
+    # With these checks function addresses are no constants to GCC (PR 71962). The address sanitizer finds null pointers.
     add_compile_options(-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute)
   endif()
 endif()
 
-# isentrope_target(NAME): enables warnings for a target of this project.
+# isentrope_target(NAME): enables warnings.
 function(isentrope_target name)
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
@@ -41,8 +40,8 @@ function(isentrope_target name)
   endif()
 endfunction()
 
-# isentrope_compile_fast(NAME): for commands, pages, JSON and tests, which are mostly template instantiations and need no
-# speed. With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1.
+# isentrope_compile_fast(NAME): for commands, pages, JSON and tests, mostly template instantiations that need no speed.
+# With GCC 12 a page's files take 11.3 seconds instead of 15.6 with -O1.
 function(isentrope_compile_fast name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()

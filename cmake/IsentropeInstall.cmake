@@ -4,15 +4,13 @@ include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/isentrope)
 
-# isentrope_install_headers(FOLDER): installs the headers directly in include/FOLDER.
-function(isentrope_install_headers folder)
+function(isentrope_install_headers folder)  # only headers directly in include/FOLDER
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/${folder}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder} COMPONENT development)
 endfunction()
 
-# Headers directly in isentrope/ belong to core and shared, which every build has. Other components have a folder of
-# headers each, installed with their library. Each has its own export set, so that a user of one component needs no
-# dependency of another.
+# Headers directly in isentrope/ belong to core and shared, which every build has. Another component installs a folder
+# of headers with its library. Each has its own export set, so that users of one need no dependency of another.
 isentrope_install_headers(isentrope)
 foreach(component core shared config theory cuda libtorch)
   if(TARGET isentrope_${component})
@@ -25,8 +23,7 @@ foreach(component core shared config theory cuda libtorch)
   endif()
 endforeach()
 
-# C++ built with one libtorch does not link with another.
-if(TARGET isentrope_libtorch)
+if(TARGET isentrope_libtorch)  # C++ built with one libtorch does not link with another
   get_directory_property(torch_version DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/libtorch DEFINITION Torch_VERSION)
 endif()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/isentrope-config.cmake.in
@@ -45,8 +42,7 @@ foreach(file isentrope isentrope-core)
     COMPONENT development)
 endforeach()
 
-# The command line finds its subcommands next to itself.
-if(ISENTROPE_PROGRAMS)
+if(ISENTROPE_PROGRAMS)  # the command line finds its subcommands next to itself
   foreach(program isentrope isentrope_extrapolate isentrope_extrapolate_trainer)
     if(TARGET ${program})
       install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)

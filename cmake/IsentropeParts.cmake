@@ -1,8 +1,7 @@
-# Parts with missing dependencies are left out, with a message that names them: the core and its tests need only Highway
-# and GoogleTest. Parts requested by an option, such as ISENTROPE_TORCH, are required.
+# Parts with missing dependencies are left out, with a message that names them, unless an option such as ISENTROPE_TORCH
+# requests them. The core and its tests need only Highway and GoogleTest.
 
-# isentrope_missing(RESULT NEED...): lists the missing needs. A need is a target, a package looked for by
-# find_package(), or a variable with a search result.
+# isentrope_missing(RESULT NEED...): lists missing targets, packages of find_package(), and variables of search results.
 function(isentrope_missing result)
   set(missing "")
   foreach(need IN LISTS ARGN)
@@ -13,7 +12,6 @@ function(isentrope_missing result)
   set(${result} "${missing}" PARENT_SCOPE)
 endfunction()
 
-# isentrope_left_out(PART MISSING): prints that a part is left out.
 function(isentrope_left_out part missing)
   list(JOIN missing ", " missing)
   message(NOTICE "Isentrope: ${part} is left out; not found: ${missing}")

@@ -45,8 +45,7 @@ function(isentrope_test path)
   endif()
 endfunction()
 
-# isentrope_command_test(NAME VARIABLE PROGRAM ...): as isentrope_test(), for tests that run a program, whose path is
-# the macro VARIABLE.
+# isentrope_command_test(NAME VARIABLE PROGRAM ...): as isentrope_test(), with the program's path in the macro VARIABLE.
 function(isentrope_command_test name variable program)
   isentrope_missing(missing ${program})
   if(missing)

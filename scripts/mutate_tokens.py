@@ -6,8 +6,7 @@ import re
 SOURCES = ("src/cpu", "src/call/mask.cc", "src/call/mask_parts.h", "include/isentrope/mask.h")
 LEFT_OUT = ("src/cpu/product/bf16_neon.cc",)
 
-# Binary operators have spaces around them; template brackets and signs do not.
-CHANGES = {
+CHANGES = {  # binary operators have spaces around them; template brackets and signs do not
     r" < ": [" <= ", " > "], r" <= ": [" < "], r" > ": [" >= ", " < "], r" >= ": [" > "], r" == ": [" != "],
     r" != ": [" == "], r" && ": [" || "], r" \|\| ": [" && "], r" \+ ": [" - "], r" - ": [" + "], r" % ": [" / "],
     r" \+= ": [" -= ", " = "], r" -= ": [" += "], r"\+\+": ["--"], r"\btrue\b": ["false"], r"\bfalse\b": ["true"],

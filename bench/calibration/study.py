@@ -32,8 +32,7 @@ from isentrope.models.retrieval import prompt, retrieval
 from isentrope.rules import ScaleRule
 
 DISTANCES = 8
-# Tokens of eight lines and their questions, and a reserve.
-QUESTIONS = 384
+QUESTIONS = 384  # tokens of eight lines and their questions, and a reserve
 
 
 def constant(log_gain):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT) +(?:GLOBAL|WEAK) +DEFAULT +\d+ (\w+)@@?GLIBC_([\d.]+)$", re.M)
 LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[platform.machine()]
-# libc has had them since 2.34.
-IN_LIBPTHREAD = re.compile(r"_*(pthread|sem)_")
+IN_LIBPTHREAD = re.compile(r"_*(pthread|sem)_")  # libc has had them since 2.34
 
 
 def output(*command):

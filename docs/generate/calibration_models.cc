@@ -1,5 +1,4 @@
-// Tables of calibration across models, from docs/results/calibration-models.json, which judges
-// every model of the protocol.
+// Tables of calibration across the protocol's models, from docs/results/calibration-models.json.
 
 #include <fmt/core.h>
 
@@ -103,8 +102,7 @@ Rows answers_of(const ordered_json& models) {
   return rows;
 }
 
-// Rows of each method's mean loss within a bin of positions; the first bin is within the trained
-// length.
+// Rows of each method's mean loss in a bin of positions; the first is within the trained length.
 Rows positions_of(const ordered_json& models) {
   const std::vector<std::string> methods = {"entropy", "none", "yarn", "logn", "best"};
   Rows rows = {{"model", "stretch", "positions"}};

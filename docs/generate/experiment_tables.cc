@@ -1,5 +1,4 @@
-// Tables of the experiments of tools/lab/experiments: their questions, their progress, and the
-// declared tests of complete ones.
+// Questions, progress and, if complete, declared tests of the experiments of tools/lab/experiments.
 
 #include <fmt/core.h>
 

@@ -24,8 +24,7 @@ constexpr double kWidth = 640, kHeight = 376, kLeft = 56, kRight = 30, kTop = 54
                  kLine = 15;
 constexpr std::size_t kNameLetters = 90;  // letters that fit in a legend's line
 
-// Returns the colours of the reports, which follow the reader's scheme: the head of their style
-// sheet.
+// Returns the head of the reports' style sheet: colours that follow the reader's scheme.
 std::string_view palette() {
   const std::string_view style = report::assets::page_css;
   return style.substr(0, style.find("* {"));

@@ -12,8 +12,7 @@ ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "docs/results/gpu-h200.json"
 TABLE = ROOT / "python/isentrope/gpu/tile_tables/sm90.json"
 KEY = ("kernel", "dtype", "columns", "results")
-# Kernels whose loop was replaced after the measurement.
-OUTDATED = ("few rows",)
+OUTDATED = ("few rows",)  # kernels whose loop was replaced after the measurement
 FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
 
 

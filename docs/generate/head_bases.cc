@@ -1,5 +1,4 @@
-// Tables of the laws of ln n that keep the entropy of a pretrained model's heads, from
-// docs/results/head-bases-smollm2.json.
+// Laws of ln n that keep the entropy of a model's heads, from docs/results/head-bases-smollm2.json.
 
 #include <fmt/core.h>
 
@@ -30,8 +29,7 @@ constexpr Rule kRules[] = {{"standard", "standard"},
                            {"a base per head", "a base for each head, fitted"},
                            {"a line per head", "a line in ln n for each head, fitted"}};
 
-// Returns the values [layers][heads] of heads that have both a base and a line, so that all rules
-// are compared on the same heads.
+// Returns the values [layers][heads] of heads with a base and a line, which every rule can use.
 std::vector<double> heads_of(const json& found, const json& numbers) {
   std::vector<double> values;
   const json &base = found.at("base"), &line = found.at("line");

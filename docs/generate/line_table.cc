@@ -1,5 +1,4 @@
-// Table of models of increasing size up to the original experiment's: their accuracies, the gain of
-// log_512 n at each size, and a straight line extended to the original size.
+// Accuracies and gains of log_512 n by model size, and a line extended to the note's size.
 
 #include <cmath>
 #include <fstream>
@@ -63,8 +62,7 @@ std::map<std::int64_t, double> gains_of(const Cell& cell, std::size_t at) {
   return gains;
 }
 
-// Returns the value at the note's size of the least-squares line in ln k through the values at k =
-// 1, 2, ..., in the order of the cells.
+// Returns the value at the note's size of the least-squares line in ln k through values by k >= 1.
 double at_the_notes_size(const std::vector<double>& values) {
   double mean_x = 0, mean_y = 0, xy = 0, xx = 0;
   const double count = static_cast<double>(values.size());

@@ -34,7 +34,6 @@ std::string filled(std::string page, const std::map<std::string, std::string>& t
   return page;
 }
 
-// Returns each generated figure and its expected content.
 std::map<fs::path, std::string> figures(const fs::path& docs) {
   namespace report = isentrope::report;
   const report::Comparison rules{
@@ -67,7 +66,7 @@ std::map<fs::path, std::string> figures(const fs::path& docs) {
   return files;
 }
 
-// Returns each generated file and its expected content.
+// Returns each generated file and its expected content; figures() does so for figures.
 std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const isentrope::docs::ExperimentTables experiments = isentrope::docs::experiment_tables(docs);
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";

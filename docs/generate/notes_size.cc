@@ -1,6 +1,5 @@
-// The note's experiment by model size: the note's numbers, those of a model of its size and those
-// of the study's small models, as tables and a figure. Until the experiment is complete, the model
-// of its size is the pilot's.
+// The note's experiment by model size: tables and a figure of the note's numbers, a model of its
+// size and the study's small models. Until it is complete, the pilot's model has the note's size.
 
 #include <fmt/core.h>
 

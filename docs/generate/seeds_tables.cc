@@ -1,5 +1,4 @@
-// Every number printed in the four notes, beside the theory library's value and the kind of
-// comparison; and the errors of the notes' fits.
+// Every number printed in the four notes, beside the theory library's; errors of the notes' fits.
 
 #include <fmt/core.h>
 
@@ -166,7 +165,6 @@ std::string gradient_note() {
                     "theory gradient --lengths 512"}});
 }
 
-// Table of the errors of the notes' fits.
 std::string fits_table() {
   Rows rows = {{"n", "alpha*, normal", "0.84 sqrt(ln n)", "misses by", "alpha*, cosine, d = 128",
                 "3.5 ln n", "misses by"}};

@@ -1,5 +1,4 @@
-// Tables of the laboratory's study: the grid with its progress, the leads with intervals, leads
-// pooled over cells, the accuracies, and the curves of constant gains.
+// Tables of the study: grid and progress, leads by cell and pooled, accuracies, curves of gains.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -117,8 +116,7 @@ double best_gain(const report::GainCurves& curves, std::int64_t length) {
   return curves.gains[std::ranges::max_element(accuracy) - accuracy.begin()];
 }
 
-// Returns a cell's best gain at each length, its range over the seeds, and its lead in points over
-// a gain of 1.
+// Returns a cell's best gain by length, its range over seeds, and its lead over 1 in points.
 std::vector<std::string> best_gains(const Cell& cell, const report::GainCurves& mean) {
   std::vector<report::GainCurves> of_seeds;
   for (const nlohmann::json& record : cell.records) {
@@ -190,8 +188,7 @@ std::map<std::filesystem::path, report::LineChart> gain_figures(const Study& stu
   return figures;
 }
 
-// Chart of the leads of masked RoPE models with base 512, trained with it, with base 64 on a
-// finished model, and with hidden far keys.
+// Leads of masked RoPE models trained with base 512, finished ones with 64, and hidden far keys.
 report::LineChart pooled_chart(const Study& study) {
   report::LineChart chart;
   chart.title = "Lead over standard, RoPE";

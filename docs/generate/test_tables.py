@@ -37,8 +37,7 @@ def coverage() -> list[str]:
     return [*table(["folder", "taken", "branches", ""], rows), "", *table(["why no test takes it", "branches"], why)]
 
 
-# Explanations of mutants that no test noticed, by the word in the record.
-SURVIVED = {
+SURVIVED = {  # explanations of mutants that no test noticed, by the word in the record
     "elsewhere": "noticed by tests that `make mutants` does not run",
     "since": "noticed by tests written since",
     "slower": "the same numbers, at another cost",

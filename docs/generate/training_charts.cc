@@ -1,5 +1,4 @@
-// Charts of two trainings, without and with QK-clip, for docs/attention-in-training.md, from
-// docs/results/qk-clip.json.
+// Charts of two trainings, without and with QK-clip, from docs/results/qk-clip.json.
 
 #include <algorithm>
 #include <fstream>

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 try:
-    # torch itself, because a folder named torch imports as an empty package.
-    from torch import Tensor as _Tensor
+    from torch import Tensor as _Tensor  # torch itself, because a folder named torch imports as an empty package
 except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
@@ -74,8 +73,7 @@ def calibrate(*args: Any, **kwargs: Any) -> Calibration:
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on demand, because most programs do not use it.
-    if name == "QKClip":
+    if name == "QKClip":  # imported on demand, because most programs do not use it
         from isentrope.models.qk_clip import QKClip
 
         return QKClip

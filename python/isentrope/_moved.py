@@ -46,5 +46,4 @@ def _new(old: str) -> str:
     return MOVED[old]
 
 
-# Added last, so that it is asked only for modules that no other finder has.
-sys.meta_path.append(_Finder())
+sys.meta_path.append(_Finder())  # added last, so that it is asked only for modules that no other finder has

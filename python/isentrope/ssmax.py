@@ -12,8 +12,7 @@ from isentrope._core.options import KNOWN
 from isentrope._core.values import check_bool, checked_number, is_integer, shown
 from isentrope.functions import attention_rows, row_lengths
 
-# Limits of rules.
-_MOST_HEADS, _LARGEST = 65536, 1e9
+_MOST_HEADS, _LARGEST = 65536, 1e9  # limits of rules
 
 
 class SSMax(nn.Module):
@@ -46,8 +45,7 @@ class SSMax(nn.Module):
         if not isinstance(q, Tensor) or q.is_nested or q.dim() != 4 or q.shape[1] != self.s.shape[0]:
             raise ValueError(f"[SSMax] q must be a dense tensor [batch, {self.s.shape[0]} heads, queries, dim]; got {kind(q)}")
         n = row_lengths(q, k, **{name: x for name, x in options.items() if name in KNOWN["row_lengths"]})
-        # ln n is not defined for a row without keys, and not needed.
-        log_n = n.clamp(min=1).log()
+        log_n = n.clamp(min=1).log()  # ln n is not defined for a row without keys, and not needed
         lambda_ = (self.s[:, None] * log_n + self.b[:, None]) / q.shape[-1] ** 0.5
         return attention_rows(q, k, v, lambda_, **options)
 

@@ -28,8 +28,7 @@ HERE = Path(__file__).parent
 MODELS = ("llama", "mistral", "gemma2", "gpt_oss", "bert", "whisper")
 # One test of torch has 3,072 shapes, which take hours: those with two sequences, three heads and at most 514 queries run.
 TORCH_SHAPES = "not (batch_size_12 or q_seq_len_1030 or n_head_1)"
-# Patterns of names, and why these tests may pass only without the operator.
-DIFFERS = {
+DIFFERS = {  # patterns of names, and why these tests may pass only without the operator
     r".*[.]test_scaled_dot_product_attention_.*_dropout_p_0_[25]_cpu": "compares random numbers of dropout with those of torch",
 }
 # Base classes of the common tests that the source distribution lacks.

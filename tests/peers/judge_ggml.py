@@ -160,7 +160,6 @@ def by_definition(q, k, v, bias, sinks, given: dict) -> torch.Tensor:
             z = z + bias.expand(-1, q.shape[1], -1, -1)[:, h]
         if sinks is not None:
             z = torch.cat([z, sinks[h].expand(*z.shape[:-1], 1)], -1)
-        # A row that sees no key is 0.
-        p = torch.softmax(z, -1).nan_to_num(0)[..., : k.shape[2]]
+        p = torch.softmax(z, -1).nan_to_num(0)[..., : k.shape[2]]  # a row that sees no key is 0
         output[:, h] = p @ v[:, h // repeats].float()
     return output

@@ -72,8 +72,7 @@ def computed(attributes, q, k, v, mask=None, past_k=None, past_v=None, lengths=N
         options |= {"query_offset": past, "sequence_keys": k.shape[2], "causal": causal and "top_left"}
         output = isentrope.attention(q, k, v, attn_mask=mask, **options)
     else:
-        # The last query is at the last key of each sequence, and these differ.
-        rows = []
+        rows = []  # the last query is at the last key of each sequence, and these differ
         for i, keys in enumerate(lengths.tolist()):
             of = slice(i, i + 1)
             own = mask if mask is None or mask.dim() < 4 or mask.shape[0] == 1 else mask[of]

@@ -27,8 +27,7 @@ ENCODERS = {
     "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
                                dropout_rate=0.0), hf.T5EncoderModel),
 }  # fmt: skip
-# sdpa supports neither sinks nor soft-caps.
-EAGER = {"gemma2", "gpt_oss"}
+EAGER = {"gemma2", "gpt_oss"}  # sdpa supports neither sinks nor soft-caps
 
 
 def twins(name):

@@ -16,8 +16,7 @@ from isentrope import distributed
 from isentrope._core.options import PartOptions
 
 KEYS = torch.randn(2, 2, 5, 8)
-# Bias, custom masks and dropout are supported on one rank only.
-ABSENT = ("key_begin", "key_end", "attn_mask")
+ABSENT = ("key_begin", "key_end", "attn_mask")  # bias, custom masks and dropout are supported on one rank only
 PARTS = {name: value for name, value in masks_of(PartOptions).items() if name not in ABSENT}
 ENDS = {"key_begin": torch.tensor([0, 1]), "key_end": torch.tensor([5, 4])}
 WAY = {"group": None, "method": "all_gather", "layout": "zigzag", "sequence_length": 5}

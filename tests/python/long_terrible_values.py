@@ -106,8 +106,7 @@ for name in ScaleRule.names():
     defaults = {p: x.default for p, x in parameters.items() if x.default is not inspect.Parameter.empty and p != "policy"}
     CALLS[f"ScaleRule.{name}"] = constructor, defaults | RIGHT.get(name, {}) | POLICY
 
-# Other names of these arguments in errors: parts of the option, or the library's name.
-ALSO = {
+ALSO = {  # other names of these arguments in errors: parts of the option, or the library's name
     "cu_seq_q": "cu_seqlens_q|documents", "cu_seq_k": "cu_seqlens_k|documents", "lambda_": "lambda", "text": "rule|text|JSON",
     "window_size": "window_left|window_right", "rule": "rules?", "d": "dim",
     "n_min": "n_max",

@@ -64,8 +64,7 @@ def command_of_its_own(name, *arguments, **options):
 
 
 def refused(name, result, words):
-    # Progress and log lines of transformers may come before.
-    assert result.returncode == 2, result.stderr
+    assert result.returncode == 2, result.stderr  # progress and log lines of transformers may come before
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"isentrope {name}: ") and words in last, result.stderr
     assert "Traceback" not in result.stderr and "report a bug" not in result.stderr

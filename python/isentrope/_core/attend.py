@@ -20,9 +20,8 @@ _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 
 def attend(call: Call, return_stats: StatisticNames, first_head: int | None = None) -> Any:
     """Computes a call. first_head: index of its first head in the module, for ranks that have a part of the heads."""
-    # Without gradients and statistics only the output is needed.
     names = statistic_names(return_stats)
-    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)
+    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)  # gradients need lse
     if maxima.running.maxima is not None:
         wanted |= maxima.BITS
     compiling = torch.compiler.is_compiling()

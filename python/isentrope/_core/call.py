@@ -94,8 +94,7 @@ def _call_of(
     else:
         given |= masks._asdict()
     for name, value in options.items():
-        # None means a missing tensor, and nothing else.
-        if value is not None or DEFAULTS[name] is not None:
+        if value is not None or DEFAULTS[name] is not None:  # None means a missing tensor, and nothing else
             given[name] = CHECKS[name](name, value, q, k)
     return Call(q, k, v, **given)
 

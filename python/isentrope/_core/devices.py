@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-# Kept alive, because its registrations end with it.
-_LIBRARY = torch.library.Library("isentrope", "IMPL")
+_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 
 
 def register(implementation: Callable[[str], Any]) -> None:

@@ -14,8 +14,7 @@ from isentrope._core.library import AXES, CHECKED, OPS, SUPPORT
 KEEP = Replicate()
 Places = dict[str, Any]
 """By name, of every tensor that the schemas have."""
-# Dimensions of tensors besides the operators' common arguments.
-_AXES = AXES | {
+_AXES = AXES | {  # dimensions of tensors besides the operators' common arguments
     **dict.fromkeys(("q", "k", "v", "output", "d_output"), ["batch", "heads"]),
     **dict.fromkeys(("statistics", "d_statistics"), ["statistic", "batch", "heads"]),
     **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),

@@ -12,8 +12,7 @@ from typing import Any
 
 from isentrope._core.library import path_of
 
-# Anything but a regular file might never end.
-_MOST_FROM_PIPE = 256 << 20
+_MOST_FROM_PIPE = 256 << 20  # anything but a regular file might never end
 
 
 def name_of(path: Path) -> str:

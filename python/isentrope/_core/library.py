@@ -85,8 +85,7 @@ CHECKED = SimpleNamespace(
     **{name: checked(getattr(OPS, name).default, names=_FIRST_NAMES.get(name, ())) for name in _NAMES}
 )
 
-# Common arguments of all operators besides q, k and v, tensors first: name, default, dimensions of a tensor ("axes"),
-# and whether it is a part of the mask.
+# Arguments of all operators but q, k and v, tensors first: name, default, a tensor's "axes", whether part of masks.
 ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
 DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}

@@ -64,8 +64,7 @@ class _Running:
         """(maxima, outer) of the module that called it; None outside of every watched module."""
 
 
-# An attribute instead of a global variable, because compilers trace assignments to it.
-running = _Running()
+running = _Running()  # an attribute instead of a global variable, because compilers trace assignments to it
 
 _ATTRIBUTE = "_isentrope_maxima"
 

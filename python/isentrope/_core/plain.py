@@ -27,8 +27,7 @@ OPTIONS = frozenset(("rule", "scale", "causal", "is_causal"))
 _LIBRARY = torch.library.Library("isentrope", "IMPL")
 for _name in ("attention.plain", "attention_backward.plain"):
     _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-# The C++ handles, private to torch, save a Python call.
-_attention, _backward = (
+_attention, _backward = (  # the C++ handles, private to torch, save a Python call
     getattr(operator, "_op", operator) for operator in (OPS.attention.plain, OPS.attention_backward.plain)
 )
 

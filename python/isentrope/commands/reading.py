@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-# Upper bound of characters for each token, over a passage of text.
-_CHARACTERS_A_TOKEN = 16
+_CHARACTERS_A_TOKEN = 16  # upper bound of characters for each token, over a passage of text
 
 
 def load(path: Path, command: str) -> tuple[Any, Any, bool]:

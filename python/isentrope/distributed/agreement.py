@@ -94,8 +94,7 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
     text = configuration.text()
     part = rows_of(pieces(length, group.size(), configuration.layout)[group.rank()])
     if part != rows:
-        # Sent instead of the configuration, so that no other rank waits for this one's keys.
-        text = (
+        text = (  # sent instead of the configuration, so that no other rank waits for this one's keys
             f"[isentrope.distributed] q must have the {part} rows of {length} that rank {group.rank()} of {group.size()} "
             f"holds; got {rows}"
         )
@@ -140,8 +139,7 @@ def _compare_in_store(group: ProcessGroup, limit: timedelta, number: int, text: 
         verdict = _verdict(group, store, limit, text)
         store.set("verdict", verdict)
         if verdict:
-            # The store may end with this process, which is about to fail.
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the store may end with this process, which is about to fail
                 store.wait([f"{rank} has heard" for rank in others], limit)
     else:
         store.set(str(group.rank()), text)
@@ -152,8 +150,7 @@ def _compare_in_store(group: ProcessGroup, limit: timedelta, number: int, text: 
         raise (RuntimeError if verdict.startswith(_ABSENT) else ValueError)(verdict.removeprefix(_ABSENT))
 
 
-# Prefix of a verdict about a missing rank.
-_ABSENT = "absent: "
+_ABSENT = "absent: "  # prefix of a verdict about a missing rank
 
 
 def _verdict(group: ProcessGroup, store: Store, limit: timedelta, text: str) -> str:

@@ -32,12 +32,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 METHODS = ("ring", "all_gather", "all_to_all")
-# Arguments passed to the operators besides masks, which are passed as a whole. A new argument must be added here or to
-# the unsupported ones.
+# Arguments passed to the operators besides masks. A new one must be added here or to the unsupported ones.
 _TAKEN = {*Masks._fields, "sinks", "rule", "soft_cap", *IN_TENSORS}
 _NOT_TAKEN = {"lambda_", "attn_mask", "bias", "dropout_p", "dropout_seed"}
-# Queries and keys have the same documents here.
-_DOCUMENTS = ("cu_seqlens_q", "cu_seqlens_k")
+_DOCUMENTS = ("cu_seqlens_q", "cu_seqlens_k")  # queries and keys have the same documents here
 refuse_unknown("isentrope.distributed", "argument", DEFAULTS, _TAKEN | _NOT_TAKEN)
 
 

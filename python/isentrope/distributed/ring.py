@@ -243,8 +243,7 @@ def ring_attention_backward(
         under_way.wait()
         add(returned)
         returned, under_way = exchange.start_return(exchange.steps[step], gradients)
-        # Freed now, because the next block may wait long.
-        del blocks, gradients
+        del blocks, gradients  # freed now, because the next block may wait long
     under_way.wait()
     add(returned)
     return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))

@@ -65,8 +65,7 @@ class Rows:
         """Merges the operator's results for the rows `at` over new keys, from position `first_key` on."""
         here, new = self._named(self.shared[..., at], self.support[..., at]), self._named(*results[1:])
         if self.wanted & _MAX_PROBABILITY:
-            # The first of equal logits is the largest.
-            known, most = self.largest[:, :, at], here.max_logit
+            known, most = self.largest[:, :, at], here.max_logit  # the first of equal logits is the largest
             larger = (new.max_logit > most) | ((new.max_logit == most) & (known > first_key))
             known.masked_fill_(larger, first_key)
         state = merge(AttentionState(self.output[:, :, at], here), AttentionState(results[0], new))

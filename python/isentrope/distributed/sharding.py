@@ -10,8 +10,7 @@ from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved
 from isentrope.distributed.layout import check_length, local_slices, pieces, rows_of
 
-# Tag of messages without a configuration.
-_TAG = 0
+_TAG = 0  # tag of messages without a configuration
 
 
 def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguous") -> Tensor:

@@ -54,8 +54,7 @@ def reads_mask_as_eager(config: Any) -> bool:
     return not _SUPPORTS_SDPA[kind]
 
 
-# Whether all classes of a configuration support sdpa. A dictionary, since torch.compile warns of functions behind
-# functools.cache.
+# Whether all classes of a configuration support sdpa; a dictionary, because torch.compile warns of functools.cache.
 _SUPPORTS_SDPA: dict[type, bool] = {}
 
 

@@ -98,8 +98,7 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
         return {}
     if mask.dim() != 2 or mask.shape[1] != length:
         raise ValueError(f"[context_parallel] attention_mask must be [batch, {length}]; got {list(mask.shape)}")
-    # Computed on the CPU, because the ranks' messages depend on it.
-    bounds = bounds_of(mask.cpu(), length)
+    bounds = bounds_of(mask.cpu(), length)  # computed on the CPU, because the ranks' messages depend on it
     if bounds is None:
         raise ValueError("[context_parallel] attention_mask must leave one range of keys in each row; got holes")
     return bounds

@@ -24,8 +24,7 @@ ROWS, SHORTEST = 32, 64
 TRIED = [0.048 * 1.17**i for i in range(26)]
 # Candidate slopes of 1 + a ln(n / middle): the scale is the model's own at the middle length, and positive at all.
 LINES = [-0.2 + 0.05 * i for i in range(14)]
-# Largest change of a head's entropy over all lengths, in nats, that counts as kept.
-KEPT = 0.25
+KEPT = 0.25  # largest change of a head's entropy over all lengths, in nats, that counts as kept
 
 
 class _Rows(NamedTuple):

@@ -22,11 +22,9 @@ from isentrope.models.results import Results, check_results
 from isentrope.models.student import one_sided_p, quantile
 from isentrope.rules import ScaleRule
 
-# Positions whose losses are averaged before comparisons, because neighbours are correlated and errors over single
-# tokens would be too small.
+# Positions whose losses are averaged: tokens nearby are correlated, so errors over single ones would be too small.
 BLOCK = 256
-# An interval with one degree of freedom is uninformative.
-LEAST_PASSAGES = 3
+LEAST_PASSAGES = 3  # an interval with one degree of freedom is uninformative
 
 
 @dataclass(frozen=True)

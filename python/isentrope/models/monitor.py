@@ -155,8 +155,7 @@ def _callers(model: nn.Module) -> Iterator[list[str]]:
         yield running
 
 
-# torch's function when the watch began.
-_torchs_own = functional.scaled_dot_product_attention
+_torchs_own = functional.scaled_dot_product_attention  # torch's function when the watch began
 
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -176,8 +175,7 @@ def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
 
 @contextmanager
 def _intercepted_sdpa() -> Iterator[None]:
-    # One function for all watches, because compiled code would be recompiled for another.
-    global _torchs_own
+    global _torchs_own  # one function for all watches, because compiled code would be recompiled for another
     _torchs_own = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = _torchs_and_seen
     try:

@@ -13,8 +13,7 @@ from isentrope._core.values import check_count, checked_integer, is_integer, sho
 from isentrope.models.arguments import check_tokens, checked_list
 from isentrope.models.evaluate import losses
 
-# Words that most tokenizers know and that books are unlikely to assign a number.
-_NAMES = (
+_NAMES = (  # words that most tokenizers know and that books are unlikely to assign a number
     "falcon", "harbor", "violet", "copper", "walnut", "glacier", "lantern", "meadow",
     "pepper", "saddle", "tunnel", "velvet", "willow", "zephyr", "anchor", "basalt",
 )  # fmt: skip

@@ -95,8 +95,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
     with warnings.catch_warnings():
-        # The caller asks for the override.
-        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        warnings.filterwarnings("ignore", "Warning only once for all operators")  # the caller asks for the override
         library.impl(_FORWARD, forward, "CPU", allow_override=True)
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
@@ -176,8 +175,7 @@ def _attention(
 def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:
     mask = bias = None
     if attn_mask is not None:
-        # Boolean masks arrive as 0 and -inf.
-        bias = attn_mask.float().expand(*q.shape[:3], k.shape[2])
+        bias = attn_mask.float().expand(*q.shape[:3], k.shape[2])  # boolean masks arrive as 0 and -inf
         mask = bias > -torch.inf
     return Call(q, k, v, attn_mask=mask, bias=bias, rule=rule_text(rule, scale), causal=int(is_causal))
 

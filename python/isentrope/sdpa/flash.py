@@ -34,8 +34,7 @@ def activate() -> Activation:
     check_inactive("activate_flash_attention_impl")
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # The caller asks for the override.
-        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        warnings.filterwarnings("ignore", "Warning only once for all operators")  # the caller asks for the override
         FlashOperators(_rule).register(library)
         if _rule != "standard":
             gpu.replace(library, _rule)

@@ -12,8 +12,7 @@ TERRIBLE = (
     "9" * 400,
 )  # fmt: skip
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
-# Further arguments of each command, so that it does little and finishes.
-SMALL = {
+SMALL = {  # further arguments of each command, so that it does little and finishes
     "scale": ["logn(4)"], "theory entropy": [], "theory gradient": ["--lengths", "64,512"], "theory dimension": [],
     "theory variance": ["--rows", "8"], "theory report": ["-o", "/dev/null"],
     "bench": ["shape=1x1x2x2x2"], "check": ["--generate", "2", "--work", "1000"],
@@ -21,10 +20,8 @@ SMALL = {
                     "1", "--train-length", "8", "--lengths", "8", "--evaluation-tokens", "8", "--rules", "standard",
                     "--rescaled", "none", "--quiet", "--overwrite", "--output", "OUTPUT"],
 }  # fmt: skip
-# Options whose values are texts with numbers.
-LISTS = {"--lengths", "--dims", "--hold"}
-# Alternative words in errors: the requested item, or the missing one.
-ALSO = {
+LISTS = {"--lengths", "--dims", "--hold"}  # options whose values are texts with numbers
+ALSO = {  # alternative words in errors: the requested item, or the missing one
     "--target": "entropy", "--test-share": "validate and test", "--length": "texts", "--seed": "LINE", "--work": "LINE",
     "--deviation": "q and k",
 }  # fmt: skip
@@ -51,8 +48,7 @@ def replaced(arguments, option, value):
     if option in kept:
         at = kept.index(option)
         del kept[at : at + 2]
-    # One word, so that a minus sign begins no option.
-    return [*kept, f"{option}={value}"]
+    return [*kept, f"{option}={value}"]  # one word, so that a minus sign begins no option
 
 
 def complaint(option, done):

@@ -24,8 +24,7 @@ from tiny_model import command, process, refused
 
 import isentrope
 
-# Arguments of the shortest run of each.
-READERS = {
+READERS = {  # arguments of the shortest run of each
     "inspect": ["--texts", 1, "--max-length", 8],
     "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1,
                   "--lengths", 512, 1024],
@@ -262,8 +261,7 @@ def test_an_interruption_is_one_line(name, folder):
     os.mkfifo(folder / "slow")
 
     def reads(_):
-        # Opening blocks until there is a reader.
-        threads.append(os.open(folder / "slow", os.O_WRONLY))
+        threads.append(os.open(folder / "slow", os.O_WRONLY))  # opening blocks until there is a reader
 
     threads = []
     arguments = ["--file", folder / "slow"] if name == "check" else [folder / "tiny", "--text", folder / "slow", *READERS[name]]

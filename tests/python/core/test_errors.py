@@ -203,8 +203,7 @@ def test_backward_says_that_the_forward_pass_had_no_gradients():
 )
 def test_what_the_library_refuses_is_a_value_error_under_every_torch(way, error, kind):
     def refuses(*_):
-        # Form of the error from torch 2.15 on.
-        raise error from KeyError("why")
+        raise error from KeyError("why")  # form of the error from torch 2.15 on
 
     with pytest.raises(kind) as found:
         way(refuses)(1, 2)

@@ -151,8 +151,7 @@ def test_forward_mode_is_an_error_in_compiled_functions():
 
     jvp = lambda q: torch.func.jvp(attend, (q,), (torch.ones_like(q),))[1]  # noqa: E731
     for function in (jvp, torch.func.jacfwd(attend), dual):
-        # The compiler wraps errors raised during tracing.
-        with pytest.raises(Exception, match="forward-mode"):
+        with pytest.raises(Exception, match="forward-mode"):  # the compiler wraps errors raised during tracing
             torch.compile(function, backend="aot_eager")(q)
 
 
@@ -194,8 +193,7 @@ def _sharded(rank, path, check):
     check(init_device_mesh("cpu", (2,)))
     dist.barrier()
     dist.destroy_process_group()
-    # Gloo's threads may outlive the group, and the interpreter would abort at exit.
-    os._exit(0)
+    os._exit(0)  # Gloo's threads may outlive the group, and the interpreter would abort at exit
 
 
 def sharded(check, tmp_path):

@@ -64,8 +64,7 @@ def peak(rank, ranks):
     def resident(key):
         return next(int(line.split()[1]) << 10 for line in status.read_text().splitlines() if line.startswith(key))
 
-    # glibc keeps freed blocks of up to 32 MiB after it has seen some, 40 to 70 MB here with variation between runs. A
-    # fixed threshold makes it return them.
+    # A fixed threshold, because glibc keeps freed blocks of up to 32 MiB after it has seen some: 40 to 70 MB here.
     mmap_threshold = -3
     assert ctypes.CDLL(None).mallopt(mmap_threshold, 64 << 10) == 1
     status = Path("/proc/self/status")

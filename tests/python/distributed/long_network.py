@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 RANKS, LIMIT = 3, 6.0
-# k and v, 4 heads, 256 rows, 32 columns of float32.
-BLOCK = 2 * 4 * 256 * 32 * 4
+BLOCK = 2 * 4 * 256 * 32 * 4  # k and v, 4 heads, 256 rows, 32 columns of float32
 
 
 def ip(*arguments):

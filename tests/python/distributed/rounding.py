@@ -68,8 +68,7 @@ class Rounding:
         of_output = towards @ self.v.mT
         mean = (self.p * of_output).sum(-1, keepdim=True)
         largest = self.p.amax(-1, keepdim=True) if self.p.numel() else self.p  # there may be no keys
-        # Contribution of a key to the loss minus the mean over the row.
-        pulls = {
+        pulls = {  # contribution of a key to the loss minus the mean over the row
             "lse": 1,
             "entropy": self.deviation,
             "collision": 2 * (self.p + s.collision),

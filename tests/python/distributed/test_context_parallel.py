@@ -35,8 +35,7 @@ MASKS = [
     {"prefix_keys": torch.tensor([4, 1]), "documents": torch.tensor([0, 3, 3, 16, 17]), "causal": True},
 ]
 WAYS = [{"method": m, "layout": w} for m in ("ring", "all_gather", "all_to_all") for w in ("contiguous", "zigzag")]
-# Rules of the position, of the total, after the soft-cap, and for each head.
-RULES = [
+RULES = [  # rules of the position, of the total, after the soft-cap, and for each head
     "attn_temperature_tuning(floor_scale=2)", "log_length(length=total)", "xai_temperature(len=4)",
     "ssmax(s=[0.1, 0.2, 0.3, -0.4])", "standard() * logn(train_len=4)",
 ]  # fmt: skip

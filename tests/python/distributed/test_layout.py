@@ -70,8 +70,7 @@ def every_mask(length):
     for causal, left, right, chunk, prefix, starts, padded in itertools.product(
         (0, 1), (-1, 0, 2), (-1, 0, 3), (0, 1, 5), (0, 4, 99), documents, paddings
     ):
-        # Combinations that no call may have.
-        if (prefix and (chunk or left >= 0)) or (starts and padded):
+        if (prefix and (chunk or left >= 0)) or (starts and padded):  # combinations that no call may have
             continue
         batch = len(padded or [0])
         # The last of several sequences has no prefix.

@@ -113,8 +113,7 @@ class Case(NamedTuple):
         return found
 
 
-# Full, causal, window, packed and padded calls, few rows, split keys, a paged cache; each set of statistics, both types
-# and both dimensions.
+# Full, causal, window, packed, padded, few rows, split keys, paged cache; each set of statistics, type and dimension.
 CASES = [
     Case("lse", (4, 32, 8, 256, 256, 64)),
     Case("lse", (4, 32, 8, 256, 256, 64), causal=True),
@@ -218,8 +217,7 @@ def compare(case, folder, chip, tmp_path, **environment):
     assert [(one["symbol"].partition("$")[0], one["grid"]) for one in made] == [(one.kernel.__name__, grid) for one, grid, _ in wanted]
     parameters = [x for _, _, x in wanted]
     addresses = {name: named[name] for name in wanted_named}
-    # In other types bounds are a placeholder.
-    left_out = () if case.type == "f16" else ("bounds",)
+    left_out = () if case.type == "f16" else ("bounds",)  # in other types bounds are a placeholder
     assert renamed(map(recorded_parameters, made, parameters), addresses, left_out) == renamed(parameters, wanted_named, left_out)
     assert all(one["stream"] == stream and not one["extra"] for one in made)
     return recorded, [(one, kernel) for one, (kernel, *_) in zip(made, wanted)], named

@@ -17,8 +17,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, TensorHandle
 
 _VIEWS = ("create_broadcast", "create_expand_dims", "create_reshape", "create_trans")
-# The smallest float32 that is no denormal.
-_LEAST = np.float32(2.0**-126)
+_LEAST = np.float32(2.0**-126)  # the smallest float32 that is no denormal
 # Lines of kernels whose remainder may have a sign: the next line adds the divisor, or keys before the first are hidden.
 SIGNED = {
     "past = (position - padding) % size",
@@ -27,8 +26,7 @@ SIGNED = {
     "seen = (past >= 0) & (key[None, :] < end[:, None]) & (past % dilation == 0)",
     "seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)",
 }
-# Bits of garbage: NaN as a float16, bfloat16 or float32, and a large negative integer.
-_GARBAGE = 0xFF
+_GARBAGE = 0xFF  # bits of garbage: NaN as a float16, bfloat16 or float32, and a large negative integer
 
 
 def _multiply(multiply: Callable[..., Any]) -> Callable[..., Any]:

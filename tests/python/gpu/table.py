@@ -6,8 +6,7 @@ import torch
 from gpu_compiling import TARGETS, Compiled, Launch
 from variants import Variant
 
-# sm_86, 89 and 120 use the tiles of sm_80.
-CHIPS = ("sm_80", "sm_90", "sm_100", "gfx942")
+CHIPS = ("sm_80", "sm_90", "sm_100", "gfx942")  # sm_86, 89 and 120 use the tiles of sm_80
 CALLS = [
     (chip, dim, backward)
     for chip in CHIPS for dim in ((64, 128) if chip == "sm_90" else (128,)) for backward in (False, True)

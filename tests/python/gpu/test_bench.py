@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parents[3] / "bench/gpu.py"
-# Statistics that have a row alone.
-SINGLE = "entropy", "variance", "collision", "distance", "max_probability"
+SINGLE = "entropy", "variance", "collision", "distance", "max_probability"  # statistics that have a row alone
 
 
 def test_clocks_are_warmed_for_as_long_as_it_says(monkeypatch):

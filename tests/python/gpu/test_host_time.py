@@ -220,8 +220,7 @@ PAGES = torch.zeros(2, 300, dtype=torch.int32), torch.tensor([3000, 17], dtype=t
 SQUARE = rows(2, 4, 40, 64), rows(2, 2, 40, 64), rows(2, 2, 40, 64)
 HALF = [x.half() for x in SQUARE]
 LONG = rows(2, 4, 1, 64), rows(2, 2, 4096, 64), rows(2, 2, 4096, 64)
-# Functions and arguments of calls that together pass everything that a launch may be passed.
-CALLS = {
+CALLS = {  # functions and arguments of calls that together pass everything that a launch may be passed
     "lse": ("attention", (*call_of(*SQUARE), LSE)),
     "all statistics": ("attention", (*call_of(*SQUARE, causal=True), ALL)),
     "everything": ("attention", (*call_of(*SQUARE, **masked(40, 40)), ALL)),

@@ -85,8 +85,7 @@ def results(monkeypatch):
 
 
 _put = Problem._put
-# Everything that is given to a kernel, and every function of torch between launches.
-LINES = [
+LINES = [  # everything that is given to a kernel, and every function of torch between launches
     "shape=1x2x20x33x16",
     "dt=bf16 shape=1x2:1x17x20x16:8 mask=causal:bottom_right,window=9:-1 cap=3 rule=log_length bwd=1",
     "dt=f16 shape=1x2:1x17x20x16 mask=causal:top_left admitted=1 bias=1 sink=1 bwd=1",

@@ -5,8 +5,7 @@ import pytest
 
 from isentrope.gpu.problems import Problem
 
-# Small enough for the interpreter, with several tiles and remainders.
-WORK = 8000
+WORK = 8000  # small enough for the interpreter, with several tiles and remainders
 
 
 @pytest.mark.parametrize("problems", [problem_sets.forward, problem_sets.decode, problem_sets.backward])

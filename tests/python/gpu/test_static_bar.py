@@ -10,8 +10,7 @@ from variants import changed_sources
 from isentrope.gpu import plan
 from isentrope.gpu.kernels import gradient_tile
 
-# Tiles of earlier versions: the same for every call, small enough for all statistics.
-SMALL = {
+SMALL = {  # tiles of earlier versions: the same for every call, small enough for all statistics
     ("sm90", "forward"): dict.fromkeys((64, 128), plan.Tiles(128, 32, 8, 2)),
     ("sm90", "query gradient"): {64: plan.Tiles(64, 64, 8, 2), 128: plan.Tiles(64, 16, 8, 2)},
     ("sm90", "key gradient"): {64: plan.Tiles(16, 128, 8, 2), 128: plan.Tiles(16, 64, 8, 3)},

@@ -46,8 +46,7 @@ def test_a_loss_of_the_output_has_no_terms_of_statistics(launches):
 def test_a_statistic_brings_its_own_terms(name, launches):
     found, terms, kernels = backward(lambda _, statistics: getattr(statistics, name).sum(), launches)
     assert terms == TERMS_OF[name] and ("largest_key_kernel" in kernels) == ("LARGEST_KEY" in terms)
-    # Zeros as gradients of all others change nothing.
-    others = [other for other in TERMS_OF if other != name]
+    others = [other for other in TERMS_OF if other != name]  # zeros as gradients of all others change nothing
     full, _, _ = backward(
         lambda _, statistics: getattr(statistics, name).sum() + sum(0 * getattr(statistics, other).sum() for other in others),
         launches,

@@ -16,8 +16,7 @@ from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.statistics import ALL
 
-# Reads each of the lengths that a row has.
-_RULE = "log_length(length=total)*attn_temperature_tuning"
+_RULE = "log_length(length=total)*attn_temperature_tuning"  # reads each of the lengths that a row has
 _PAGE = 16
 
 
@@ -142,8 +141,7 @@ def with_tiles_of_others() -> list[Variant]:
     bf16 = torch.bfloat16
     dims = [Variant(bf16, 16), Variant(bf16, 16, backward=True)]
     dims += [Variant(bf16, 192, value_dim=128), Variant(bf16, 192, value_dim=128, backward=True)]
-    # Dilations within a tile of keys, and wider ones, whose empty tiles are skipped.
-    dilated = [
+    dilated = [  # dilations within a tile of keys, and wider ones, whose empty tiles are skipped
         Variant(bf16, 128, statistics=False, backward=backward, dilation=dilation)
         for dilation in (4, 256) for backward in (False, True)
     ]  # fmt: skip

@@ -10,8 +10,7 @@ from long_compiled_models import FAMILIES, model
 
 import isentrope
 
-# Runs an exported program, and its compiled form if there is one, in a process with torch and the operators' library
-# only.
+# Runs an exported program, and its compiled form if there is one, with torch and the operators' library alone.
 ELSEWHERE = """
 import sys, torch
 library, exported, package, inputs, results = sys.argv[1:]

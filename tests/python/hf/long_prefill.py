@@ -87,6 +87,5 @@ def test_a_prefill_is_direct_calls_and_makes_no_square(name):
     print(name, through_model.bytes, direct.bytes, whole.largest, through_model.calls)
     # Without dense masks: the results check those given as numbers.
     assert len(direct.calls) == 2 and through_model.calls == direct.calls
-    # Only a few numbers a token are created besides.
-    assert through_model.bytes <= direct.bytes + 64 * TOKENS
+    assert through_model.bytes <= direct.bytes + 64 * TOKENS  # only a few numbers a token are created besides
     assert whole.largest < TOKENS * TOKENS  # size of a mask of bytes

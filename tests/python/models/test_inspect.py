@@ -90,8 +90,7 @@ def test_the_suggested_rule_is_the_one_that_was_left_out():
     n = [8.0, 16.0, 32.0, 64.0, 128.0]
     factor = torch.tensor(n, dtype=torch.float64).log() / math.log(128)
     variance = torch.full((1, 1, 5), 0.7, dtype=torch.float64)
-    # By the law dH / d ln lambda = -variance, integrated.
-    entropy = 2 + (variance * factor.log())
+    entropy = 2 + (variance * factor.log())  # by the law dH / d ln lambda = -variance, integrated
     rule = _suggestion(n, {"entropy": entropy, "variance": variance})
     for length in n:
         assert rule.lambda_(int(length), 64) == pytest.approx(math.log(length) / math.log(128) / 8, rel=2e-3)

@@ -134,8 +134,7 @@ def regions_of(names: set[str], config: Any) -> dict[str, Tensor]:
     return {"input_ids": tokens(), "visual_feats": torch.randn(2, 5, config.visual_feat_dim), "visual_pos": torch.rand(2, 5, 4)}
 
 
-# Arguments that show which of these a model needs, the first one that its forward function has.
-MADE_BY = {
+MADE_BY = {  # arguments that show which of these a model needs, the first one that its forward function has
     "past_time_features": series_of, "past_values": channels_of, "returns_to_go": steps_of, "query_embeds": queries_of,
     "visual_feats": regions_of, "grid_thw": patches_of, "spatial_shapes": shaped_patches_of,
 }  # fmt: skip

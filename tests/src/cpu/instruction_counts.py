@@ -18,8 +18,7 @@ from pathlib import Path
 
 RECORD = Path(__file__).parents[2] / "data/instruction_counts.json"
 SKIPPED = 77
-# A lower count must be recorded as well, so that a later loss is noticed.
-TOLERANCE = 0.03
+TOLERANCE = 0.03  # a lower count must be recorded as well, so that a later loss is noticed
 
 
 def instructions(program, line):

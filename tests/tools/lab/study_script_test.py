@@ -37,8 +37,7 @@ class Study(unittest.TestCase):
         corpus = self.folder / "corpus.txt"
         corpus.write_text("".join(f"the row sees {i} keys\n" for i in range(300)))
         self.plan = {**PLAN, "common": f"{PLAN['common']} --corpus {corpus}"}
-        # A program that logs its arguments and runs the real one.
-        program = self.folder / "program"
+        program = self.folder / "program"  # a program that logs its arguments and runs the real one
         program.write_text(f'#!/bin/sh\necho "$@" >> {self.folder}/calls\nshift\nexec {OPTIONS.program} "$@"\n')
         program.chmod(0o755)
 
@@ -99,8 +98,7 @@ class Study(unittest.TestCase):
         self.study("elsewhere")
         self.assertEqual((len(self.calls()), self.cells()), (7, cells))
 
-        # The folder alone is enough as well.
-        (self.folder / "records.json").unlink()
+        (self.folder / "records.json").unlink()  # the folder alone is enough as well
         self.study("run")
         self.assertEqual((len(self.calls()), self.cells()), (7, cells))
 
@@ -183,8 +181,7 @@ class Study(unittest.TestCase):
     def long_the_page_and_the_verdicts_are_those_of_the_records(self):
         self.study("run")
         out = subprocess.run([OPTIONS.isentrope, "report", self.folder / "records.json"], capture_output=True, text=True, check=True)
-        # Two seeds decide nothing.
-        self.assertIn("7 of 7 trainings are done.", out.stdout)
+        self.assertIn("7 of 7 trainings are done.", out.stdout)  # two seeds decide nothing
         self.assertIn("first: log_length helps nowhere, hurts nowhere, undecided at 8 (", out.stdout)
         self.assertIn("second: entropy_invariant(base=8) on the model of standard helps nowhere", out.stdout)
         page = (self.folder / "report.html").read_text()

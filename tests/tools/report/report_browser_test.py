@@ -95,8 +95,7 @@ class ReportTest(unittest.TestCase):
         self.browser.wait(f"{width} < {wide}")
         self.assertNotEqual(self.browser.evaluate(colour), light)
         self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 390)
-        # Paper is white, whatever the screen is.
-        self.browser.emulate(1100, dark=True, media="print")
+        self.browser.emulate(1100, dark=True, media="print")  # paper is white, whatever the screen is
         self.assertEqual(self.browser.evaluate(colour), light)
         self.assert_quiet()
 
